@@ -1,0 +1,78 @@
+# `make demo` and `make test` are the two commands; each sets up what it needs on a fresh clone.
+# What was set up is remembered by a stamp in .venv, so a second run starts at once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+TEST_WORKERS ?= 2
+export DEBIAN_FRONTEND := noninteractive
+
+extras_demo := all,demo
+extras_test := all,demo,test
+extras_check := all,demo,test,dev
+
+PYTHON_NEEDED := Python 3.11 or newer is needed. Debian: apt-get install python3 python3-venv.
+JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
+  Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench clean java
+
+help:
+	@echo 'make demo     the whole system at work on real data'
+	@echo 'make test     the tests (PYTEST_ARGS=… goes to pytest)'
+	@echo 'make check    formatting, lint, types, layers'
+	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
+	@echo 'make install  the virtual environment alone'
+	@echo 'make clean    removes what these made'
+
+install: java $(VENV)/.demo
+
+demo: java $(VENV)/.demo
+	$(BIN)/python -m examples.demo
+
+test: java $(VENV)/.test
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+check: $(VENV)/.check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/python -m pytest tests/test_layers.py
+
+bench: java $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of extras, made again when the dependencies may have changed.
+$(VENV)/.demo $(VENV)/.test $(VENV)/.check: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras_$*)]'
+	@touch $@
+
+# Debian ships Python without venv: there `python3 -m venv` fails until python3-venv is installed.
+$(BIN)/python:
+	@for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "$$python -m venv $(VENV)"; \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	      apt-get update && apt-get install -y python3-venv && $$python -m venv $(VENV) && exit 0; \
+	      rm -rf $(VENV); \
+	    fi; \
+	  fi; \
+	done; \
+	echo 'error: $(PYTHON_NEEDED)' >&2; exit 1
+
+# Newer Debians no longer have 17; their default is newer still.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	if [ "$${version:-0}" -ge 17 ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update && { apt-get install -y openjdk-17-jre-headless \
+	    || apt-get install -y default-jre-headless; } && exit 0; \
+	fi; \
+	echo 'error: $(JAVA_NEEDED)' >&2; exit 1

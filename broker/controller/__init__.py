@@ -1,0 +1,1 @@
+"""Brokers, topics and leaders: decided here, done over the wire."""

@@ -1,0 +1,1 @@
+"""One file per API, named as in protocol/messages."""

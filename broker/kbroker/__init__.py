@@ -1,0 +1,1 @@
+"""The kbroker command: one file per sub-command."""

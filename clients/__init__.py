@@ -1,0 +1,1 @@
+"""The client libraries and the kgroup command."""

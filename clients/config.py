@@ -1,0 +1,91 @@
+"""Settings of the clients, under Kafka's names with the defaults of its 2.x Java clients."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from protocol.settings import REQUIRED, SettingError, between, ge, one_of, setting
+
+IGNORED: Mapping[str, str] = {
+    "auto.include.jmx.reporter": "there is no JMX here",
+    "client.dns.lookup": "every address of a name is tried",
+    "connections.max.idle.ms": "connections are kept while their owner lives",
+    "metadata.max.idle.ms": "topics are remembered while the client lives",
+    "metric.reporters": "there is no JMX here",
+    "metrics.num.samples": "there is no JMX here",
+    "metrics.recording.level": "there is no JMX here",
+    "metrics.sample.window.ms": "there is no JMX here",
+}
+"""Kafka's settings that a client accepts and has no use for, and why."""
+
+
+@attrs.frozen(kw_only=True)
+class ClusterConfig:
+    """How to find brokers and talk to them; part of every client's settings."""
+
+    bootstrap_servers: list[str] = setting(
+        "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] to ask for the cluster"
+    )
+    client_id: str = setting("client.id", "kgroup", doc="Name told to brokers with each request")
+    request_timeout_ms: int = setting(
+        "request.timeout.ms", 30_000, validator=ge(0), doc="Time for one response (KIP-19)"
+    )
+    default_api_timeout_ms: int = setting(
+        "default.api.timeout.ms", 60_000, validator=ge(0), doc="Time for a call with its retries"
+    )
+    retry_backoff_ms: int = setting(
+        "retry.backoff.ms", 100, validator=ge(0), doc="Pause before trying again"
+    )
+    reconnect_backoff_ms: int = setting(
+        "reconnect.backoff.ms", 50, validator=ge(0), doc="Pause before connecting again, at first"
+    )
+    reconnect_backoff_max_ms: int = setting(
+        "reconnect.backoff.max.ms", 1_000, validator=ge(0), doc="... doubling up to this"
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms", 10_000, validator=ge(1), doc="Time to connect"
+    )
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms", 300_000, validator=ge(0), doc="Metadata older than this is renewed"
+    )
+    send_buffer_bytes: int = setting(
+        "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1 is the system's choice"
+    )
+    receive_buffer_bytes: int = setting(
+        "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1 is the system's choice"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ProducerConfig(ClusterConfig):
+    """Settings of the producer; it is a cluster's client, so it has those of one."""
+
+    acks: int = setting("acks", "1", validator=one_of("all", "-1", "0", "1"), doc="...")
+    retries: int = setting("retries", 2**31 - 1, validator=ge(0), doc="Attempts after the first")
+    batch_size: int = setting(
+        "batch.size", 16_384, validator=ge(0), doc="Bytes of a batch; 0 is a record a batch"
+    )
+    linger_ms: int = setting(
+        "linger.ms", 0, validator=ge(0), doc="How long a batch may wait for more records"
+    )
+    buffer_memory: int = setting(
+        "buffer.memory", 33_554_432, validator=ge(1), doc="Bytes of records not yet acknowledged"
+    )
+    max_block_ms: int = setting(
+        "max.block.ms", 60_000, validator=ge(0), doc="How long send waits for metadata and room"
+    )
+    max_request_size: int = setting(
+        "max.request.size", 1_048_576, validator=ge(1), doc="Bytes of a record, and of a request"
+    )
+    max_in_flight: int = setting(
+        "max.in.flight.requests.per.connection", 5, validator=ge(1), doc="Requests unanswered"
+    )
+    delivery_timeout_ms: int = setting(
+        "delivery.timeout.ms", 120_000, validator=ge(0), doc="Bound on delivery (KIP-91)"
+    )
+    compression_type: str = setting(
+        "compression.type",
+        "none",
+        validator=one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        doc="Codec of batches",
+    )

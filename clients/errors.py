@@ -1,0 +1,75 @@
+"""What can go wrong on the client's side of the wire.
+
+An error a broker answered is `protocol.errors.ApiError` with Kafka's code. Everything here happened
+before a broker answered, or instead of it: no connection, no time left, no room, bytes that lie.
+"""
+
+from protocol.topic_partition import TopicPartition
+
+
+class ClientError(Exception):
+    """Root of all errors raised by the client libraries themselves."""
+
+    retriable: bool = False
+    """Whether the same call may succeed later without a change by the caller."""
+
+
+class ConnectionFailed(ClientError):
+    """The connection could not be made, or was lost while a request was in flight."""
+
+    retriable = True
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"{host}:{port}: {reason}")
+        self.host = host
+        self.port = port
+        self.reason = reason
+
+
+class RequestTimedOut(ConnectionFailed):
+    """No response within the request time-out; the connection was closed because of it.
+
+    Whether the broker performed the request is unknown.
+    """
+
+
+class NoBrokersAvailable(ClientError):
+    """None of the known brokers could be reached."""
+
+    retriable = True
+
+
+class UnsupportedApi(ClientError):
+    """The broker speaks no version of this API that we speak."""
+
+
+class DeadlineExceeded(ClientError):
+    """Retriable errors lasted until the time for the whole call was up."""
+
+    retriable = True
+
+
+class CorruptFetch(ClientError):
+    """A broker sent a record batch that cannot be decoded."""
+
+    def __init__(self, partition: TopicPartition, offset: int, reason: str) -> None:
+        super().__init__(f"{partition} at offset {offset}: {reason}")
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+
+
+class ProducerClosed(ClientError):
+    """A record was sent to a producer that is closed, or was still unsent when it was closed."""
+
+
+class RecordTooLarge(ClientError):
+    """A record can never be sent: larger than `max.request.size` or than `buffer.memory`."""
+
+
+class BufferExhausted(DeadlineExceeded):
+    """`buffer.memory` stayed full for `max.block.ms`."""
+
+
+class DeliveryTimedOut(DeadlineExceeded):
+    """A record was not acknowledged within `delivery.timeout.ms` of being buffered."""

@@ -1,0 +1,1 @@
+"""The kgroup command: one file per sub-command."""

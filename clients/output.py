@@ -1,0 +1,373 @@
+"""What both commands share: how they print, how they end, and where they connect.
+
+A command gathers a `Listing` and hands it to `show`: a table in Kafka's columns, the wide table
+with ours added, CSV, or one JSON envelope whose shape is versioned. Exit codes: 0 all done, 1
+something failed or partly failed, 2 wrong usage, 130 interrupted.
+"""
+
+import base64
+import csv
+import functools
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import attrs
+import click
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ENVELOPE_VERSION = 1
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
+
+
+# --- What is printed -----------------------------------------------------------------------------
+
+
+def plain(value: object) -> str:
+    """A table's cell: `-` for None; a character that could steer a terminal is escaped."""
+    text = "-" if value is None else str(value)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]
+
+
+@attrs.frozen
+class Column:
+    """A column under Kafka's title; `wide` ones are ours and appear only when asked for."""
+
+    title: str
+    min_width: int = 0
+    wide: bool = False
+    key: str = attrs.field()
+    """The name in JSON and CSV: by default the title in snake_case."""
+    text: Callable[[Any], str] = plain
+    """A cell for people; JSON keeps the value."""
+
+    @key.default
+    def _key_of_title(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_")
+
+
+@attrs.frozen
+class Failure:
+    """One thing that could not be read or done while the rest went on."""
+
+    what: str
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, what: str, error: Exception) -> "Failure":
+        """From an exception: a Kafka error keeps its name, any other has its class's."""
+        code = getattr(error, "code", None)
+        name = code.name if isinstance(code, Enum) else type(error).__name__
+        return cls(what, name, str(error) or name)
+
+
+@attrs.frozen
+class Listing:
+    """What a command found: `kind` is its noun, items are keyed by the columns' keys."""
+
+    kind: str
+    columns: Sequence[Column]
+    items: Sequence[Mapping[str, Any]]
+    errors: Sequence[Failure] = ()
+
+
+def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
+    """Print a listing in one of the `--output` formats; exit with 1 if it holds failures."""
+    if output == "json":
+        click.echo(envelope(listing))
+    else:
+        wide = verbose or output == "wide"
+        columns = [column for column in listing.columns if wide or not column.wide]
+        lines = csv_text if output == "csv" else table
+        if text := lines(columns, listing.items):
+            click.echo(text)
+        report(listing.errors)
+    if listing.errors:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def report(failures: Iterable[Failure]) -> None:
+    """One line on stderr for each."""
+    for failure in failures:
+        click.echo(f"error: {failure.what}: {failure.message}", err=True)
+
+
+def table(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned columns under one header; "" when there is no item."""
+    if not items:
+        return ""
+    rows = [[column.title for column in columns]]
+    rows += [[column.text(item.get(column.key)) for column in columns] for item in items]
+    widths = [
+        max(column.min_width, *map(len, cells))
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+    return "\n".join(
+        " ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows
+    )
+
+
+def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
+    """RFC 4180 with a header of keys and empty fields for None."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([column.key for column in columns])
+    writer.writerows([item.get(column.key) for column in columns] for item in items)
+    return buffer.getvalue().rstrip("\n")
+
+
+def envelope(listing: Listing) -> str:
+    """`{"kind", "version", "items", "errors"}`; every column of every item, null where unknown."""
+    keys = [column.key for column in listing.columns]
+    return json.dumps(
+        {
+            "kind": listing.kind,
+            "version": ENVELOPE_VERSION,
+            "items": [{key: item.get(key) for key in keys} for item in listing.items],
+            "errors": [attrs.asdict(failure) for failure in listing.errors],
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
+
+
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """A JSON member for bytes: `name` when they are UTF-8 (or null), else `name_base64`."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
+
+
+# --- Where a command connects --------------------------------------------------------------------
+
+
+@attrs.frozen
+class Target:
+    """The addresses and client settings a command was given.
+
+    `bootstrap` is None when only ZooKeeper is known: the brokers registered there are asked.
+    """
+
+    bootstrap: str | None
+    zookeeper: str | None
+    settings: Mapping[str, str]
+    timeout_ms: int
+
+
+def target_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say where to connect; the command gets them as one `target`."""
+
+    @functools.wraps(command)
+    def with_target(
+        *args: Any,
+        bootstrap_server: str | None,
+        zookeeper: str | None,
+        command_config: Path | None,
+        timeout: int,
+        **kwargs: Any,
+    ) -> T:
+        settings = read_properties(command_config)
+        zookeeper = zookeeper or settings.get("zookeeper.connect")
+        bootstrap = bootstrap_server or settings.get("bootstrap.servers")
+        if bootstrap is None and zookeeper is None:
+            bootstrap = DEFAULT_BOOTSTRAP_SERVER
+        target = Target(bootstrap, zookeeper, settings, timeout)
+        return command(*args, target=target, **kwargs)
+
+    for option in reversed(TARGET_OPTIONS):
+        with_target = option(with_target)
+    return with_target
+
+
+TARGET_OPTIONS = (
+    click.option(
+        "-b",
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        "bootstrap_server",
+        envvar="KGROUP_BOOTSTRAP_SERVER",
+        metavar="H:P[,…]",
+        help=f"Brokers to start from.  [default: {DEFAULT_BOOTSTRAP_SERVER}, or those registered "
+        "in --zookeeper; env: KGROUP_BOOTSTRAP_SERVER]",
+    ),
+    click.option(
+        "--zookeeper",
+        envvar="KGROUP_ZOOKEEPER",
+        metavar="H:P[,…][/CHROOT]",
+        help="ZooKeeper, for groups and offsets kept there.  [env: KGROUP_ZOOKEEPER]",
+    ),
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Properties file with settings for the client.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.IntRange(min=1),
+        default=5000,
+        show_default=True,
+        metavar="MS",
+        help="How long one request may take.",
+    ),
+)
+
+TARGET_NAMES = frozenset(
+    ["-b", "--bootstrap-server", "--bootstrap-servers", "--zookeeper", "--command-config"]
+    + ["--timeout", "-o", "--output"]
+)
+"""Every spelling of the shared options; each of them takes a value."""
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to print.",
+)
+
+
+class KeyValue(click.ParamType):
+    """`key=value` as a pair, cut at the first `=`."""
+
+    name = "k=v"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Raises UsageError when there is no `=` or nothing before it."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not key=value", param, ctx)
+        return key.strip(), rest
+
+
+def read_properties(path: Path | None) -> dict[str, str]:
+    """A Java properties file; no file is no settings."""
+    from protocol.settings import parse_properties
+
+    return {} if path is None else parse_properties(path.read_text("utf-8"))
+
+
+# --- How a command starts and ends ---------------------------------------------------------------
+
+
+class CommandFailed(click.ClickException):
+    """A user's mistake, or the world's: one line, no traceback, exit code 1."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        """Print it as all our errors."""
+        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+
+
+class CommandGroup(click.Group):
+    """Sub-commands that are imported when they are used, so that `--help` is quick.
+
+    `rows` gives each name its module, whose `command` is run, and its line in the help.
+    `expected` gives the exceptions that are no bug; it is called only when something was raised.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        rows: Mapping[str, tuple[str, str]],
+        expected: Callable[[], tuple[type[Exception], ...]],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = rows
+        self.expected = expected
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the rows."""
+        return list(self.rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the sub-command's module."""
+        if cmd_name not in self.rows:
+            return None
+        found = import_module(self.rows[cmd_name][0]).command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The rows, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.rows.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the sub-command; what it raises becomes a line and an exit code, unless a bug."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            causes = list(leaves(error))
+            if not all(isinstance(cause, (*self.expected(), OSError)) for cause in causes):
+                raise
+            raise CommandFailed(message_of(causes[0])) from error
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """The exceptions a task group gathered, or the one that was raised."""
+    if isinstance(error, ExceptionGroup):
+        for nested in error.exceptions:
+            yield from leaves(nested)
+    else:
+        yield error
+
+
+def message_of(error: Exception) -> str:
+    """One line that says what went wrong, for exceptions without a text too."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`--version`, from the installed distribution."""
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Show the version and exit.",
+    )
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("kgroup")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    click.echo(f"{ctx.find_root().info_name} {number}")
+    ctx.exit()

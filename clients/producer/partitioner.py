@@ -1,0 +1,74 @@
+"""Which partition a record goes to, as Kafka's Java producer decides.
+
+A key is hashed with murmur2, so that producers of any language put equal keys on one partition.
+Records without a key stick to one partition until its batch is full or gone, then move to another
+(KIP-480): batches fill, requests are few, and over time the load is even.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+
+import attrs
+
+Partitioner = Callable[[bytes | None, int], int]
+"""A user's own choice: (encoded key, number of partitions) to a partition."""
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's variant of MurmurHash2 (`Utils.murmur2`), as a signed 32-bit integer."""
+    length = len(key)
+    h = _SEED ^ length
+    words = length >> 2
+    for k in struct.unpack_from(f"<{words}I", key):
+        k = (k * _M) & _MASK
+        k = ((k ^ (k >> 24)) * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    if tail := key[words << 2 :]:
+        h = ((h ^ int.from_bytes(tail, "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def key_partition(key: bytes, num_partitions: int) -> int:
+    """Partition of a key. All partitions count, with a leader or without: keys must not move."""
+    # The sign bit is masked off, not negated: `abs` would place half of all keys elsewhere.
+    return (murmur2(key) & 0x7FFFFFFF) % num_partitions
+
+
+@attrs.define(eq=False)
+class StickyPartitions:
+    """The partition each topic's keyless records go to at the moment.
+
+    `choose(n)` gives a number in [0, n): `random.randrange`, or a script in tests.
+    """
+
+    choose: Callable[[int], int]
+    _current: dict[str, int] = attrs.field(init=False, factory=dict)
+
+    def partition(self, topic: str, num_partitions: int, led: Sequence[int]) -> int:
+        """The sticky partition; `led` are the partitions that have a leader now."""
+        current = self._current.get(topic)
+        if current is None or current >= num_partitions:
+            return self.move(topic, None, num_partitions, led)
+        return current
+
+    def move(
+        self, topic: str, previous: int | None, num_partitions: int, led: Sequence[int]
+    ) -> int:
+        """Stick to another partition than `previous`, where there is another.
+
+        Only if `previous` is still the sticky one: of two records that both found its batch full,
+        one moves.
+        """
+        current = self._current.get(topic)
+        if current is not None and current != previous and current < num_partitions:
+            return current
+        candidates = [p for p in led or range(num_partitions) if p != previous]
+        chosen = candidates[self.choose(len(candidates))] if candidates else previous or 0
+        self._current[topic] = chosen
+        return chosen

@@ -1,0 +1,92 @@
+"""Objects to bytes and back: plain callables, one pair per type, as Kafka's stock serializers.
+
+An encoder takes a value or None and gives bytes or None; a decoder is its inverse. None is Kafka's
+null (a tombstone as a value, "no key" as a key) and always passes through. Integers and floats
+are big-endian of fixed width, as `org.apache.kafka.common.serialization` writes them.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+Encoder = Callable[[Any], bytes | None]
+Decoder = Callable[[bytes | None], Any]
+
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_FLOAT32 = struct.Struct(">f")
+_FLOAT64 = struct.Struct(">d")
+
+
+def bytes_encoder(value: bytes | bytearray | memoryview | None) -> bytes | None:
+    """Pass bytes through. Raises TypeError for anything else, where `bytes(5)` would give zeros."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"expected bytes, got {type(value).__name__}")
+
+
+def bytes_decoder(encoded: bytes | None) -> bytes | None:
+    """Pass bytes through."""
+    return encoded
+
+
+def str_encoder(value: str | None) -> bytes | None:
+    """UTF-8."""
+    return None if value is None else value.encode()
+
+
+def str_decoder(encoded: bytes | None) -> str | None:
+    """UTF-8. Raises UnicodeDecodeError."""
+    return None if encoded is None else str(encoded, "utf-8")
+
+
+def json_encoder(value: Any) -> bytes | None:
+    """Compact JSON in UTF-8. None is the null record, not the JSON text `null`."""
+    if value is None:
+        return None
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def json_decoder(encoded: bytes | None) -> Any:
+    """JSON in UTF-8. Raises ValueError."""
+    return None if encoded is None else json.loads(encoded)
+
+
+def null_encoder(value: Any) -> None:
+    """Encode anything as null."""
+
+
+def null_decoder(encoded: bytes | None) -> None:
+    """Decode anything as None."""
+
+
+def uuid_encoder(value: UUID | None) -> bytes | None:
+    """The 36 characters of the canonical text form, as Kafka's UUIDSerializer."""
+    return None if value is None else str(value).encode()
+
+
+def uuid_decoder(encoded: bytes | None) -> UUID | None:
+    """Inverse of `uuid_encoder`. Raises ValueError."""
+    return None if encoded is None else UUID(str(encoded, "ascii"))
+
+
+def _fixed(layout: struct.Struct, doc: str) -> tuple[Encoder, Decoder]:
+    def encoder(value: Any) -> bytes | None:
+        return None if value is None else layout.pack(value)
+
+    def decoder(encoded: bytes | None) -> Any:
+        return None if encoded is None else layout.unpack(encoded)[0]
+
+    encoder.__doc__ = f"{doc} Raises struct.error for a value out of range."
+    decoder.__doc__ = f"{doc} Raises struct.error for another length."
+    return encoder, decoder
+
+
+int_encoder, int_decoder = _fixed(_INT32, "Signed 32-bit integer, 4 bytes.")
+long_encoder, long_decoder = _fixed(_INT64, "Signed 64-bit integer, 8 bytes.")
+float_encoder, float_decoder = _fixed(_FLOAT32, "IEEE single, 4 bytes.")
+double_encoder, double_decoder = _fixed(_FLOAT64, "IEEE double, 8 bytes.")

@@ -1,0 +1,1 @@
+"""Membership and commits kept by a coordinator."""

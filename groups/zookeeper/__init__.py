@@ -1,0 +1,1 @@
+"""Membership kept in ZooKeeper: registration, ownership, range rebalance."""

@@ -1,0 +1,67 @@
+"""Which consumer thread gets which partition: Kafka's `range` and `roundrobin` of 0.10.2.
+
+Pure functions of (threads per topic, partitions per topic), so that every member that read the
+same ZooKeeper state computes the same answer, whatever language it is written in. Strings are
+ordered as Java orders them, by UTF-16 code unit. (The coordinator's assignors of the same names
+follow other rules: `groups/assignors`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from protocol.java_hash import java_string_hash
+from protocol.topic_partition import TopicPartition
+
+Threads = Mapping[str, Iterable[str]]
+Partitions = Mapping[str, Iterable[int]]
+Assignment = dict[TopicPartition, str]
+
+
+def assign_range(threads_of: Threads, partitions_of: Partitions) -> Assignment:
+    """Per topic, consecutive shares; the first len(P) % len(C) threads get one partition more."""
+    assignment: Assignment = {}
+    for topic, threads in threads_of.items():
+        ordered = java_sorted(threads)
+        partitions = sorted(partitions_of.get(topic, ()))
+        share, extra = divmod(len(partitions), len(ordered)) if ordered else (0, 0)
+        for index, thread in enumerate(ordered):
+            start = share * index + min(index, extra)
+            end = start + share + (index < extra)
+            assignment |= {TopicPartition(topic, p): thread for p in partitions[start:end]}
+    return assignment
+
+
+def assign_round_robin(threads_of: Threads, partitions_of: Partitions) -> Assignment:
+    """Deal all partitions of all topics in turn, passing over threads that lack the topic.
+
+    The order of the partitions is that of the Java hash of the text `[topic,partition]`, which
+    spreads each topic over the members. Where two hashes are equal Kafka's order is an accident of
+    a Scala map; ours is by name.
+    """
+    subscribers = {topic: frozenset(threads) for topic, threads in threads_of.items()}
+    ring = java_sorted(frozenset().union(*subscribers.values()))
+    turn = 0
+    assignment: Assignment = {}
+    for partition in sorted(
+        (TopicPartition(t, p) for t in subscribers for p in partitions_of.get(t, ())),
+        key=lambda tp: (java_string_hash(f"[{tp.topic},{tp.partition}]"), tp),
+    ):
+        if not (willing := subscribers[partition.topic]):
+            continue
+        while ring[turn % len(ring)] not in willing:
+            turn += 1
+        assignment[partition] = ring[turn % len(ring)]
+        turn += 1
+    return assignment
+
+
+ASSIGNORS: dict[str, Callable[[Threads, Partitions], Assignment]] = {
+    "range": assign_range,
+    "roundrobin": assign_round_robin,
+}
+
+
+def java_sorted(texts: Iterable[str]) -> list[str]:
+    """`texts` in the order of Java's String.compareTo, without repeats."""
+    return sorted(set(texts), key=lambda text: text.encode("utf-16-be", "surrogatepass"))

@@ -1,0 +1,107 @@
+"""What a member says of itself in `/consumers/<group>/ids/<consumer id>`, and how peers read it.
+
+A member is one consumer connector; its streams are threads, `<consumer id>-0`, `-1`, ... A thread
+owns partitions. Names, JSON and their reading are those of Kafka's ZookeeperConsumerConnector and
+TopicCount, because a JVM member of the same group must come to the same assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from groups.zookeeper.filters import Blacklist, TopicFilter, Whitelist
+from zk.znodes import ConsumerRegistration
+
+STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+_FILTERS: dict[str, type[Whitelist] | type[Blacklist]] = {
+    WHITE_LIST: Whitelist,
+    BLACK_LIST: Blacklist,
+}
+
+
+@attrs.frozen
+class StaticSubscription:
+    """So many streams for each of these topics. No topics: a member that consumes nothing."""
+
+    streams: Mapping[str, int]
+
+    def streams_of(self, all_topics: Iterable[str], exclude_internal_topics: bool) -> dict[str, int]:
+        """Topic -> number of streams; a topic need not exist."""
+        return dict(self.streams)
+
+
+@attrs.frozen
+class FilterSubscription:
+    """So many streams, each over all topics that the filter allows."""
+
+    filter: TopicFilter
+    num_streams: int = 1
+
+    def streams_of(self, all_topics: Iterable[str], exclude_internal_topics: bool) -> dict[str, int]:
+        """Topic -> number of streams. Kafka applies the *reader's* exclude.internal.topics."""
+        return {
+            topic: self.num_streams
+            for topic in all_topics
+            if self.filter.allows(topic, exclude_internal_topics=exclude_internal_topics)
+        }
+
+
+Subscription = StaticSubscription | FilterSubscription
+
+
+def new_consumer_id(group_id: str, host: str, now_ms: int, uuid_bits: int) -> str:
+    """Kafka's form of an id: group, host, start time, high 32 bits of a random UUID of 128."""
+    return f"{group_id}_{host}-{now_ms}-{uuid_bits >> 96:08x}"
+
+
+def thread_ids(consumer_id: str, num_streams: int) -> list[str]:
+    """The ids under which a member's streams own partitions of one topic."""
+    return [f"{consumer_id}-{index}" for index in range(num_streams)]
+
+
+def consumer_of(thread_id: str) -> str:
+    """The consumer id inside a thread id: what stands before the last hyphen."""
+    return thread_id.rpartition("-")[0]
+
+
+def stream_index(thread_id: str) -> int:
+    """Which of its member's streams a thread is, from 0."""
+    return int(thread_id.rpartition("-")[2])
+
+
+def register(subscription: Subscription, now_ms: int) -> ConsumerRegistration:
+    """Our own registration, as a value of the znode."""
+    match subscription:
+        case StaticSubscription(streams):
+            wanted, pattern = dict(streams), STATIC
+        case FilterSubscription(topic_filter, num_streams):
+            wanted = {topic_filter.regex: num_streams}
+            pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
+    return ConsumerRegistration(subscription=wanted, pattern=pattern, timestamp_ms=now_ms)
+
+
+def subscription_of(registration: ConsumerRegistration) -> Subscription:
+    """What a member's registration asks for: Kafka's reading of it.
+
+    An empty subscription is static whatever its pattern says, as is an unknown pattern; of a
+    filter only the first entry counts. Raises InvalidTopicFilter.
+    """
+    kind = _FILTERS.get(registration.pattern or "")
+    if kind is None or not registration.subscription:
+        return StaticSubscription(registration.subscription)
+    regex, num_streams = next(iter(registration.subscription.items()))
+    return FilterSubscription(kind(regex), num_streams)
+
+
+def threads_by_topic(
+    members: Mapping[str, Subscription], all_topics: Iterable[str], exclude_internal_topics: bool
+) -> dict[str, list[str]]:
+    """Topic -> ids of all threads of all members that consume it: the input of an assignor."""
+    threads: dict[str, list[str]] = {}
+    for consumer_id, subscription in members.items():
+        wanted = subscription.streams_of(all_topics, exclude_internal_topics)
+        for topic, num_streams in wanted.items():
+            threads.setdefault(topic, []).extend(thread_ids(consumer_id, num_streams))
+    return threads

@@ -1,0 +1,227 @@
+"""The records of `__consumer_offsets`: two kinds of keys, two kinds of values, all versioned.
+
+Every key and value begins with its version as an int16; a null value is a tombstone. What is read
+and what is written:
+
+| | read | written | since |
+|---|---|---|---|
+| offset key | 0, 1 (one layout) | 1 | 0.8.2, 0.9 |
+| group key | 2 | 2 | 0.9 |
+| offset value | 0, 1, 2, 3 | 3; 1 where an expiry was asked for | 0.8.2, 0.9, 2.1, 2.1 |
+| group value | 0, 1, 2, 3 | 3 | 0.9, 0.10.1, 2.1, 2.3 |
+
+Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are coded by hand,
+because a coordinator writes and loads them by the hundred thousand; groups, which are few, by
+`protocol.wire`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from protocol.wire import BYTES, INT32, INT64, STRING, Array, WireError, decode, encode
+from protocol.wire import message, nested, wire
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+EXPIRING_OFFSET_VALUE_VERSION = 1
+GROUP_VALUE_VERSION = 3
+NO_TIMESTAMP = -1
+
+
+class RecordError(ValueError):
+    """A key or value that is malformed, or of a version nobody here knows."""
+
+
+class OffsetKey(NamedTuple):
+    """Whose position it is, and where."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """The group a metadata record is about."""
+
+    group: str
+
+
+class CommittedOffset(NamedTuple):
+    """A committed position: `offset` is the next one to consume, `leader_epoch` -1 if not known.
+
+    `expire_timestamp_ms` is None unless the committer asked for a retention of its own (v2-4).
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+    expire_timestamp_ms: int | None = None
+
+
+@nested
+class GroupMember:
+    """A member as the record keeps it; timeouts in ms."""
+
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(STRING, since=3, nullable=3)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    rebalance_timeout_ms: int = wire(INT32, since=1, default=-1)
+    session_timeout_ms: int = wire(INT32)
+    subscription: bytes = wire(BYTES)
+    assignment: bytes = wire(BYTES)
+
+
+@message()
+class GroupMetadata:
+    """A group as of its last rebalance; protocol and leader are null while it has no members."""
+
+    protocol_type: str = wire(STRING)
+    generation_id: int = wire(INT32)
+    protocol: str | None = wire(STRING, nullable=0)
+    leader: str | None = wire(STRING, nullable=0)
+    state_timestamp_ms: int = wire(INT64, since=2, default=NO_TIMESTAMP)
+    members: Sequence[GroupMember] = wire(Array(GroupMember))
+
+
+Key = OffsetKey | GroupKey
+Value = CommittedOffset | GroupMetadata
+Record = tuple[Key, Value | None]
+
+T = TypeVar("T")
+
+_VERSION = _LENGTH = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_TWO_INT64 = struct.Struct(">qq")
+_VALUE_HEAD = struct.Struct(">hq")
+_VALUE_HEAD_V3 = struct.Struct(">hqi")
+
+
+def decode_key(key: bytes | None) -> Key:
+    """The key of a record. Raises RecordError."""
+    if key is None:
+        raise RecordError("a record without a key")
+    return _decoded(_KEY_READERS, "key", key)
+
+
+def decode_value(key: Key, value: bytes | None) -> Value | None:
+    """The value under `key`, None for a tombstone. Raises RecordError."""
+    if value is None:
+        return None
+    if isinstance(key, OffsetKey):
+        return _decoded(_OFFSET_VALUE_READERS, "offset value", value)
+    return _decoded(_GROUP_VALUE_READERS, "group value", value)
+
+
+def encode_key(key: Key) -> bytes:
+    """The bytes of a key, in the version written."""
+    if isinstance(key, GroupKey):
+        return _VERSION.pack(GROUP_KEY_VERSION) + _string(key.group)
+    group, topic, partition = key
+    return _offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
+
+
+def encode_value(value: Value | None) -> bytes | None:
+    """The bytes of a value, in the version written; None for a tombstone."""
+    if value is None:
+        return None
+    if isinstance(value, GroupMetadata):
+        return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
+    offset, leader_epoch, metadata, commit_ms, expire_ms = value
+    times = commit_ms.to_bytes(8, "big", signed=True)
+    if expire_ms is None:
+        head = _VALUE_HEAD_V3.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+    else:
+        head = _VALUE_HEAD.pack(EXPIRING_OFFSET_VALUE_VERSION, offset)
+        times += expire_ms.to_bytes(8, "big", signed=True)
+    return head + _string(metadata) + times
+
+
+@lru_cache(maxsize=4096)
+def _offset_key_prefix(group: str, topic: str) -> bytes:
+    return _VERSION.pack(OFFSET_KEY_VERSION) + _string(group) + _string(topic)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _decoded(readers: dict[int, Callable[[bytes], T]], what: str, buf: bytes) -> T:
+    try:
+        (version,) = _VERSION.unpack_from(buf)
+        if version in readers:
+            return readers[version](buf)
+    except (struct.error, UnicodeDecodeError, WireError) as error:
+        raise RecordError(f"malformed {what} of {len(buf)} bytes: {error}") from error
+    raise RecordError(f"{what} of version {version}, and only {sorted(readers)} are known")
+
+
+def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(buf, pos)
+    start = pos + _LENGTH.size
+    end = start + length
+    if length < 0 or end > len(buf):
+        raise RecordError(f"a string of {length} bytes at byte {pos} of {len(buf)}")
+    return str(buf[start:end], "utf-8"), end
+
+
+def _read_offset_key(buf: bytes) -> OffsetKey:
+    group, pos = _read_string(buf, _VERSION.size)
+    topic, pos = _read_string(buf, pos)
+    return OffsetKey(group, topic, _INT32.unpack_from(buf, pos)[0])
+
+
+def _read_group_key(buf: bytes) -> GroupKey:
+    return GroupKey(_read_string(buf, _VERSION.size)[0])
+
+
+def _read_dated_offset(buf: bytes) -> CommittedOffset:
+    _, offset = _VALUE_HEAD.unpack_from(buf)
+    metadata, pos = _read_string(buf, _VALUE_HEAD.size)
+    return CommittedOffset(offset, -1, metadata, _INT64.unpack_from(buf, pos)[0])
+
+
+def _read_expiring_offset(buf: bytes) -> CommittedOffset:
+    _, offset = _VALUE_HEAD.unpack_from(buf)
+    metadata, pos = _read_string(buf, _VALUE_HEAD.size)
+    commit_ms, expire_ms = _TWO_INT64.unpack_from(buf, pos)
+    asked = None if expire_ms == NO_TIMESTAMP else expire_ms
+    return CommittedOffset(offset, -1, metadata, commit_ms, asked)
+
+
+def _read_epoch_offset(buf: bytes) -> CommittedOffset:
+    _, offset, leader_epoch = _VALUE_HEAD_V3.unpack_from(buf)
+    metadata, pos = _read_string(buf, _VALUE_HEAD_V3.size)
+    return CommittedOffset(offset, leader_epoch, metadata, _INT64.unpack_from(buf, pos)[0])
+
+
+def _group_reader(version: int) -> Callable[[bytes], GroupMetadata]:
+    def read(buf: bytes) -> GroupMetadata:
+        group: GroupMetadata = decode(GroupMetadata, version, buf, _VERSION.size)[0]
+        return group
+
+    return read
+
+
+_KEY_READERS: dict[int, Callable[[bytes], Key]] = {
+    0: _read_offset_key,
+    OFFSET_KEY_VERSION: _read_offset_key,
+    GROUP_KEY_VERSION: _read_group_key,
+}
+_OFFSET_VALUE_READERS: dict[int, Callable[[bytes], CommittedOffset]] = {
+    0: _read_dated_offset,
+    EXPIRING_OFFSET_VALUE_VERSION: _read_expiring_offset,
+    2: _read_dated_offset,
+    OFFSET_VALUE_VERSION: _read_epoch_offset,
+}
+_GROUP_VALUE_READERS: dict[int, Callable[[bytes], GroupMetadata]] = {
+    version: _group_reader(version) for version in range(GROUP_VALUE_VERSION + 1)
+}

@@ -1,0 +1,1 @@
+"""The wire with no I/O: primitives, messages, record formats, errors, settings."""

@@ -1,0 +1,126 @@
+"""Request and response headers, and whole framed messages.
+
+Request header v1: key, version, correlation id, client id; v2 adds tagged fields. Response header
+v0: correlation id; v1 adds tagged fields. Two exceptions of the protocol: ControlledShutdown v0
+has no client id, and ApiVersions answers with header v0 whatever its version (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import attrs
+
+from protocol.api_key import ApiKey
+from protocol.primitives import WireError, read_uvarint
+from protocol.registry import API
+from protocol.wire import Buffer, Hole, decode, encode_into, is_flexible
+
+_FIXED = struct.Struct(">hhi")
+_CLIENT = struct.Struct(">hhih")
+
+
+@attrs.frozen
+class RequestHeader:
+    """What every request begins with. `api_key` may be a number we do not know."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Read key, version, correlation id and client id; return them and the position behind.
+
+    Tagged fields of header v2 are still to be skipped: whether there are any depends on the
+    message, which `read_request` knows. Raises WireError.
+    """
+    try:
+        key, version, correlation_id, length = _CLIENT.unpack_from(frame, 0)
+        end = _CLIENT.size + max(length, 0)
+        if length < -1 or end > len(frame):
+            raise WireError(f"client id of {length} bytes in a frame of {len(frame)}")
+        client_id = None if length < 0 else str(frame[_CLIENT.size : end], "utf-8")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise WireError(f"request header: {error}") from error
+    return RequestHeader(key, version, correlation_id, client_id), end
+
+
+def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
+    """(key, version, correlation id): all that is read of an ApiVersions we do not know."""
+    try:
+        key, version, correlation_id = _FIXED.unpack_from(frame, 0)
+    except struct.error as error:
+        raise WireError(f"request header: {error}") from error
+    return key, version, correlation_id
+
+
+def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
+    """Read the body of a request whose header was read. Raises WireError."""
+    kind = API[ApiKey(header.api_key)].request
+    if is_flexible(kind, header.api_version):
+        pos = _skip_tags(frame, pos)
+    request, end = decode(kind, header.api_version, frame, pos)
+    if end != len(frame):
+        raise WireError(f"{kind.__name__}: {len(frame) - end} bytes left over")
+    return request
+
+
+def encode_request(
+    api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, request: Any
+) -> bytes:
+    """A whole request with its size in front."""
+    name = (client_id or "").encode()
+    length = -1 if client_id is None else len(name)
+    out = bytearray(4)
+    out += _CLIENT.pack(api_key, version, correlation_id, length) + name
+    if is_flexible(type(request), version):
+        out.append(0)
+    holes: list[Hole] = []
+    encode_into(out, request, version, holes)
+    assert not holes, "a request carries its records in memory"
+    out[:4] = (len(out) - 4).to_bytes(4, "big")
+    return bytes(out)
+
+
+def encode_response(
+    api_key: int, version: int, correlation_id: int, response: Any
+) -> tuple[bytearray, list[Hole]]:
+    """A whole response with its size in front, and the holes that file ranges fill."""
+    out = bytearray(4)
+    out += correlation_id.to_bytes(4, "big", signed=True)
+    if api_key != ApiKey.API_VERSIONS and is_flexible(type(response), version):
+        out.append(0)
+    holes: list[Hole] = []
+    encode_into(out, response, version, holes)
+    size = len(out) - 4
+    for _, body in holes:
+        size += body.size
+    out[:4] = size.to_bytes(4, "big")
+    return out, holes
+
+
+def read_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
+    """(correlation id, response) of a frame without its size. Raises WireError."""
+    if len(frame) < 4:
+        raise WireError(f"a response of {len(frame)} bytes has no correlation id")
+    kind = API[api_key].response
+    pos = 4
+    if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
+        pos = _skip_tags(frame, pos)
+    response, _ = decode(kind, version, frame, pos)
+    return int.from_bytes(frame[:4], "big", signed=True), response
+
+
+def _skip_tags(frame: Buffer, pos: int) -> int:
+    try:
+        count, pos = read_uvarint(frame, pos)
+        for _ in range(count):
+            _, pos = read_uvarint(frame, pos)
+            size, pos = read_uvarint(frame, pos)
+            pos += size
+    except IndexError as error:
+        raise WireError("the header's tagged fields are cut") from error
+    return pos

@@ -1,0 +1,1 @@
+"""One file per API: its request, its response and the response that carries an error."""

@@ -1,0 +1,70 @@
+"""ApiVersions, versions 0-3: what the broker speaks (KIP-35, KIP-511).
+
+The response header is version 0 whatever the version, so that any client can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@message(flexible=3)
+class ApiVersionsRequest:
+    """Ask for the versions; v3 says which client is asking."""
+
+    client_software_name: str = wire(STRING, since=3, default="")
+    client_software_version: str = wire(STRING, since=3, default="")
+
+
+@nested
+class ApiVersionsResponseKey:
+    """A key of ApiVersionsResponse."""
+
+    api_key: int = wire(INT16)
+    min_version: int = wire(INT16)
+    max_version: int = wire(INT16)
+
+
+@nested
+class ApiVersionsResponseSupportedFeature:
+    """A supported feature of ApiVersionsResponse."""
+
+    name: str = wire(STRING)
+    min_version: int = wire(INT16)
+    max_version: int = wire(INT16)
+
+
+@nested
+class ApiVersionsResponseFinalizedFeature:
+    """A finalized feature of ApiVersionsResponse."""
+
+    name: str = wire(STRING)
+    max_version_level: int = wire(INT16)
+    min_version_level: int = wire(INT16)
+
+
+@message(flexible=3)
+class ApiVersionsResponse:
+    """The versions of every API the broker serves."""
+
+    error_code: int = wire(INT16)
+    api_keys: Sequence[ApiVersionsResponseKey] = wire(Array(ApiVersionsResponseKey))
+    throttle_time_ms: int = wire(INT32, since=1, default=0)
+    supported_features: Sequence[ApiVersionsResponseSupportedFeature] = wire(
+        Array(ApiVersionsResponseSupportedFeature), since=3, default=(), tag=0
+    )
+    finalized_features_epoch: int = wire(INT64, since=3, default=-1, tag=1)
+    finalized_features: Sequence[ApiVersionsResponseFinalizedFeature] = wire(
+        Array(ApiVersionsResponseFinalizedFeature), since=3, default=(), tag=2
+    )
+    zk_migration_ready: bool = wire(BOOL, since=3, default=False, tag=3)
+
+
+def error_response(
+    request: ApiVersionsRequest | None, code: ErrorCode, version: int
+) -> ApiVersionsResponse:
+    """The answer that refuses the request."""
+    return ApiVersionsResponse(error_code=code, api_keys=[])

@@ -1,0 +1,75 @@
+"""CreateTopics, versions 0-4 (KIP-4; v4: the broker's defaults by -1, KIP-464)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class CreateTopicsRequestAssignment:
+    """An assignment of CreateTopicsRequest."""
+
+    partition_index: int = wire(INT32)
+    broker_ids: Sequence[int] = wire(Array(INT32))
+
+
+@nested
+class CreateTopicsRequestConfig:
+    """A config of CreateTopicsRequest."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+
+
+@nested
+class CreateTopicsRequestTopic:
+    """A topic of CreateTopicsRequest."""
+
+    name: str = wire(STRING)
+    num_partitions: int = wire(INT32)
+    replication_factor: int = wire(INT16)
+    assignments: Sequence[CreateTopicsRequestAssignment] = wire(
+        Array(CreateTopicsRequestAssignment)
+    )
+    configs: Sequence[CreateTopicsRequestConfig] = wire(Array(CreateTopicsRequestConfig))
+
+
+@message(flexible=5)
+class CreateTopicsRequest:
+    """Create topics and wait up to `timeout_ms` for their leaders."""
+
+    topics: Sequence[CreateTopicsRequestTopic] = wire(Array(CreateTopicsRequestTopic))
+    timeout_ms: int = wire(INT32, default=60000)
+    validate_only: bool = wire(BOOL, since=1, default=False)
+
+
+@nested
+class CreateTopicsResponseTopic:
+    """A topic of CreateTopicsResponse."""
+
+    name: str = wire(STRING)
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, since=1, default=None, nullable=1)
+
+
+@message(flexible=5)
+class CreateTopicsResponse:
+    """Per topic, whether it was created."""
+
+    throttle_time_ms: int = wire(INT32, since=2, default=0)
+    topics: Sequence[CreateTopicsResponseTopic] = wire(Array(CreateTopicsResponseTopic))
+
+
+def error_response(
+    request: CreateTopicsRequest, code: ErrorCode, version: int
+) -> CreateTopicsResponse:
+    """The answer that gives every topic of `request` the same error."""
+    return CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponseTopic(name=t.name, error_code=code, error_message=code.meaning)
+            for t in request.topics
+        ]
+    )

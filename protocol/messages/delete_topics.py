@@ -1,0 +1,43 @@
+"""DeleteTopics, versions 0-3 (KIP-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
+
+
+@message(flexible=4)
+class DeleteTopicsRequest:
+    """Delete topics and wait up to `timeout_ms` for them to be gone."""
+
+    topic_names: Sequence[str] = wire(Array(STRING))
+    timeout_ms: int = wire(INT32)
+
+
+@nested
+class DeleteTopicsResponseResult:
+    """A result of DeleteTopicsResponse."""
+
+    name: str = wire(STRING)
+    error_code: int = wire(INT16)
+
+
+@message(flexible=4)
+class DeleteTopicsResponse:
+    """Per topic, whether it is gone."""
+
+    throttle_time_ms: int = wire(INT32, since=1, default=0)
+    responses: Sequence[DeleteTopicsResponseResult] = wire(Array(DeleteTopicsResponseResult))
+
+
+def error_response(
+    request: DeleteTopicsRequest, code: ErrorCode, version: int
+) -> DeleteTopicsResponse:
+    """The answer that gives every topic of `request` the same error."""
+    return DeleteTopicsResponse(
+        responses=[
+            DeleteTopicsResponseResult(name=name, error_code=code) for name in request.topic_names
+        ]
+    )

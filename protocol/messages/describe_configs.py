@@ -1,0 +1,88 @@
+"""DescribeConfigs, versions 0-2: settings of topics and brokers (KIP-133, KIP-226)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class DescribeConfigsRequestResource:
+    """A resource of DescribeConfigsRequest."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configuration_keys: Sequence[str] | None = wire(Array(STRING), nullable=0)
+
+
+@message(flexible=4)
+class DescribeConfigsRequest:
+    """Ask for settings; null keys mean all of them."""
+
+    resources: Sequence[DescribeConfigsRequestResource] = wire(
+        Array(DescribeConfigsRequestResource)
+    )
+    include_synonyms: bool = wire(BOOL, since=1, default=False)
+
+
+@nested
+class DescribeConfigsResponseSynonym:
+    """A synonym of DescribeConfigsResponse."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+    source: int = wire(INT8)
+
+
+@nested
+class DescribeConfigsResponseConfig:
+    """A config of DescribeConfigsResponse."""
+
+    name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+    read_only: bool = wire(BOOL)
+    is_default: bool = wire(BOOL, until=0, default=False)
+    config_source: int = wire(INT8, since=1, default=-1)
+    is_sensitive: bool = wire(BOOL)
+    synonyms: Sequence[DescribeConfigsResponseSynonym] = wire(
+        Array(DescribeConfigsResponseSynonym), since=1, default=()
+    )
+
+
+@nested
+class DescribeConfigsResponseResult:
+    """A result of DescribeConfigsResponse."""
+
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, nullable=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: Sequence[DescribeConfigsResponseConfig] = wire(Array(DescribeConfigsResponseConfig))
+
+
+@message(flexible=4)
+class DescribeConfigsResponse:
+    """Per resource its settings, with where each value comes from."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    results: Sequence[DescribeConfigsResponseResult] = wire(Array(DescribeConfigsResponseResult))
+
+
+def error_response(
+    request: DescribeConfigsRequest, code: ErrorCode, version: int
+) -> DescribeConfigsResponse:
+    """The answer that gives every resource of `request` the same error."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResponseResult(
+                error_code=code,
+                error_message=code.meaning,
+                resource_type=r.resource_type,
+                resource_name=r.resource_name,
+                configs=[],
+            )
+            for r in request.resources
+        ]
+    )

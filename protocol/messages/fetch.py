@@ -1,0 +1,123 @@
+"""Fetch, versions 4-11: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
+
+v7 carries fetch sessions, v9 leader epochs, v10 zstd, v11 the rack of the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT8, INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
+
+
+@nested
+class FetchRequestPartition:
+    """A partition of FetchRequest."""
+
+    partition: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, since=9, default=-1)
+    fetch_offset: int = wire(INT64)
+    log_start_offset: int = wire(INT64, since=5, default=-1)
+    partition_max_bytes: int = wire(INT32)
+
+
+@nested
+class FetchRequestTopic:
+    """A topic of FetchRequest."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[FetchRequestPartition] = wire(Array(FetchRequestPartition))
+
+
+@nested
+class FetchRequestForgottenTopic:
+    """A forgotten topic of FetchRequest."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[int] = wire(Array(INT32))
+
+
+@message(flexible=12)
+class FetchRequest:
+    """Read from each partition, waiting up to `max_wait_ms` for `min_bytes`."""
+
+    replica_id: int = wire(INT32, default=-1)
+    max_wait_ms: int = wire(INT32)
+    min_bytes: int = wire(INT32)
+    max_bytes: int = wire(INT32, since=3, default=0x7FFFFFFF)
+    isolation_level: int = wire(INT8, since=4, default=0)
+    session_id: int = wire(INT32, since=7, default=0)
+    session_epoch: int = wire(INT32, since=7, default=-1)
+    topics: Sequence[FetchRequestTopic] = wire(Array(FetchRequestTopic))
+    forgotten_topics_data: Sequence[FetchRequestForgottenTopic] = wire(
+        Array(FetchRequestForgottenTopic), since=7, default=()
+    )
+    rack_id: str = wire(STRING, since=11, default="")
+
+
+@nested
+class FetchResponseAbortedTransaction:
+    """An aborted transaction of FetchResponse."""
+
+    producer_id: int = wire(INT64)
+    first_offset: int = wire(INT64)
+
+
+@nested
+class FetchResponsePartition:
+    """A partition of FetchResponse."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+    high_watermark: int = wire(INT64)
+    last_stable_offset: int = wire(INT64, since=4, default=-1)
+    log_start_offset: int = wire(INT64, since=5, default=-1)
+    aborted_transactions: Sequence[FetchResponseAbortedTransaction] | None = wire(
+        Array(FetchResponseAbortedTransaction), since=4, default=None, nullable=4
+    )
+    preferred_read_replica: int = wire(INT32, since=11, default=-1)
+    records: Any = wire(RECORDS, nullable=0)
+
+
+@nested
+class FetchResponseTopic:
+    """A topic of FetchResponse."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[FetchResponsePartition] = wire(Array(FetchResponsePartition))
+
+
+@message(flexible=12)
+class FetchResponse:
+    """Record batches in the order asked; session 0 means that none was made."""
+
+    throttle_time_ms: int = wire(INT32, since=1, default=0)
+    error_code: int = wire(INT16, since=7, default=0)
+    session_id: int = wire(INT32, since=7, default=0)
+    responses: Sequence[FetchResponseTopic] = wire(Array(FetchResponseTopic))
+
+
+def error_response(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+    """The answer that gives every partition of `request` the same error."""
+    return FetchResponse(
+        error_code=code,
+        responses=[
+            FetchResponseTopic(
+                topic=topic.topic,
+                partitions=[partition_error(p.partition, code) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def partition_error(partition_index: int, code: ErrorCode) -> FetchResponsePartition:
+    """One partition's error: no high watermark, and records that are empty but not null."""
+    return FetchResponsePartition(
+        partition_index=partition_index,
+        error_code=code,
+        high_watermark=-1,
+        records=b"",
+    )

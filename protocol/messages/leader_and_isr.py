@@ -1,0 +1,102 @@
+"""LeaderAndIsr, versions 0-2: the controller tells a broker whom it leads and follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class LeaderAndIsrRequestPartitionState:
+    """A partition state of LeaderAndIsrRequest."""
+
+    topic_name: str = wire(STRING, until=1, default="")
+    partition_index: int = wire(INT32)
+    controller_epoch: int = wire(INT32)
+    leader: int = wire(INT32)
+    leader_epoch: int = wire(INT32)
+    isr: Sequence[int] = wire(Array(INT32))
+    partition_epoch: int = wire(INT32)
+    replicas: Sequence[int] = wire(Array(INT32))
+    is_new: bool = wire(BOOL, since=1, default=False)
+
+
+@nested
+class LeaderAndIsrRequestTopicState:
+    """A topic state of LeaderAndIsrRequest."""
+
+    topic_name: str = wire(STRING)
+    partition_states: Sequence[LeaderAndIsrRequestPartitionState] = wire(
+        Array(LeaderAndIsrRequestPartitionState)
+    )
+
+
+@nested
+class LeaderAndIsrRequestLiveLeader:
+    """A live leader of LeaderAndIsrRequest."""
+
+    broker_id: int = wire(INT32)
+    host_name: str = wire(STRING)
+    port: int = wire(INT32)
+
+
+@message(flexible=4)
+class LeaderAndIsrRequest:
+    """Lead or follow each partition named. `partition_epoch` is the state node's version."""
+
+    controller_id: int = wire(INT32)
+    controller_epoch: int = wire(INT32)
+    broker_epoch: int = wire(INT64, since=2, default=-1)
+    ungrouped_partition_states: Sequence[LeaderAndIsrRequestPartitionState] = wire(
+        Array(LeaderAndIsrRequestPartitionState), until=1, default=()
+    )
+    topic_states: Sequence[LeaderAndIsrRequestTopicState] = wire(
+        Array(LeaderAndIsrRequestTopicState), since=2, default=()
+    )
+    live_leaders: Sequence[LeaderAndIsrRequestLiveLeader] = wire(
+        Array(LeaderAndIsrRequestLiveLeader)
+    )
+
+
+@nested
+class LeaderAndIsrResponsePartitionError:
+    """A partition error of LeaderAndIsrResponse."""
+
+    topic_name: str = wire(STRING)
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@message(flexible=4)
+class LeaderAndIsrResponse:
+    """Per partition, whether the broker obeyed."""
+
+    error_code: int = wire(INT16)
+    partition_errors: Sequence[LeaderAndIsrResponsePartitionError] = wire(
+        Array(LeaderAndIsrResponsePartitionError)
+    )
+
+
+def error_response(
+    request: LeaderAndIsrRequest, code: ErrorCode, version: int
+) -> LeaderAndIsrResponse:
+    """The answer that refuses the whole request."""
+    return LeaderAndIsrResponse(
+        error_code=code,
+        partition_errors=[
+            LeaderAndIsrResponsePartitionError(
+                topic_name=topic, partition_index=state.partition_index, error_code=code
+            )
+            for topic, state in partition_states(request)
+        ],
+    )
+
+
+def partition_states(
+    request: LeaderAndIsrRequest,
+) -> list[tuple[str, LeaderAndIsrRequestPartitionState]]:
+    """Every (topic, state), whether the version groups them by topic or not."""
+    flat = [(s.topic_name, s) for s in request.ungrouped_partition_states]
+    return flat + [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]

@@ -1,0 +1,36 @@
+"""ListGroups, versions 0-2: the groups that a broker coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
+
+
+@message(flexible=3)
+class ListGroupsRequest:
+    """Ask for all groups of the broker asked."""
+
+
+
+@nested
+class ListGroupsResponseGroup:
+    """A group of ListGroupsResponse."""
+
+    group_id: str = wire(STRING)
+    protocol_type: str = wire(STRING)
+
+
+@message(flexible=3)
+class ListGroupsResponse:
+    """Their ids and protocol types."""
+
+    throttle_time_ms: int = wire(INT32, since=1, default=0)
+    error_code: int = wire(INT16)
+    groups: Sequence[ListGroupsResponseGroup] = wire(Array(ListGroupsResponseGroup))
+
+
+def error_response(request: ListGroupsRequest, code: ErrorCode, version: int) -> ListGroupsResponse:
+    """The answer that lists nothing."""
+    return ListGroupsResponse(error_code=code, groups=[])

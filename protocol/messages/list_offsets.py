@@ -1,0 +1,81 @@
+"""ListOffsets, versions 0-5: the offset at a time (KIP-79, KIP-207, KIP-320)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class ListOffsetsRequestPartition:
+    """A partition of ListOffsetsRequest."""
+
+    partition_index: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, since=4, default=-1)
+    timestamp: int = wire(INT64)
+    max_num_offsets: int = wire(INT32, until=0, default=1)
+
+
+@nested
+class ListOffsetsRequestTopic:
+    """A topic of ListOffsetsRequest."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[ListOffsetsRequestPartition] = wire(Array(ListOffsetsRequestPartition))
+
+
+@message(flexible=6)
+class ListOffsetsRequest:
+    """Ask for the offset at a timestamp: -1 the end, -2 the start, else ms since the epoch."""
+
+    replica_id: int = wire(INT32)
+    isolation_level: int = wire(INT8, since=2, default=0)
+    topics: Sequence[ListOffsetsRequestTopic] = wire(Array(ListOffsetsRequestTopic))
+
+
+@nested
+class ListOffsetsResponsePartition:
+    """A partition of ListOffsetsResponse."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+    old_style_offsets: Sequence[int] = wire(Array(INT64), until=0, default=())
+    timestamp: int = wire(INT64, since=1, default=-1)
+    offset: int = wire(INT64, since=1, default=-1)
+    leader_epoch: int = wire(INT32, since=4, default=-1)
+
+
+@nested
+class ListOffsetsResponseTopic:
+    """A topic of ListOffsetsResponse."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[ListOffsetsResponsePartition] = wire(Array(ListOffsetsResponsePartition))
+
+
+@message(flexible=6)
+class ListOffsetsResponse:
+    """The first offset whose record is not older, or -1."""
+
+    throttle_time_ms: int = wire(INT32, since=2, default=0)
+    topics: Sequence[ListOffsetsResponseTopic] = wire(Array(ListOffsetsResponseTopic))
+
+
+def error_response(
+    request: ListOffsetsRequest, code: ErrorCode, version: int
+) -> ListOffsetsResponse:
+    """The answer that gives every partition of `request` the same error."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsResponsePartition(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,82 @@
+"""Metadata, versions 0-8: brokers, controller, topics and their leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class MetadataRequestTopic:
+    """A topic of MetadataRequest."""
+
+    name: str = wire(STRING)
+
+
+@message(flexible=9)
+class MetadataRequest:
+    """Ask for topics: null is all of them (version 0: an empty list)."""
+
+    topics: Sequence[MetadataRequestTopic] | None = wire(Array(MetadataRequestTopic), nullable=1)
+    allow_auto_topic_creation: bool = wire(BOOL, since=4, default=True)
+    include_cluster_authorized_operations: bool = wire(BOOL, since=8, default=False)
+    include_topic_authorized_operations: bool = wire(BOOL, since=8, default=False)
+
+
+@nested
+class MetadataResponseBroker:
+    """A broker of MetadataResponse."""
+
+    node_id: int = wire(INT32)
+    host: str = wire(STRING)
+    port: int = wire(INT32)
+    rack: str | None = wire(STRING, since=1, default=None, nullable=1)
+
+
+@nested
+class MetadataResponsePartition:
+    """A partition of MetadataResponse."""
+
+    error_code: int = wire(INT16)
+    partition_index: int = wire(INT32)
+    leader_id: int = wire(INT32)
+    leader_epoch: int = wire(INT32, since=7, default=-1)
+    replica_nodes: Sequence[int] = wire(Array(INT32))
+    isr_nodes: Sequence[int] = wire(Array(INT32))
+    offline_replicas: Sequence[int] = wire(Array(INT32), since=5, default=())
+
+
+@nested
+class MetadataResponseTopic:
+    """A topic of MetadataResponse."""
+
+    error_code: int = wire(INT16)
+    name: str = wire(STRING)
+    is_internal: bool = wire(BOOL, since=1, default=False)
+    partitions: Sequence[MetadataResponsePartition] = wire(Array(MetadataResponsePartition))
+    topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
+
+
+@message(flexible=9)
+class MetadataResponse:
+    """The cluster as the answering broker knows it."""
+
+    throttle_time_ms: int = wire(INT32, since=3, default=0)
+    brokers: Sequence[MetadataResponseBroker] = wire(Array(MetadataResponseBroker))
+    cluster_id: str | None = wire(STRING, since=2, default=None, nullable=2)
+    controller_id: int = wire(INT32, since=1, default=-1)
+    topics: Sequence[MetadataResponseTopic] = wire(Array(MetadataResponseTopic))
+    cluster_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
+
+
+def error_response(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+    """The answer that gives every topic of `request` the same error."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name, partitions=[])
+            for topic in request.topics or ()
+        ],
+    )

@@ -1,0 +1,81 @@
+"""OffsetFetch, versions 0-5: the positions a group has committed.
+
+v0 reads ZooKeeper. From v2 a null list of topics means all, and errors stand at the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class OffsetFetchRequestTopic:
+    """A topic of OffsetFetchRequest."""
+
+    name: str = wire(STRING)
+    partition_indexes: Sequence[int] = wire(Array(INT32))
+
+
+@message(flexible=6)
+class OffsetFetchRequest:
+    """Ask for the committed offsets of partitions."""
+
+    group_id: str = wire(STRING, until=7, default="")
+    topics: Sequence[OffsetFetchRequestTopic] | None = wire(
+        Array(OffsetFetchRequestTopic), until=7, default=(), nullable=2
+    )
+
+
+@nested
+class OffsetFetchResponsePartition:
+    """A partition of OffsetFetchResponse."""
+
+    partition_index: int = wire(INT32)
+    committed_offset: int = wire(INT64)
+    committed_leader_epoch: int = wire(INT32, since=5, until=7, default=-1)
+    metadata: str | None = wire(STRING, nullable=0)
+    error_code: int = wire(INT16)
+
+
+@nested
+class OffsetFetchResponseTopic:
+    """A topic of OffsetFetchResponse."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[OffsetFetchResponsePartition] = wire(Array(OffsetFetchResponsePartition))
+
+
+@message(flexible=6)
+class OffsetFetchResponse:
+    """Per partition the offset, or -1 where none is kept."""
+
+    throttle_time_ms: int = wire(INT32, since=3, default=0)
+    topics: Sequence[OffsetFetchResponseTopic] = wire(
+        Array(OffsetFetchResponseTopic), until=7, default=()
+    )
+    error_code: int = wire(INT16, since=2, until=7, default=0)
+
+
+def error_response(
+    request: OffsetFetchRequest, code: ErrorCode, version: int
+) -> OffsetFetchResponse:
+    """The answer that refuses the request: at the top from v2, on each partition before."""
+    if version >= 2:
+        return OffsetFetchResponse(topics=[], error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )

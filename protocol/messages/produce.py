@@ -1,0 +1,81 @@
+"""Produce, versions 0-7: append batches to partitions (KIP-98; v7: zstd, KIP-110).
+
+Versions 0-2 carry message formats 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
+
+
+@nested
+class ProduceRequestPartition:
+    """The records for one partition; from version 3 exactly one batch of magic 2."""
+
+    index: int = wire(INT32)
+    records: Any = wire(RECORDS, nullable=0)
+
+
+@nested
+class ProduceRequestTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partition_data: Sequence[ProduceRequestPartition] = wire(Array(ProduceRequestPartition))
+
+
+@message(flexible=9)
+class ProduceRequest:
+    """Append one batch to each partition named; `acks` is 0, 1 or -1 (all in-sync replicas)."""
+
+    transactional_id: str | None = wire(STRING, since=3, default=None, nullable=3)
+    acks: int = wire(INT16)
+    timeout_ms: int = wire(INT32)
+    topic_data: Sequence[ProduceRequestTopic] = wire(Array(ProduceRequestTopic))
+
+
+@nested
+class ProduceResponsePartition:
+    """The first offset given, or the error. `log_append_time_ms` is -1 under CreateTime."""
+
+    index: int = wire(INT32)
+    error_code: int = wire(INT16)
+    base_offset: int = wire(INT64)
+    log_append_time_ms: int = wire(INT64, since=2, default=-1)
+    log_start_offset: int = wire(INT64, since=5, default=-1)
+
+
+@nested
+class ProduceResponseTopic:
+    """The partitions of one topic."""
+
+    name: str = wire(STRING)
+    partition_responses: Sequence[ProduceResponsePartition] = wire(Array(ProduceResponsePartition))
+
+
+@message(flexible=9)
+class ProduceResponse:
+    """Where each batch went, or why it did not."""
+
+    responses: Sequence[ProduceResponseTopic] = wire(Array(ProduceResponseTopic))
+    throttle_time_ms: int = wire(INT32, since=1, default=0)
+
+
+def error_response(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
+    """The answer that gives every partition of `request` the same error."""
+    return ProduceResponse(
+        responses=[
+            ProduceResponseTopic(
+                name=topic.name,
+                partition_responses=[
+                    ProduceResponsePartition(index=p.index, error_code=code, base_offset=-1)
+                    for p in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )

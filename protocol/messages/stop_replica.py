@@ -1,0 +1,80 @@
+"""StopReplica, versions 0-1: the controller takes replicas from a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class StopReplicaRequestUngroupedPartition:
+    """An ungrouped partition of StopReplicaRequest."""
+
+    topic_name: str = wire(STRING)
+    partition_index: int = wire(INT32)
+
+
+@nested
+class StopReplicaRequestTopic:
+    """A topic of StopReplicaRequest."""
+
+    name: str = wire(STRING)
+    partition_indexes: Sequence[int] = wire(Array(INT32))
+
+
+@message(flexible=2)
+class StopReplicaRequest:
+    """Stop following or leading; with `delete_partitions`, delete the logs too."""
+
+    controller_id: int = wire(INT32)
+    controller_epoch: int = wire(INT32)
+    broker_epoch: int = wire(INT64, since=1, default=-1)
+    delete_partitions: bool = wire(BOOL, until=2, default=False)
+    ungrouped_partitions: Sequence[StopReplicaRequestUngroupedPartition] = wire(
+        Array(StopReplicaRequestUngroupedPartition), until=0, default=()
+    )
+    topics: Sequence[StopReplicaRequestTopic] = wire(
+        Array(StopReplicaRequestTopic), since=1, until=2, default=()
+    )
+
+
+@nested
+class StopReplicaResponsePartitionError:
+    """A partition error of StopReplicaResponse."""
+
+    topic_name: str = wire(STRING)
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@message(flexible=2)
+class StopReplicaResponse:
+    """Per partition, whether the broker obeyed."""
+
+    error_code: int = wire(INT16)
+    partition_errors: Sequence[StopReplicaResponsePartitionError] = wire(
+        Array(StopReplicaResponsePartitionError)
+    )
+
+
+def error_response(
+    request: StopReplicaRequest, code: ErrorCode, version: int
+) -> StopReplicaResponse:
+    """The answer that refuses the whole request."""
+    return StopReplicaResponse(
+        error_code=code,
+        partition_errors=[
+            StopReplicaResponsePartitionError(
+                topic_name=topic, partition_index=partition, error_code=code
+            )
+            for topic, partition in partitions(request)
+        ],
+    )
+
+
+def partitions(request: StopReplicaRequest) -> list[tuple[str, int]]:
+    """Every (topic, partition), whether the version groups them by topic or not."""
+    flat = [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
+    return flat + [(t.name, index) for t in request.topics for index in t.partition_indexes]

@@ -1,0 +1,1 @@
+"""Record formats: batches on the wire and on disk."""

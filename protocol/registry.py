@@ -1,0 +1,144 @@
+"""The one list of what we speak: API key → classes, versions, and how to answer with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_groups,
+    fetch,
+    find_coordinator,
+    leader_and_isr,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    produce,
+    stop_replica,
+    update_metadata,
+)
+
+
+@attrs.frozen
+class Api:
+    """One API: its message classes and the inclusive range of versions that we speak."""
+
+    request: type
+    response: type
+    min_version: int
+    max_version: int
+    error_response: Callable[[Any, ErrorCode, int], Any]
+
+
+API: dict[ApiKey, Api] = {
+    ApiKey.PRODUCE: Api(
+        produce.ProduceRequest, produce.ProduceResponse, 0, 7, produce.error_response
+    ),
+    ApiKey.FETCH: Api(fetch.FetchRequest, fetch.FetchResponse, 4, 11, fetch.error_response),
+    ApiKey.LIST_OFFSETS: Api(
+        list_offsets.ListOffsetsRequest,
+        list_offsets.ListOffsetsResponse,
+        1,
+        5,
+        list_offsets.error_response,
+    ),
+    ApiKey.METADATA: Api(
+        metadata.MetadataRequest, metadata.MetadataResponse, 0, 8, metadata.error_response
+    ),
+    ApiKey.LEADER_AND_ISR: Api(
+        leader_and_isr.LeaderAndIsrRequest,
+        leader_and_isr.LeaderAndIsrResponse,
+        0,
+        2,
+        leader_and_isr.error_response,
+    ),
+    ApiKey.STOP_REPLICA: Api(
+        stop_replica.StopReplicaRequest,
+        stop_replica.StopReplicaResponse,
+        0,
+        1,
+        stop_replica.error_response,
+    ),
+    ApiKey.UPDATE_METADATA: Api(
+        update_metadata.UpdateMetadataRequest,
+        update_metadata.UpdateMetadataResponse,
+        0,
+        5,
+        update_metadata.error_response,
+    ),
+    ApiKey.OFFSET_COMMIT: Api(
+        offset_commit.OffsetCommitRequest,
+        offset_commit.OffsetCommitResponse,
+        1,
+        7,
+        offset_commit.error_response,
+    ),
+    ApiKey.OFFSET_FETCH: Api(
+        offset_fetch.OffsetFetchRequest,
+        offset_fetch.OffsetFetchResponse,
+        1,
+        5,
+        offset_fetch.error_response,
+    ),
+    ApiKey.FIND_COORDINATOR: Api(
+        find_coordinator.FindCoordinatorRequest,
+        find_coordinator.FindCoordinatorResponse,
+        0,
+        2,
+        find_coordinator.error_response,
+    ),
+    ApiKey.DESCRIBE_GROUPS: Api(
+        describe_groups.DescribeGroupsRequest,
+        describe_groups.DescribeGroupsResponse,
+        0,
+        4,
+        describe_groups.error_response,
+    ),
+    ApiKey.LIST_GROUPS: Api(
+        list_groups.ListGroupsRequest,
+        list_groups.ListGroupsResponse,
+        0,
+        2,
+        list_groups.error_response,
+    ),
+    ApiKey.API_VERSIONS: Api(
+        api_versions.ApiVersionsRequest,
+        api_versions.ApiVersionsResponse,
+        0,
+        3,
+        api_versions.error_response,
+    ),
+    ApiKey.CREATE_TOPICS: Api(
+        create_topics.CreateTopicsRequest,
+        create_topics.CreateTopicsResponse,
+        0,
+        4,
+        create_topics.error_response,
+    ),
+    ApiKey.DELETE_TOPICS: Api(
+        delete_topics.DeleteTopicsRequest,
+        delete_topics.DeleteTopicsResponse,
+        0,
+        3,
+        delete_topics.error_response,
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Api(
+        describe_configs.DescribeConfigsRequest,
+        describe_configs.DescribeConfigsResponse,
+        0,
+        2,
+        describe_configs.error_response,
+    ),
+}
+
+KEY_OF: dict[type, ApiKey] = {api.request: key for key, api in API.items()}

@@ -1,0 +1,226 @@
+"""Settings as attrs fields under Kafka's own names.
+
+A settings class declares each name once with `setting()`; `load()` makes an instance from what a
+user wrote, in Kafka's spelling (dots) or Python's (underscores). Every name is either declared,
+in the table of names that are accepted with a note, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_type_hints
+
+import attrs
+
+T = TypeVar("T")
+Check = Callable[[Any], str | None]
+REQUIRED: Any = attrs.NOTHING
+
+_KEY = "setting"
+
+
+class SettingError(ValueError):
+    """A setting that cannot be: `name` says which, the text says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+@attrs.frozen
+class Setting:
+    """What `setting()` said of a field."""
+
+    name: str
+    doc: str
+    validator: Check | None
+    aliases: tuple[str, ...]
+
+
+def setting(
+    name: str,
+    default: Any = REQUIRED,
+    *,
+    validator: Check | None = None,
+    doc: str = "",
+    aliases: tuple[str, ...] = (),
+) -> Any:
+    """Declare the field that holds Kafka's setting `name`."""
+    return attrs.field(
+        default=default, metadata={_KEY: Setting(name, doc, validator, aliases)}, kw_only=True
+    )
+
+
+def declared(cls: type) -> dict[str, Setting]:
+    """Field name → setting, of every setting a class declares."""
+    return {a.name: a.metadata[_KEY] for a in attrs.fields(cls) if _KEY in a.metadata}
+
+
+def load(
+    cls: type[T], mapping: Mapping[str, Any], *, accepted: Mapping[str, str] | None = None
+) -> tuple[T, list[str]]:
+    """Make `cls` from `mapping`; return it and a note for each name that has no effect here.
+
+    `accepted` maps names that are taken without effect to the reason. Raises SettingError for an
+    unknown name, a name given twice, a missing one, or a value outside its range.
+    """
+    names = _spellings(cls)
+    hints = get_type_hints(cls)
+    allowed = {_plain(name): (name, reason) for name, reason in (accepted or {}).items()}
+    values: dict[str, Any] = {}
+    notes: list[str] = []
+    for given, raw in mapping.items():
+        field = names.get(_plain(given))
+        if field is None:
+            if _plain(given) not in allowed:
+                raise SettingError(given, "is not a setting known here" + _near(given, names))
+            name, reason = allowed[_plain(given)]
+            notes.append(f"{name}={raw}: {reason}")
+        elif field in values:
+            raise SettingError(given, "is given twice, or with one of its other names")
+        else:
+            values[field] = convert(given, raw, hints[field])
+    for field, declaration in declared(cls).items():
+        if field in values and declaration.validator and values[field] is not None:
+            problem = declaration.validator(values[field])
+            if problem:
+                raise SettingError(declaration.name, f"{values[field]!r} {problem}")
+        missing = attrs.fields_dict(cls)[field].default is attrs.NOTHING  # type: ignore[arg-type]
+        if missing and field not in values:
+            raise SettingError(declaration.name, "is required")
+    return cls(**values), notes
+
+
+def convert(name: str, raw: Any, hint: Any) -> Any:
+    """Read a value given as text, or as the right type already. Raises SettingError."""
+    kinds = [k for k in getattr(hint, "__args__", (hint,)) if k is not type(None)]
+    optional = len(kinds) < len(getattr(hint, "__args__", (hint,)))
+    if getattr(hint, "__origin__", None) is tuple:
+        kinds, optional = [tuple], False
+    if raw is None and optional:
+        return None
+    kind = kinds[0]
+    try:
+        return _CONVERTERS.get(kind, lambda value: value)(raw)
+    except (ValueError, TypeError) as error:
+        expected = getattr(kind, "__name__", str(kind))
+        raise SettingError(name, f"{raw!r} is not of type {expected}") from error
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read java.util.Properties text: comments, `=` or `:`, continued lines, escapes."""
+    found: dict[str, str] = {}
+    pending = ""
+    for line in text.splitlines():
+        line = pending + line.lstrip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = line[:-1]
+            continue
+        cut = next((i for i, c in enumerate(line) if c in "=: \t"), len(line))
+        key, rest = line[:cut], line[cut:].lstrip()
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip()
+        found[_unescape(key)] = _unescape(rest.rstrip())
+    return found
+
+
+def ge(least: float) -> Check:
+    """At least `least`."""
+    return lambda value: None if value >= least else f"must be at least {least}"
+
+
+def gt(bound: float) -> Check:
+    """More than `bound`."""
+    return lambda value: None if value > bound else f"must be more than {bound}"
+
+
+def between(least: float, most: float) -> Check:
+    """From `least` to `most`, both included."""
+    return lambda value: None if least <= value <= most else f"must be between {least} and {most}"
+
+
+def one_of(*allowed: Any) -> Check:
+    """One of the values given."""
+    words = ", ".join(str(a) for a in allowed)
+    return lambda value: None if value in allowed else f"must be one of {words}"
+
+
+def each_of(*allowed: str) -> Check:
+    """A list of the values given."""
+    words = ", ".join(allowed)
+    return lambda value: None if set(value) <= set(allowed) else f"must be a list of {words}"
+
+
+def _boolean(raw: Any) -> bool:
+    words = {"true": True, "false": False}
+    if isinstance(raw, bool):
+        return raw
+    return words[str(raw).strip().lower()] if str(raw).strip().lower() in words else _refuse()
+
+
+def _refuse() -> bool:
+    raise ValueError("neither true nor false")
+
+
+def _integer(raw: Any) -> int:
+    if isinstance(raw, bool | float):
+        raise ValueError("not an integer")
+    return int(raw)
+
+
+def _words(raw: Any) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        raw = raw.split(",")
+    return tuple(word.strip() for word in raw if word.strip())
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    bool: _boolean,
+    int: _integer,
+    float: float,
+    str: lambda raw: str(raw).strip(),
+    tuple: _words,
+}
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_").replace("-", "_").lower()
+
+
+def _spellings(cls: type) -> dict[str, str]:
+    spellings: dict[str, str] = {}
+    for field, declaration in declared(cls).items():
+        for name in (declaration.name, field, *declaration.aliases):
+            spellings[_plain(name)] = field
+    return spellings
+
+
+def _near(given: str, names: Mapping[str, str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(_plain(given), names, n=1, cutoff=0.8)
+    return f"; did you mean {close[0].replace('_', '.')}?" if close else ""
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out, i = [], 0
+    plain = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+    while i < len(text):
+        char = text[i]
+        if char == "\\" and i + 1 < len(text):
+            i += 1
+            if text[i] == "u" and len(text) >= i + 5:
+                out.append(chr(int(text[i + 1 : i + 5], 16)))
+                i += 4
+            else:
+                out.append(plain.get(text[i], text[i]))
+        else:
+            out.append(char)
+        i += 1
+    return "".join(out)

@@ -1,0 +1,1 @@
+"""PySpark data sources whose place is kept in a consumer group."""

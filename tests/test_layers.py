@@ -1,0 +1,196 @@
+"""The floors of ARCHITECTURE.md, held against the code's own imports.
+
+Two rules: a package imports only what lies below it (FLOORS), and only the listed SHELLS may
+touch the event loop, ZooKeeper, sockets, processes, threads, the clock or chance (IMPURE).
+Imports under `if TYPE_CHECKING:` are for the type checker alone and exempt from both.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Package -> what it may import of ours, besides itself.
+FLOORS: dict[str, set[str]] = {
+    "protocol": set(),
+    "zk": set(),
+    "core_log": {"protocol"},
+    "compaction": {"core_log", "protocol"},
+    "offsets": {"protocol", "zk"},
+    "groups": {"offsets", "protocol", "zk"},
+    "clients": {"groups", "offsets", "protocol", "zk"},
+    "broker": {
+        "clients.connection",
+        "groups",
+        "offsets",
+        "compaction",
+        "core_log",
+        "protocol",
+        "zk",
+    },
+    "spark_connector": {"clients", "protocol"},
+}
+
+# What one folder may import on top of its package's row.
+ALSO: dict[str, set[str]] = {"broker.kbroker": {"clients.admin", "clients.output"}}
+
+IMPURE = {
+    "asyncio",
+    "kazoo",
+    "multiprocessing",
+    "os",
+    "random",
+    "selectors",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+
+# Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
+SHELLS = {
+    "broker.connection",
+    "broker.controller.channel",
+    "broker.controller.controller",
+    "broker.controller.election",
+    "broker.isr_updater",
+    "broker.kbroker",
+    "broker.listener",
+    "broker.purgatory",
+    "broker.registration",
+    "broker.replica_fetcher",
+    "broker.server",
+    "clients.admin",
+    "clients.blocking",
+    "clients.cluster",
+    "clients.connection",
+    "clients.high_level.connector",
+    "clients.high_level.fetchers",
+    "clients.high_level.leader_finder",
+    "clients.high_level.streams",
+    "clients.kgroup",
+    "clients.producer.producer",
+    "clients.producer.sender",
+    "clients.simple_consumer",
+    "compaction.cleaner_threads",
+    "core_log.directory",
+    "core_log.log_manager",
+    "core_log.segment_file",
+    "groups.coordinator.coordinator",
+    "groups.zookeeper.member",
+    "spark_connector",
+    "zk.embedded",
+    "zk.session",
+}
+
+
+def test_every_import_goes_down_and_only_shells_are_impure() -> None:
+    files = sorted(file for package in FLOORS for file in (ROOT / package).rglob("*.py"))
+    assert files
+    faults = [
+        fault
+        for file in files
+        for fault in faults_of(file.relative_to(ROOT).as_posix(), file.read_text("utf-8"))
+    ]
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_every_package_of_the_tree_has_a_floor() -> None:
+    packages = {file.parent.name for file in ROOT.glob("*/__init__.py")}
+    assert packages <= set(FLOORS)
+
+
+def test_an_import_that_goes_up_is_named_with_its_line() -> None:
+    source = "import struct\n\n\ndef late() -> None:\n    from broker.server import Broker\n"
+    assert faults_of("clients/lag.py", source) == [
+        "clients/lag.py:5: clients may not import broker.server.Broker"
+    ]
+
+
+def test_a_submodule_imported_from_its_package_is_seen() -> None:
+    assert faults_of("broker/partition.py", "from clients import connection, lag\n") == [
+        "broker/partition.py:1: broker may not import clients.lag"
+    ]
+
+
+def test_a_relative_import_of_a_sibling_package_is_seen() -> None:
+    assert faults_of("broker/handlers/fetch.py", "from ...clients import cluster\n") == [
+        "broker/handlers/fetch.py:1: broker may not import clients.cluster"
+    ]
+
+
+def test_the_broker_command_may_use_the_admin_client_and_the_broker_may_not() -> None:
+    source = "from clients.admin import Admin\n"
+    assert faults_of("broker/kbroker/topics.py", source) == []
+    assert faults_of("broker/server.py", source) == [
+        "broker/server.py:1: broker may not import clients.admin.Admin"
+    ]
+
+
+def test_an_impure_import_outside_the_shells_is_named_with_its_line() -> None:
+    source = "import os.path\nfrom time import monotonic\n"
+    assert faults_of("core_log/log.py", source) == [
+        "core_log/log.py:1: os.path is for shells, and core_log.log is none",
+        "core_log/log.py:2: time.monotonic is for shells, and core_log.log is none",
+    ]
+
+
+def test_every_module_of_a_shell_folder_may_be_impure() -> None:
+    assert faults_of("clients/kgroup/consume.py", "import asyncio\n") == []
+
+
+def test_an_import_for_type_hints_alone_is_exempt_and_its_else_branch_is_not() -> None:
+    source = (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import asyncio\nelse:\n    import socket\n"
+    )
+    assert faults_of("core_log/log.py", source) == [
+        "core_log/log.py:5: socket is for shells, and core_log.log is none"
+    ]
+
+
+def faults_of(path: str, source: str) -> list[str]:
+    """One line for each import in the file at `path` (from the root) that breaks a rule."""
+    parts = path.removesuffix(".py").split("/")
+    if parts[-1] == "__init__":
+        parts.pop()
+        folder = parts
+    else:
+        folder = parts[:-1]
+    module, package = ".".join(parts), parts[0]
+    allowed = FLOORS[package] | {package} | ALSO.get(".".join(folder), set())
+    faults = []
+    for line, imported in imports_of(ast.parse(source), folder):
+        root = imported.split(".")[0]
+        if root in FLOORS and not within(imported, allowed):
+            faults.append(f"{path}:{line}: {package} may not import {imported}")
+        if root in IMPURE and not within(module, SHELLS):
+            faults.append(f"{path}:{line}: {imported} is for shells, and {module} is none")
+    return faults
+
+
+def within(module: str, prefixes: set[str]) -> bool:
+    """Whether `module` is one of `prefixes` or lies inside one."""
+    return any(f"{module}.".startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def imports_of(tree: ast.AST, folder: list[str]) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of each import that runs; `folder` resolves the relative ones."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and is_type_checking(node.test):
+            for other in node.orelse:
+                yield from imports_of(ast.Module([other], []), folder)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = folder[: len(folder) - node.level + 1] if node.level else []
+            source = [*parents, *([node.module] if node.module else [])]
+            yield from ((node.lineno, ".".join([*source, alias.name])) for alias in node.names)
+        else:
+            yield from imports_of(node, folder)
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    """Whether an `if` asks for `TYPE_CHECKING` or `typing.TYPE_CHECKING`."""
+    return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}

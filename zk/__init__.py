@@ -1,0 +1,1 @@
+"""ZooKeeper: the session, every znode's path and JSON, the embedded server."""
