@@ -1,10 +1,13 @@
 """Settings of the clients, under Kafka's names with the defaults of its 2.x Java clients."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
-from protocol.settings import REQUIRED, SettingError, between, ge, one_of, setting
+from clients.producer.partitioner import Partitioner
+from clients.serializers import Encoder, encoder_of
+from protocol.settings import REQUIRED, Check, SettingError, ge, load, one_of, setting
 
 IGNORED: Mapping[str, str] = {
     "auto.include.jmx.reporter": "there is no JMX here",
@@ -19,11 +22,25 @@ IGNORED: Mapping[str, str] = {
 """Kafka's settings that a client accepts and has no use for, and why."""
 
 
+def unsupported(*harmless: Any, reason: str) -> Check:
+    """Refuse every value of a setting but those that ask for nothing."""
+    return lambda value: None if value in harmless else reason
+
+
+def known_serializer(value: Any) -> str | None:
+    """Refuse the name of a class that is not one of Kafka's own serializers."""
+    try:
+        encoder_of(value)
+    except LookupError:
+        return "is no serializer of Kafka; give a callable"
+    return None
+
+
 @attrs.frozen(kw_only=True)
 class ClusterConfig:
     """How to find brokers and talk to them; part of every client's settings."""
 
-    bootstrap_servers: list[str] = setting(
+    bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] to ask for the cluster"
     )
     client_id: str = setting("client.id", "kgroup", doc="Name told to brokers with each request")
@@ -48,6 +65,9 @@ class ClusterConfig:
     metadata_max_age_ms: int = setting(
         "metadata.max.age.ms", 300_000, validator=ge(0), doc="Metadata older than this is renewed"
     )
+    security_protocol: str = setting(
+        "security.protocol", "PLAINTEXT", validator=one_of("PLAINTEXT"), doc="TLS is not spoken yet"
+    )
     send_buffer_bytes: int = setting(
         "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1 is the system's choice"
     )
@@ -60,7 +80,12 @@ class ClusterConfig:
 class ProducerConfig(ClusterConfig):
     """Settings of the producer; it is a cluster's client, so it has those of one."""
 
-    acks: int = setting("acks", "1", validator=one_of("all", "-1", "0", "1"), doc="...")
+    acks: str = setting(
+        "acks",
+        "1",
+        validator=one_of("all", "-1", "0", "1"),
+        doc="Who must have a record before it counts: all in-sync replicas, the leader, nobody",
+    )
     retries: int = setting("retries", 2**31 - 1, validator=ge(0), doc="Attempts after the first")
     batch_size: int = setting(
         "batch.size", 16_384, validator=ge(0), doc="Bytes of a batch; 0 is a record a batch"
@@ -89,3 +114,50 @@ class ProducerConfig(ClusterConfig):
         validator=one_of("none", "gzip", "snappy", "lz4", "zstd"),
         doc="Codec of batches",
     )
+    key_serializer: Encoder | str | None = setting(  # noqa: RUF009
+        "key.serializer",
+        None,
+        validator=known_serializer,
+        doc="Key to bytes: a callable, or the name of a serializer of Kafka",
+    )
+    value_serializer: Encoder | str | None = setting(  # noqa: RUF009
+        "value.serializer", None, validator=known_serializer, doc="As for keys"
+    )
+    partitioner: Partitioner | None = setting(  # noqa: RUF009
+        "partitioner", None, doc="(key bytes, partitions) to a partition; instead of Kafka's rule"
+    )
+    enable_idempotence: bool = setting(
+        "enable.idempotence",
+        False,
+        validator=unsupported(False, reason="is not offered: retries keep order, not uniqueness"),
+        doc="Must be false",
+    )
+    transactional_id: str | None = setting(
+        "transactional.id", None, validator=unsupported("", reason="is not offered"), doc="Unset"
+    )
+    interceptor_classes: tuple[str, ...] = setting(
+        "interceptor.classes", (), validator=unsupported((), reason="is not offered"), doc="Unset"
+    )
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as the wire has it."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+
+def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, list[str]]:
+    """Read a producer's settings, and check what only makes sense together (KIP-91).
+
+    A `delivery.timeout.ms` that leaves no time for lingering and one request is refused if it was
+    set, raised if it was not.
+    """
+    config, notes = load(ProducerConfig, settings, accepted=IGNORED)
+    least_ms = config.linger_ms + config.request_timeout_ms
+    if config.delivery_timeout_ms >= least_ms:
+        return config, notes
+    if {"delivery.timeout.ms", "delivery_timeout_ms"} & set(settings):
+        raise SettingError(
+            "delivery.timeout.ms",
+            f"must be at least linger.ms + request.timeout.ms, {least_ms}",
+        )
+    return attrs.evolve(config, delivery_timeout_ms=least_ms), notes

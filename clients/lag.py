@@ -43,7 +43,9 @@ class Lag:
 
     def counted(self, assigned: bool) -> int:
         """What a sum over partitions adds for this one."""
-        return (self.shown or 0) if self.lag is not None or not assigned else self.behind_if_assigned
+        return (
+            (self.shown or 0) if self.lag is not None or not assigned else self.behind_if_assigned
+        )
 
 
 def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: int | None) -> Lag:

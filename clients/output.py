@@ -84,6 +84,8 @@ class Listing:
     columns: Sequence[Column]
     items: Sequence[Mapping[str, Any]]
     errors: Sequence[Failure] = ()
+    header: bool = True
+    """Whether the plain table has one: Kafka's lists of names have none."""
 
 
 def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
@@ -93,8 +95,11 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
     else:
         wide = verbose or output == "wide"
         columns = [column for column in listing.columns if wide or not column.wide]
-        lines = csv_text if output == "csv" else table
-        if text := lines(columns, listing.items):
+        if output == "csv":
+            text = csv_text(columns, listing.items)
+        else:
+            text = table(columns, listing.items, header=wide or listing.header)
+        if text:
             click.echo(text)
         report(listing.errors)
     if listing.errors:
@@ -107,19 +112,19 @@ def report(failures: Iterable[Failure]) -> None:
         click.echo(f"error: {failure.what}: {failure.message}", err=True)
 
 
-def table(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
+def table(
+    columns: Sequence[Column], items: Sequence[Mapping[str, Any]], *, header: bool = True
+) -> str:
     """Aligned columns under one header; "" when there is no item."""
     if not items:
         return ""
-    rows = [[column.title for column in columns]]
+    rows = [[column.title for column in columns]] if header else []
     rows += [[column.text(item.get(column.key)) for column in columns] for item in items]
     widths = [
         max(column.min_width, *map(len, cells))
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
-    return "\n".join(
-        " ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows
-    )
+    return "\n".join(" ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
 
 
 def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
@@ -229,10 +234,16 @@ TARGET_OPTIONS = (
     ),
 )
 
-TARGET_NAMES = frozenset(
-    ["-b", "--bootstrap-server", "--bootstrap-servers", "--zookeeper", "--command-config"]
-    + ["--timeout", "-o", "--output"]
-)
+SHARED_NAMES = {
+    "-b",
+    "--bootstrap-server",
+    "--bootstrap-servers",
+    "--zookeeper",
+    "--command-config",
+    "--timeout",
+    "-o",
+    "--output",
+}
 """Every spelling of the shared options; each of them takes a value."""
 
 output_option = click.option(
@@ -245,7 +256,7 @@ output_option = click.option(
 )
 
 
-class KeyValue(click.ParamType):
+class KeyValue(click.ParamType[tuple[str, str]]):
     """`key=value` as a pair, cut at the first `=`."""
 
     name = "k=v"

@@ -90,3 +90,29 @@ int_encoder, int_decoder = _fixed(_INT32, "Signed 32-bit integer, 4 bytes.")
 long_encoder, long_decoder = _fixed(_INT64, "Signed 64-bit integer, 8 bytes.")
 float_encoder, float_decoder = _fixed(_FLOAT32, "IEEE single, 4 bytes.")
 double_encoder, double_decoder = _fixed(_FLOAT64, "IEEE double, 8 bytes.")
+
+ENCODER_OF: dict[str, Encoder] = {
+    "StringSerializer": str_encoder,
+    "ByteArraySerializer": bytes_encoder,
+    "ByteBufferSerializer": bytes_encoder,
+    "BytesSerializer": bytes_encoder,
+    "IntegerSerializer": int_encoder,
+    "LongSerializer": long_encoder,
+    "FloatSerializer": float_encoder,
+    "DoubleSerializer": double_encoder,
+    "UUIDSerializer": uuid_encoder,
+    "VoidSerializer": null_encoder,
+}
+"""Kafka's serializers by class name, for settings written for a Java client."""
+
+
+def encoder_of(serializer: Encoder | str | None) -> Encoder:
+    """The encoder a `*.serializer` setting names; bytes as they are if it is None.
+
+    Raises LookupError for a class that is not one of Kafka's.
+    """
+    if serializer is None:
+        return bytes_encoder
+    if isinstance(serializer, str):
+        return ENCODER_OF[serializer.rpartition(".")[2]]
+    return serializer

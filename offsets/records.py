@@ -22,8 +22,19 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from protocol.wire import BYTES, INT32, INT64, STRING, Array, WireError, decode, encode
-from protocol.wire import message, nested, wire
+from protocol.primitives import WireError
+from protocol.wire import (
+    BYTES,
+    INT32,
+    INT64,
+    STRING,
+    Array,
+    decode,
+    encode,
+    message,
+    nested,
+    wire,
+)
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -66,10 +77,10 @@ class CommittedOffset(NamedTuple):
 
 @nested
 class GroupMember:
-    """A member as the record keeps it; timeouts in ms."""
+    """A member as the record keeps it. In v0 the session timeout is the rebalance timeout too."""
 
     member_id: str = wire(STRING)
-    group_instance_id: str | None = wire(STRING, since=3, nullable=3)
+    group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
     client_id: str = wire(STRING)
     client_host: str = wire(STRING)
     rebalance_timeout_ms: int = wire(INT32, since=1, default=-1)

@@ -7,8 +7,10 @@ in the table of names that are accepted with a note, or refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -17,6 +19,7 @@ Check = Callable[[Any], str | None]
 REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
+_KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
 
 
 class SettingError(ValueError):
@@ -94,10 +97,10 @@ def load(
 
 def convert(name: str, raw: Any, hint: Any) -> Any:
     """Read a value given as text, or as the right type already. Raises SettingError."""
-    kinds = [k for k in getattr(hint, "__args__", (hint,)) if k is not type(None)]
-    optional = len(kinds) < len(getattr(hint, "__args__", (hint,)))
-    if getattr(hint, "__origin__", None) is tuple:
-        kinds, optional = [tuple], False
+    union = get_origin(hint) in (Union, UnionType)
+    options = get_args(hint) if union else (hint,)
+    kinds = [get_origin(kind) or kind for kind in options if kind is not type(None)]
+    optional = len(kinds) < len(options)
     if raw is None and optional:
         return None
     kind = kinds[0]
@@ -120,7 +123,7 @@ def parse_properties(text: str) -> dict[str, str]:
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
-        cut = next((i for i, c in enumerate(line) if c in "=: \t"), len(line))
+        cut = _KEY_TEXT.match(line).end()  # type: ignore[union-attr]
         key, rest = line[:cut], line[cut:].lstrip()
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip()

@@ -21,7 +21,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import attrs
 
-from protocol.primitives import WireError, read_uvarint, uvarint
+from protocol.primitives import WireError as WireError
+from protocol.primitives import read_uvarint, uvarint
 
 Buffer = bytes | memoryview
 Hole = tuple[int, Any]

@@ -33,7 +33,15 @@ FLOORS: dict[str, set[str]] = {
 }
 
 # What one folder may import on top of its package's row.
-ALSO: dict[str, set[str]] = {"broker.kbroker": {"clients.admin", "clients.output"}}
+ALSO: dict[str, set[str]] = {
+    "broker.kbroker": {
+        "clients.admin",
+        "clients.descriptions",
+        "clients.errors",
+        "clients.output",
+        "clients.sessions",
+    },
+}
 
 IMPURE = {
     "asyncio",

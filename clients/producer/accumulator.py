@@ -98,8 +98,8 @@ class Accumulator(Generic[W]):
     config: ProducerConfig
     codec: Codec
     buffered_bytes: int = attrs.field(init=False, default=0)
-    flushing: int = attrs.field(init=False, default=0)
-    """Flushes under way; with any, or when closed, batches do not linger."""
+    hurrying: int = attrs.field(init=False, default=0)
+    """Callers who wait for a flush or for room; with any, or when closed, nothing lingers."""
     closed: bool = attrs.field(init=False, default=False)
     _serial: int = attrs.field(init=False, default=0)
     _queues: dict[TopicPartition, deque[ProducerBatch[W]]] = attrs.field(init=False, factory=dict)
@@ -148,7 +148,7 @@ class Accumulator(Generic[W]):
 
         A leader that has one such partition is given its other batches too: they ride along.
         """
-        hurry = self.closed or self.flushing > 0
+        hurry = self.closed or self.hurrying > 0
         drainable: dict[int, list[TopicPartition]] = {}
         ready: set[int] = set()
         leaderless: set[str] = set()
@@ -161,6 +161,8 @@ class Accumulator(Generic[W]):
                 leaderless.add(partition.topic)
                 continue
             batch = queue[0]
+            expires_in_ms = batch.created_ms + self.config.delivery_timeout_ms - now_ms
+            next_check_ms = min(next_check_ms, expires_in_ms)
             waited_ms = now_ms - batch.last_attempt_ms
             if batch.attempts and waited_ms < self.config.retry_backoff_ms:
                 next_check_ms = min(next_check_ms, self.config.retry_backoff_ms - waited_ms)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from protocol.topic_partition import TopicPartition
+
 Partitioner = Callable[[bytes | None, int], int]
 """A user's own choice: (encoded key, number of partitions) to a partition."""
 
@@ -48,27 +50,19 @@ class StickyPartitions:
     """
 
     choose: Callable[[int], int]
-    _current: dict[str, int] = attrs.field(init=False, factory=dict)
+    _current: dict[str, TopicPartition] = attrs.field(init=False, factory=dict)
 
-    def partition(self, topic: str, num_partitions: int, led: Sequence[int]) -> int:
-        """The sticky partition; `led` are the partitions that have a leader now."""
-        current = self._current.get(topic)
-        if current is None or current >= num_partitions:
-            return self.move(topic, None, num_partitions, led)
-        return current
+    def current(self, topic: str) -> TopicPartition | None:
+        """The topic's sticky partition, if there is one already."""
+        return self._current.get(topic)
 
-    def move(
-        self, topic: str, previous: int | None, num_partitions: int, led: Sequence[int]
-    ) -> int:
-        """Stick to another partition than `previous`, where there is another.
+    def move(self, topic: str, among: Sequence[int]) -> TopicPartition:
+        """Stick to another partition of `among` (those with a leader, all if there are none).
 
-        Only if `previous` is still the sticky one: of two records that both found its batch full,
-        one moves.
+        Called when the next record would open a new batch.
         """
-        current = self._current.get(topic)
-        if current is not None and current != previous and current < num_partitions:
-            return current
-        candidates = [p for p in led or range(num_partitions) if p != previous]
-        chosen = candidates[self.choose(len(candidates))] if candidates else previous or 0
+        previous = self._current.get(topic)
+        others = [p for p in among if previous is None or p != previous.partition] or among
+        chosen = TopicPartition(topic, others[self.choose(len(others))])
         self._current[topic] = chosen
         return chosen

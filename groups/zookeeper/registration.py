@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from groups.zookeeper.filters import Blacklist, TopicFilter, Whitelist
+from groups.zookeeper.filters import Blacklist, InvalidTopicFilter, TopicFilter, Whitelist
 from zk.znodes import ConsumerRegistration
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
@@ -19,6 +19,11 @@ _FILTERS: dict[str, type[Whitelist] | type[Blacklist]] = {
     WHITE_LIST: Whitelist,
     BLACK_LIST: Blacklist,
 }
+MAX_STREAMS = 100_000  # of one topic in one member: a bound on what a peer can make us allocate
+
+
+class MalformedRegistration(ValueError):
+    """A registration that is well-formed JSON, and still means nothing."""
 
 
 @attrs.frozen
@@ -27,7 +32,9 @@ class StaticSubscription:
 
     streams: Mapping[str, int]
 
-    def streams_of(self, all_topics: Iterable[str], exclude_internal_topics: bool) -> dict[str, int]:
+    def streams_of(
+        self, all_topics: Iterable[str], exclude_internal_topics: bool
+    ) -> dict[str, int]:
         """Topic -> number of streams; a topic need not exist."""
         return dict(self.streams)
 
@@ -39,7 +46,9 @@ class FilterSubscription:
     filter: TopicFilter
     num_streams: int = 1
 
-    def streams_of(self, all_topics: Iterable[str], exclude_internal_topics: bool) -> dict[str, int]:
+    def streams_of(
+        self, all_topics: Iterable[str], exclude_internal_topics: bool
+    ) -> dict[str, int]:
         """Topic -> number of streams. Kafka applies the *reader's* exclude.internal.topics."""
         return {
             topic: self.num_streams
@@ -86,13 +95,19 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
     """What a member's registration asks for: Kafka's reading of it.
 
     An empty subscription is static whatever its pattern says, as is an unknown pattern; of a
-    filter only the first entry counts. Raises InvalidTopicFilter.
+    filter only the first entry counts. Raises MalformedRegistration.
     """
+    for wanted, num_streams in registration.subscription.items():
+        if not 1 <= num_streams <= MAX_STREAMS:
+            raise MalformedRegistration(f"{num_streams} streams of {wanted}")
     kind = _FILTERS.get(registration.pattern or "")
     if kind is None or not registration.subscription:
         return StaticSubscription(registration.subscription)
     regex, num_streams = next(iter(registration.subscription.items()))
-    return FilterSubscription(kind(regex), num_streams)
+    try:
+        return FilterSubscription(kind(regex), num_streams)
+    except InvalidTopicFilter as error:
+        raise MalformedRegistration(str(error)) from error
 
 
 def threads_by_topic(

@@ -13,7 +13,6 @@ class ListGroupsRequest:
     """Ask for all groups of the broker asked."""
 
 
-
 @nested
 class ListGroupsResponseGroup:
     """A group of ListGroupsResponse."""

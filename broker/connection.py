@@ -1,0 +1,229 @@
+"""One client's connection: frames in, answers out, in order, one request at a time.
+
+Whatever can be answered at once is answered inside the read callback, and the answers of one read
+go out in one write. A request that waits (see `purgatory`) holds those behind it, and a connection
+with requests held is read no further, as Kafka's muted channel is; that gives answers in request
+order for free, and bounds what a client can make us keep. File ranges of some size go out by
+`sendfile`, smaller ones are read and joined with their header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import attrs
+
+from broker.dispatch import Dispatcher, Outcome, Refused
+from broker.purgatory import Parked, Purgatory, Wait
+from core_log.storage import FileRange
+from protocol.frames import FrameCutter, FrameError
+from protocol.header import encode_response
+from protocol.wire import Hole
+
+logger = logging.getLogger(__name__)
+
+SENDFILE_MIN_BYTES = 32 * 1024
+
+
+class CloseConnection:
+    """What a handler returns when silence must be followed by closing (acks=0 that failed)."""
+
+
+CLOSE = CloseConnection()
+
+
+@attrs.define(eq=False)
+class ClientConnection(asyncio.Protocol):
+    """The server's side of a connection."""
+
+    dispatcher: Dispatcher
+    purgatory: Purgatory
+    max_frame_bytes: int
+    listener: str
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    on_open: Callable[[ClientConnection], bool]
+    on_close: Callable[[ClientConnection], None]
+    name: str = "?"
+    peer_host: str = ""
+    last_active: float = 0.0
+    _transport: asyncio.Transport | None = None
+    _cutter: FrameCutter = attrs.field(init=False)
+    _queue: deque[memoryview] = attrs.field(factory=deque)
+    _out: list[bytes | bytearray] = attrs.field(factory=list)
+    _waiting: Parked | None = None
+    _busy: bool = False
+    _blocked: bool = False
+    _reading_paused: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._cutter = FrameCutter(self.max_frame_bytes)
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
+        self.peer_host, self.name = host, f"{host}:{port}"
+        self._touch()
+        if not self.on_open(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._queue.clear()
+        if self._waiting is not None:
+            self.purgatory.drop(self._waiting)
+            self._waiting = None
+        self.on_close(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._touch()
+        try:
+            self._queue.extend(self._cutter.feed(data))
+        except FrameError as error:
+            self._close(str(error))
+            return
+        self._advance()
+        if self._queue:
+            self._pause_reading()
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self._advance()
+
+    # ---- requests
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being served."""
+        return not self._busy and not self._queue
+
+    def close(self) -> None:
+        """Close from the server's side, without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _advance(self) -> None:
+        while self._queue and not self._busy and not self._blocked:
+            self._serve(self._queue.popleft())
+        self._flush()
+        if self._reading_paused and not self._queue:
+            self._reading_paused = False
+            if self._transport is not None:
+                self._transport.resume_reading()
+
+    def _serve(self, frame: memoryview) -> None:
+        try:
+            outcome = self.dispatcher.dispatch(frame, self.listener, self.name)
+        except Refused as error:
+            self._flush()
+            self._close(str(error))
+            return
+        if isinstance(outcome.response, Wait):
+            self._park(outcome, outcome.response)
+        else:
+            self._answer(outcome)
+
+    def _park(self, outcome: Outcome, wait: Wait) -> None:
+        self._busy = True
+
+        def done(response: Any) -> None:
+            self._waiting = None
+            self._busy = False
+            self._touch()
+            if self._transport is not None:
+                self._answer(self.dispatcher.finish(outcome, response))
+                self._flush()
+                if self._queue:
+                    asyncio.get_running_loop().call_soon(self._advance)
+
+        self._waiting = self.purgatory.park(wait, done)
+
+    def _answer(self, outcome: Outcome) -> None:
+        header, response = outcome.header, outcome.response
+        if response is CLOSE:
+            self._close("an acks=0 request failed")
+            return
+        if response is not None:
+            out, holes = encode_response(
+                header.api_key, header.api_version, header.correlation_id, response
+            )
+            if holes:
+                self._send_with_files(out, holes)
+            else:
+                self._out.append(out)
+        if outcome.close:
+            self._flush()
+            self._close("a request failed in a way nobody expected")
+
+    def _flush(self) -> None:
+        if self._out:
+            if self._transport is not None:
+                out = self._out
+                self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._out.clear()
+
+    # ---- file ranges
+
+    def _send_with_files(self, out: bytearray, holes: list[Hole]) -> None:
+        parts: list[bytes | bytearray | FileRange] = []
+        start = 0
+        for position, file_range in holes:
+            parts.append(out[start:position])
+            large = file_range.size >= SENDFILE_MIN_BYTES
+            parts.append(file_range if large else file_range.read())
+            start = position
+        parts.append(out[start:])
+        if not any(isinstance(part, FileRange) for part in parts):
+            self._out.append(b"".join(cast(list[bytes], parts)))
+            return
+        self._flush()
+        self._busy = True
+        self.spawn(self._send_parts(parts))
+
+    async def _send_parts(self, parts: list[bytes | bytearray | FileRange]) -> None:
+        try:
+            for part in parts:
+                await self._send_part(part)
+        except (ConnectionError, RuntimeError, OSError) as error:
+            self._close(f"sending failed: {error!r}")
+            return
+        self._busy = False
+        self._touch()
+        self._advance()
+
+    async def _send_part(self, part: bytes | bytearray | FileRange) -> None:
+        transport = self._transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        if not isinstance(part, FileRange):
+            if part:
+                transport.write(part)
+            return
+        loop = asyncio.get_running_loop()
+        sent = await loop.sendfile(transport, part.raw, part.start, part.size)
+        if sent != part.size:
+            raise OSError(f"only {sent} of {part.size} bytes were in the file")
+
+    # ---- small parts
+
+    def _touch(self) -> None:
+        self.last_active = asyncio.get_running_loop().time()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _close(self, why: str) -> None:
+        self._queue.clear()
+        if self._transport is not None:
+            logger.warning("closing the connection of %s: %s", self.name, why)
+            self._transport.close()

@@ -1,0 +1,127 @@
+"""What a topic may be called and made of: the checks of CreateTopics and of automatic creation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import attrs
+
+from core_log.config import LogConfig
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.create_topics import (
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from protocol.settings import SettingError
+
+MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
+BROKER_DEFAULT = -1
+BROKER_DEFAULT_SINCE = 4  # of CreateTopics (KIP-464)
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+Assignment = Mapping[int, tuple[int, ...]]
+
+
+@attrs.frozen
+class NewTopic:
+    """A topic to be created: the replicas of each partition, and its own settings."""
+
+    name: str
+    assignment: Assignment
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class TopicDefaults:
+    """The broker's num.partitions, default.replication.factor and log settings."""
+
+    num_partitions: int
+    replication_factor: int
+    log: LogConfig
+
+
+def check_name(name: str, existing: Collection[str]) -> None:
+    """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS.
+
+    Two names that differ only in `.` and `_` would have the same metrics in Kafka.
+    """
+    if not _LEGAL_NAME.fullmatch(name) or name in (".", "..") or len(name) > MAX_NAME_LENGTH:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not one of 1 to {MAX_NAME_LENGTH} letters, digits, . _ and -",
+        )
+    if name in existing:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    folded = name.replace(".", "_")
+    for other in existing:
+        if other.replace(".", "_") == folded:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name} collides with {other}"
+            )
+
+
+def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
+    """Raises ApiError(INVALID_CONFIG), naming the setting."""
+    try:
+        LogConfig.from_properties(defaults, configs)
+    except SettingError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def plan_topic(
+    topic: CreateTopicsRequestTopic,
+    existing: Collection[str],
+    defaults: TopicDefaults,
+    place: Callable[[int, int], Assignment],
+    *,
+    version: int,
+) -> NewTopic:
+    """The topic a CreateTopics request of `version` asks for. Raises ApiError.
+
+    `place(partitions, replication_factor)` chooses the replicas when the request does not name
+    them.
+    """
+    check_name(topic.name, existing)
+    configs = _configs(topic.configs)
+    check_configs(configs, defaults.log)
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    if topic.assignments:
+        if (partitions, factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "replicas are assigned by hand or by number, not both",
+            )
+        return NewTopic(topic.name, manual_assignment(topic.assignments), configs)
+    if version >= BROKER_DEFAULT_SINCE:
+        partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
+        factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
+    return NewTopic(topic.name, place(partitions, factor), configs)
+
+
+def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> Assignment:
+    """The assignment as the client made it. Raises ApiError(INVALID_REPLICA_ASSIGNMENT).
+
+    Brokers that are not there are not refused: they may be about to start.
+    """
+    made = {each.partition_index: tuple(each.broker_ids) for each in assignments}
+    if len(made) != len(assignments) or sorted(made) != list(range(len(made))):
+        raise _bad_assignment("partitions are numbered from 0, each once, without gaps")
+    if len({len(replicas) for replicas in made.values()}) != 1 or not made[0]:
+        raise _bad_assignment("each partition has the same number of replicas, at least one")
+    if any(len(set(replicas)) != len(replicas) for replicas in made.values()):
+        raise _bad_assignment("a partition has at most one replica on a broker")
+    return dict(sorted(made.items()))
+
+
+def _configs(given: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:
+    for each in given:
+        if each.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"setting {each.name} has no value")
+    return {each.name: each.value for each in given if each.value is not None}
+
+
+def _bad_assignment(why: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)

@@ -1,0 +1,125 @@
+"""From a frame to an answer: header, version, body, handler, and what an error becomes.
+
+What the protocol has no answer for (an unknown API or version, a body that cannot be read) is a
+`Refused`, and the connection is closed. Only ApiVersions is answered in a version we do not
+speak, by error 35 in version 0, so that a newer client finds out what to ask instead (KIP-511).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import attrs
+
+from broker.purgatory import Wait
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.header import (
+    RequestHeader,
+    read_correlation_id,
+    read_request,
+    read_request_header,
+)
+from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
+from protocol.primitives import WireError
+from protocol.registry import API, Api
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Any, "RequestContext"], Any]
+
+
+class RequestContext(NamedTuple):
+    """What a handler may know of a request beside its body."""
+
+    api_version: int
+    client_id: str
+    listener: str
+    connection_id: str
+    now_ms: int
+
+
+class Refused(Exception):
+    """The request cannot be answered in words: the connection must be closed."""
+
+
+@attrs.frozen
+class Outcome:
+    """An answer, or what the request waits for. `close` ends the connection after it."""
+
+    header: RequestHeader
+    response: Any
+    close: bool = False
+
+
+@attrs.define(eq=False)
+class Dispatcher:
+    """The table of handlers: which API is served by what."""
+
+    handlers: Mapping[ApiKey, Handler]
+    now_ms: Callable[[], int]
+
+    def dispatch(self, frame: memoryview, listener: str, connection_id: str) -> Outcome:
+        """Serve one request. Raises Refused."""
+        try:
+            key, version, correlation_id = read_correlation_id(frame)
+            api = API.get(key) if key in self.handlers else None  # type: ignore[call-overload]
+            if api is None:
+                raise Refused(f"API key {key} is not served")
+            if not api.min_version <= version <= api.max_version:
+                if key == ApiKey.API_VERSIONS:
+                    return _other_api_versions(correlation_id)
+                raise Refused(f"{ApiKey(key).name} version {version} is not served")
+            header, pos = read_request_header(frame)
+            request = read_request(header, frame, pos)
+        except WireError as error:
+            raise Refused(str(error)) from error
+        context = RequestContext(
+            version, header.client_id or "", listener, connection_id, self.now_ms()
+        )
+        return self._call(api, header, request, context)
+
+    def _call(
+        self, api: Api, header: RequestHeader, request: Any, context: RequestContext
+    ) -> Outcome:
+        handler = self.handlers[ApiKey(header.api_key)]
+        response, close = _guarded(api, header, request, lambda: handler(request, context))
+        if isinstance(response, Wait):
+            attempt = response.try_complete
+            response = attrs.evolve(
+                response,
+                try_complete=lambda expired: _guarded(
+                    api, header, request, lambda: attempt(expired)
+                )[0],
+            )
+        return Outcome(header, response, close)
+
+    def finish(self, outcome: Outcome, response: Any) -> Outcome:
+        """The outcome of a request that waited."""
+        assert isinstance(outcome.response, Wait)
+        return Outcome(outcome.header, response, outcome.close)
+
+
+def _guarded(
+    api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]
+) -> tuple[Any, bool]:
+    """(answer, whether to close): what a handler raises becomes an answer too."""
+    try:
+        return answer(), False
+    except ApiError as error:
+        code, close = error.code, False
+    except Exception:
+        logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
+        code, close = ErrorCode.UNKNOWN_SERVER_ERROR, True
+    return api.error_response(request, code, header.api_version), close
+
+
+def _other_api_versions(correlation_id: int) -> Outcome:
+    api = API[ApiKey.API_VERSIONS]
+    key = ApiVersionsResponseKey(
+        api_key=ApiKey.API_VERSIONS, min_version=api.min_version, max_version=api.max_version
+    )
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[key])
+    return Outcome(RequestHeader(ApiKey.API_VERSIONS, 0, correlation_id, None), response)

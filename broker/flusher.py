@@ -1,0 +1,46 @@
+"""Runs fsync off the event loop: one flush of a log at a time, another when more became due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+import attrs
+
+from broker.partition import Partition
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.define(eq=False)
+class Flusher:
+    """`spawn` runs a guarded task; `flushed` hears of each log whose recovery point moved."""
+
+    executor: Executor
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+    flushed: Callable[[Partition], None] = lambda partition: None
+    _running: set[TopicPartition] = attrs.field(factory=set)
+
+    def start(self, partition: Partition) -> None:
+        """Flush what the log holds now, unless a flush of it is under way."""
+        if partition.topic_partition not in self._running:
+            self._running.add(partition.topic_partition)
+            self.spawn(self._flush(partition))
+
+    async def _flush(self, partition: Partition) -> None:
+        log = partition.log
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                flush = log.begin_flush()
+                await loop.run_in_executor(self.executor, flush.run)
+                log.end_flush(flush)
+                self.flushed(partition)
+                if not log.flush_due(self.now_ms()):
+                    break
+        except OSError as error:
+            log.fail(error)
+        finally:
+            self._running.discard(partition.topic_partition)

@@ -1,0 +1,96 @@
+"""CreateTopics: check what is asked for, write it, and wait until this broker can serve it.
+
+The wait ends when the metadata of this broker shows a leader for every partition: a client that
+asks for metadata right after the answer finds the topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+from broker.controller.controller import Controller
+from broker.controller.topic_changes import NewTopic, TopicDefaults, plan_topic
+from broker.dispatch import RequestContext
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Wait
+from broker.topic_creation import Creation, TopicCreator
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseTopic,
+    error_response,
+)
+
+
+def handle(
+    controller: Controller,
+    creator: TopicCreator,
+    cache: MetadataCache,
+    defaults: TopicDefaults,
+    request: CreateTopicsRequest,
+    context: RequestContext,
+) -> CreateTopicsResponse | Wait:
+    """Create the topics, each for itself: one that cannot be created fails alone."""
+    version = context.api_version
+    if not controller.is_active:
+        return error_response(request, ErrorCode.NOT_CONTROLLER, version)
+    times = Counter(topic.name for topic in request.topics)
+    answers: dict[str, CreateTopicsResponseTopic] = {}
+    planned: list[NewTopic] = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+            planned.append(_plan(creator, cache, defaults, topic, version))
+        except ApiError as error:
+            answers[topic.name] = _answer(topic.name, error.code, error.detail)
+    if request.validate_only or not planned:
+        answers.update((topic.name, _answer(topic.name, ErrorCode.NONE)) for topic in planned)
+        return CreateTopicsResponse(topics=list(answers.values()))
+    creations = [creator.create_assigned(topic) for topic in planned]
+    keys = tuple(("topic", topic.name) for topic in planned)
+    return Wait(keys, request.timeout_ms, partial(_try_complete, cache, answers, creations))
+
+
+def _plan(
+    creator: TopicCreator,
+    cache: MetadataCache,
+    defaults: TopicDefaults,
+    topic: CreateTopicsRequestTopic,
+    version: int,
+) -> NewTopic:
+    if creator.is_under_way(topic.name):
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
+    return plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
+
+
+def _try_complete(
+    cache: MetadataCache,
+    answers: dict[str, CreateTopicsResponseTopic],
+    creations: list[Creation],
+    expired: bool,
+) -> CreateTopicsResponse | None:
+    codes = {creation.topic.name: _code(cache, creation) for creation in creations}
+    if ErrorCode.REQUEST_TIMED_OUT in codes.values() and not expired:
+        return None
+    done = [_answer(name, code) for name, code in codes.items()]
+    return CreateTopicsResponse(topics=[*answers.values(), *done])
+
+
+def _code(cache: MetadataCache, creation: Creation) -> ErrorCode:
+    """REQUEST_TIMED_OUT while the topic is on its way, which is the answer if time is up."""
+    if creation.outcome is None:
+        return ErrorCode.REQUEST_TIMED_OUT
+    if creation.outcome is not ErrorCode.NONE:
+        return creation.outcome
+    topic = creation.topic
+    led = sum(state.leader in cache.brokers for state in cache.partitions(topic.name))
+    return ErrorCode.NONE if led >= len(topic.assignment) else ErrorCode.REQUEST_TIMED_OUT
+
+
+def _answer(name: str, code: ErrorCode, detail: str = "") -> CreateTopicsResponseTopic:
+    message = None if code is ErrorCode.NONE else detail or code.meaning
+    return CreateTopicsResponseTopic(name=name, error_code=code, error_message=message)

@@ -1,0 +1,131 @@
+"""Fetch: ranges of log files, at once or when `min_bytes` of them are there.
+
+Sessions (KIP-227) are not kept: every request is a full one and is answered with session id 0 and
+an entry for each partition asked, in order, which is what a broker with a full session cache does.
+Partitions are read in the order asked; the first one with data gives at least one batch whatever
+the limits (KIP-74).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from broker.dispatch import RequestContext
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Wait
+from broker.replica_manager import ReplicaManager
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+    partition_error,
+)
+from protocol.topic_partition import TopicPartition
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_EMPTY = b""
+
+
+@attrs.frozen
+class _Reader:
+    """What reading a request needs, kept while it waits."""
+
+    replicas: ReplicaManager
+    cache: MetadataCache
+    request: FetchRequest
+    max_bytes: int
+
+
+def handle(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    most_bytes: int,
+    request: FetchRequest,
+    context: RequestContext,
+) -> Any:
+    """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
+    if request.session_id != 0 and request.session_epoch != FINAL_EPOCH:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    reader = _Reader(replicas, cache, request, min(request.max_bytes, most_bytes))
+    if request.max_wait_ms <= 0 or _enough(reader):
+        return _read(reader)
+    keys = tuple(
+        TopicPartition(topic.topic, p.partition)
+        for topic in request.topics
+        for p in topic.partitions
+    )
+
+    def try_complete(expired: bool) -> Any:
+        return _read(reader) if expired or _enough(reader) else None
+
+    return Wait(keys=keys, timeout_ms=request.max_wait_ms, try_complete=try_complete)
+
+
+def _enough(reader: _Reader) -> bool:
+    """Whether to answer now: enough bytes, nothing asked, or something to say at once."""
+    wanted = reader.request.min_bytes
+    if wanted <= 0 or not any(topic.partitions for topic in reader.request.topics):
+        return True
+    found = 0
+    for topic in reader.request.topics:
+        for p in topic.partitions:
+            try:
+                partition = reader.replicas.partition(TopicPartition(topic.topic, p.partition))
+                partition.require_leader(p.current_leader_epoch)
+            except ApiError:
+                return True
+            log = partition.log
+            if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
+                return True
+            available = log.bytes_between(p.fetch_offset, partition.high_watermark)
+            found += min(available, p.partition_max_bytes)
+            if found >= wanted:
+                return True
+    return False
+
+
+def _read(reader: _Reader) -> FetchResponse:
+    left, first = reader.max_bytes, True
+    topics = []
+    for topic in reader.request.topics:
+        partitions = []
+        for p in topic.partitions:
+            part = _read_partition(reader, topic.topic, p, left, first)
+            size = getattr(part.records, "size", 0)
+            first = first and not size
+            left = max(0, left - size)
+            partitions.append(part)
+        topics.append(FetchResponseTopic(topic=topic.topic, partitions=partitions))
+    return FetchResponse(responses=topics)
+
+
+def _read_partition(
+    reader: _Reader, topic: str, p: FetchRequestPartition, left: int, first: bool
+) -> FetchResponsePartition:
+    tp = TopicPartition(topic, p.partition)
+    try:
+        if reader.cache.partition_state(tp) is None and tp not in reader.replicas.partitions:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+        found = reader.replicas.read(
+            tp,
+            p.fetch_offset,
+            min(p.partition_max_bytes, left),
+            min_one=first,
+            current_leader_epoch=p.current_leader_epoch,
+        )
+    except ApiError as error:
+        return partition_error(p.partition, error.code)
+    return FetchResponsePartition(
+        partition_index=p.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.high_watermark,
+        log_start_offset=found.log_start_offset,
+        records=_EMPTY if found.range is None else found.range,
+    )

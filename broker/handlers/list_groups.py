@@ -1,0 +1,25 @@
+"""ListGroups: the groups this broker coordinates, members or not."""
+
+from __future__ import annotations
+
+from broker.dispatch import RequestContext
+from groups.coordinator.coordinator import GroupCoordinator
+from protocol.messages.list_groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+)
+
+
+def handle(
+    coordinator: GroupCoordinator, request: ListGroupsRequest, context: RequestContext
+) -> ListGroupsResponse:
+    """List what is loaded; the error says that there is more than that."""
+    error, groups = coordinator.overviews()
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[
+            ListGroupsResponseGroup(group_id=group.group_id, protocol_type=group.protocol_type)
+            for group in groups
+        ],
+    )

@@ -1,0 +1,97 @@
+"""OffsetCommit: positions to the group's coordinator; answered once they are replicated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+
+from broker.dispatch import RequestContext
+from broker.purgatory import Wait
+from groups.coordinator.commits import Refused, records_of
+from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.events import CommitOffsets
+from offsets.records import Record
+from offsets.topic import offsets_partition
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    error_response,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def handle(
+    coordinator: GroupCoordinator,
+    known_partitions: Callable[[str], Container[int]],
+    request: OffsetCommitRequest,
+    context: RequestContext,
+) -> OffsetCommitResponse | Wait:
+    """Commit. `known_partitions(topic)` are those of the metadata cache."""
+    config = coordinator.config
+    records, refused = records_of(
+        request, known_partitions, config.metadata_max_bytes, context.now_ms
+    )
+    if refused:
+        logger.debug("group %s, client %s: %s", request.group_id, context.client_id, refused)
+    if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
+        return _response(request, refused, ErrorCode.NONE)
+    try:
+        pending = coordinator.submit(_event(coordinator, request, records))
+    except ApiError as error:
+        return _response(request, refused, error.code)
+    if pending.error is not None:
+        return _response(request, refused, pending.error)
+    return Wait(
+        keys=(offsets_partition(pending.partition),),
+        timeout_ms=config.commit_timeout_ms,
+        try_complete=lambda expired: _try_complete(request, refused, pending, expired),
+    )
+
+
+def _event(
+    coordinator: GroupCoordinator, request: OffsetCommitRequest, records: list[Record]
+) -> CommitOffsets:
+    return CommitOffsets(
+        next(coordinator.request_ids),
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        records,
+    )
+
+
+def _try_complete(
+    request: OffsetCommitRequest, refused: Refused, pending: Pending, expired: bool
+) -> OffsetCommitResponse | None:
+    if pending.error is not None:
+        return _response(request, refused, pending.error)
+    if expired:
+        return _response(request, refused, ErrorCode.REQUEST_TIMED_OUT)
+    return None
+
+
+def _response(
+    request: OffsetCommitRequest, refused: Refused, others: ErrorCode
+) -> OffsetCommitResponse:
+    if not refused:
+        return error_response(request, others, 0)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=refused.get((topic.name, p.partition_index), others),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

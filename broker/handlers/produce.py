@@ -1,0 +1,144 @@
+"""Produce: append each partition's batch, then answer, or wait until it is replicated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from broker.connection import CLOSE
+from broker.dispatch import RequestContext
+from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.purgatory import Wait
+from broker.replica_manager import ReplicaManager
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+    error_response,
+)
+from protocol.topic_partition import TopicPartition
+
+FIRST_VERSION_OF_FORMAT_2 = 3
+FIRST_VERSION_OF_ZSTD = 7
+ADMIN_CLIENT_ID = "__admin_client"
+
+
+@attrs.define(eq=False)
+class _Pending:
+    """One partition's part of the answer; `until` is the offset to be replicated, or -1."""
+
+    tp: TopicPartition
+    response: ProduceResponsePartition
+    until: int = -1
+    flushed: bool = True
+
+
+def handle(
+    replicas: ReplicaManager, cache: MetadataCache, request: ProduceRequest, context: RequestContext
+) -> Any:
+    """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
+    if request.acks not in (-1, 0, 1):
+        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+    if context.api_version < FIRST_VERSION_OF_FORMAT_2:
+        code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        return CLOSE if request.acks == 0 else error_response(request, code, context.api_version)
+    parts = [
+        _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
+        for topic in request.topic_data
+        for p in topic.partition_data
+    ]
+    if request.acks == 0:
+        failed = any(part.response.error_code for part in parts)
+        return CLOSE if failed else None
+    if all(_done(replicas, part) for part in parts):
+        return _response(parts)
+    return Wait(
+        keys=tuple(part.tp for part in parts if part.until >= 0),
+        timeout_ms=request.timeout_ms,
+        try_complete=lambda expired: _try_complete(replicas, parts, expired),
+    )
+
+
+def _append(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    tp: TopicPartition,
+    part: ProduceRequestPartition,
+    acks: int,
+    context: RequestContext,
+) -> _Pending:
+    try:
+        if tp.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is written by brokers")
+        if cache.partition_state(tp) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+        appended = replicas.append(
+            tp,
+            part.records,
+            all_in_sync=acks == -1,
+            zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
+            now_ms=context.now_ms,
+        )
+    except ApiError as error:
+        return _Pending(tp, _failed(tp, error.code))
+    response = ProduceResponsePartition(
+        index=tp.partition,
+        error_code=ErrorCode.NONE,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
+    flushed = not replicas.log(tp).flush_due(context.now_ms)
+    until = appended.last_offset + 1 if acks == -1 or not flushed else -1
+    return _Pending(tp, response, until, flushed)
+
+
+def _done(replicas: ReplicaManager, part: _Pending) -> bool:
+    """Whether nothing more is to be waited for; a partition that was lost ends in an error."""
+    if part.until < 0:
+        return True
+    try:
+        partition = replicas.partition(part.tp)
+        partition.require_leader()
+    except ApiError as error:
+        part.response, part.until = _failed(part.tp, error.code), -1
+        return True
+    if not part.flushed and partition.log.recovery_point < part.until:
+        return False
+    if partition.high_watermark < part.until:
+        return False
+    if len(partition.isr) < partition.log.config.min_insync_replicas:
+        part.response = _failed(part.tp, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    part.until = -1
+    return True
+
+
+def _try_complete(replicas: ReplicaManager, parts: list[_Pending], expired: bool) -> Any:
+    done = [_done(replicas, part) for part in parts]
+    if not all(done):
+        if not expired:
+            return None
+        for part in parts:
+            if part.until >= 0:
+                part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+    return _response(parts)
+
+
+def _response(parts: list[_Pending]) -> ProduceResponse:
+    by_topic: dict[str, list[ProduceResponsePartition]] = {}
+    for part in parts:
+        by_topic.setdefault(part.tp.topic, []).append(part.response)
+    return ProduceResponse(
+        responses=[
+            ProduceResponseTopic(name=name, partition_responses=partitions)
+            for name, partitions in by_topic.items()
+        ]
+    )
+
+
+def _failed(tp: TopicPartition, code: ErrorCode) -> ProduceResponsePartition:
+    return ProduceResponsePartition(index=tp.partition, error_code=code, base_offset=-1)

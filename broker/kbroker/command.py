@@ -1,0 +1,62 @@
+"""`kbroker`: brokers, whole clusters on one machine, and topics."""
+
+import click
+
+from clients.output import CommandGroup, version_option
+
+ROWS = {
+    "dev": ("broker.kbroker.dev", "A whole cluster on this machine."),
+    "start": ("broker.kbroker.start", "One broker from a server.properties."),
+    "zookeeper": ("broker.kbroker.zookeeper", "The embedded ZooKeeper alone."),
+    "topics": ("broker.kbroker.topics", "List, create, describe and delete topics."),
+    "cluster": ("broker.kbroker.cluster", "Brokers, controller, partitions in trouble."),
+}
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+    """What ends a command with one line; imported late, since only a failing one pays for it."""
+    from broker.kbroker.local_cluster import LocalClusterError
+    from broker.registration import AlreadyRegistered
+    from broker.server import BrokerStopped
+    from clients.errors import ClientError
+    from core_log.log_manager import LogDirectoryError
+    from core_log.meta_properties import InconsistentMetaProperties
+    from protocol.errors import ApiError
+    from protocol.settings import SettingError
+    from zk.embedded import ZkServerError
+    from zk.session import ZkError
+    from zk.znodes import ZnodeError
+
+    return (
+        AlreadyRegistered,
+        ApiError,
+        BrokerStopped,
+        ClientError,
+        InconsistentMetaProperties,
+        LogDirectoryError,
+        LocalClusterError,
+        SettingError,
+        ZkError,
+        ZkServerError,
+        ZnodeError,
+    )
+
+
+@click.group(
+    cls=CommandGroup,
+    rows=ROWS,
+    expected=expected_errors,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  kbroker dev
+  kbroker topics create flights --partitions 6 --replication-factor 1
+  kbroker start server.properties --override log.dirs=/var/lib/kafka""",
+)
+@version_option()
+def main() -> None:
+    """Run brokers and look after their topics."""
+
+
+if __name__ == "__main__":
+    main()

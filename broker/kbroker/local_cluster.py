@@ -1,0 +1,247 @@
+"""A cluster on this machine: one ZooKeeper and N broker processes, all children of this one.
+
+    DIR/zookeeper/            the embedded ZooKeeper's data
+    DIR/broker-N.properties   what broker N was started with; `kbroker start` starts it again
+    DIR/broker-N.pid          its process, while we run
+    DIR/broker-N.log          its output
+    DIR/broker-N/             its partitions
+
+A child has a session of its own, so that Ctrl-C reaches this process alone and the brokers can
+still say goodbye to ZooKeeper; and it watches its standard input, so that it dies when we do.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from clients.connection import Connection
+from clients.errors import ClientError
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from zk.embedded import EmbeddedZooKeeper
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.05
+_PROBE_TIMEOUT_MS = 2000
+
+DEV_SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Where a development cluster wants something else than Kafka's defaults."""
+
+
+class LocalClusterError(Exception):
+    """The cluster cannot be started; the message says which part and why."""
+
+
+def broker_properties(
+    broker_id: int, port: int, log_dir: Path, zookeeper: str, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of one broker; `overrides` win."""
+    return {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dirs": str(log_dir),
+        "zookeeper.connect": zookeeper,
+        **DEV_SETTINGS,
+        **overrides,
+    }
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """A java.util.Properties file; a backslash starts an escape there."""
+    escaped = {key: value.replace("\\", "\\\\") for key, value in properties.items()}
+    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+
+
+@attrs.define(eq=False)
+class BrokerProcess:
+    """A broker that runs as a child."""
+
+    broker_id: int
+    port: int
+    directory: Path
+    process: asyncio.subprocess.Process
+
+    @property
+    def log_file(self) -> Path:
+        """Its output, standard error included."""
+        return self.directory / f"broker-{self.broker_id}.log"
+
+    @property
+    def pid_file(self) -> Path:
+        """Its process id, for whoever wants to kill it."""
+        return self.directory / f"broker-{self.broker_id}.pid"
+
+    def fate(self) -> str:
+        """How it ended, with the last line it wrote."""
+        code = self.process.returncode
+        assert code is not None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
+        return f"broker {self.broker_id} {how}" + (f": {lines[-1]}" if lines else "")
+
+
+@attrs.define(eq=False)
+class LocalCluster:
+    """The processes of one directory. `start`, then `watch` for deaths, then always `stop`."""
+
+    directory: Path
+    brokers: int
+    port: int
+    """Of broker 0, the others follow; 0: any free ones."""
+    zookeeper_port: int
+    external_zookeeper: str | None
+    """One that runs already; None: an embedded one is started."""
+    overrides: Mapping[str, str]
+    _embedded: EmbeddedZooKeeper | None = attrs.field(default=None, init=False)
+    _children: list[BrokerProcess] = attrs.field(factory=list, init=False)
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker's address."""
+        return ",".join(f"{HOST}:{child.port}" for child in self._children)
+
+    @property
+    def zookeeper(self) -> str:
+        """The connect string."""
+        if self._embedded is not None:
+            return self._embedded.connect_string
+        assert self.external_zookeeper is not None
+        return self.external_zookeeper
+
+    async def start(self) -> None:
+        """Return when every broker answers and knows all others and the controller.
+
+        Raises LocalClusterError, ZkServerError.
+        """
+        if self.external_zookeeper is None:
+            self._embedded = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
+            await self._embedded.start()
+            (self.directory / "zookeeper.pid").write_text(f"{self._embedded.pid}\n")
+        for broker_id, port in enumerate(claim_ports(self.port, self.brokers)):
+            self._children.append(await self._spawn(broker_id, port))
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._until_ready()
+        except TimeoutError:
+            raise LocalClusterError(
+                f"the brokers do not serve after {START_TIMEOUT_S:.0f} s; "
+                f"see {self.directory}/broker-*.log"
+            ) from None
+
+    async def watch(self, report: Callable[[str], None]) -> None:
+        """Report each broker that dies, with how to start it again; return when all are dead."""
+
+        async def mourn(child: BrokerProcess) -> None:
+            await child.process.wait()
+            properties = self.directory / f"broker-{child.broker_id}.properties"
+            report(f"{child.fate()}; to start it again: kbroker start {properties}")
+
+        async with asyncio.TaskGroup() as tasks:
+            for child in self._children:
+                tasks.create_task(mourn(child))
+
+    async def stop(self) -> None:
+        """Shut the brokers down in good order, then ZooKeeper; kill what takes too long."""
+        running = [child.process for child in self._children if child.process.returncode is None]
+        for process in running:
+            process.terminate()
+        if running:
+            waits = [asyncio.ensure_future(process.wait()) for process in running]
+            await asyncio.wait(waits, timeout=STOP_TIMEOUT_S)
+            for process in running:
+                if process.returncode is None:
+                    process.kill()
+            await asyncio.wait(waits)
+        if self._embedded is not None:
+            await self._embedded.stop()
+        for file in self.directory.glob("*.pid"):
+            file.unlink()
+
+    async def _spawn(self, broker_id: int, port: int) -> BrokerProcess:
+        properties = self.directory / f"broker-{broker_id}.properties"
+        log_dir = self.directory / f"broker-{broker_id}"
+        settings = broker_properties(broker_id, port, log_dir, self.zookeeper, self.overrides)
+        properties.write_text(properties_text(settings), "utf-8")
+        command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
+        with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        child = BrokerProcess(broker_id, port, self.directory, process)
+        child.pid_file.write_text(f"{process.pid}\n")
+        return child
+
+    async def _until_ready(self) -> None:
+        ids = set(range(self.brokers))
+        for child in self._children:
+            while not await knows(child.port, ids):
+                for other in self._children:
+                    if other.process.returncode is not None:
+                        raise LocalClusterError(other.fate())
+                await asyncio.sleep(_POLL_S)
+
+
+async def knows(port: int, broker_ids: set[int]) -> bool:
+    """Whether the broker at `port` answers that these brokers live and one of them controls."""
+    try:
+        connection = await Connection.open(HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS)
+        try:
+            metadata: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
+        finally:
+            await connection.close()
+    except ClientError:
+        return False
+    live = {broker.node_id for broker in metadata.brokers}
+    return live >= broker_ids and metadata.controller_id in live
+
+
+def claim_ports(first: int, count: int) -> list[int]:
+    """`first` and those after it, or for 0 as many free ones, all different.
+
+    Raises LocalClusterError for one that is taken.
+    """
+    with contextlib.ExitStack() as held:
+        ports = []
+        for port in [first + i for i in range(count)] if first else [0] * count:
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise LocalClusterError(
+                    f"cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}"
+                ) from None
+            ports.append(probe.getsockname()[1])
+        return ports
+
+
+@contextlib.contextmanager
+def owned(directory: Path) -> Iterator[None]:
+    """Make the directory and hold it, so that no second cluster runs on the same data.
+
+    Raises LocalClusterError when another process holds it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LocalClusterError(f"{directory} is in use by another kbroker dev") from None
+        yield

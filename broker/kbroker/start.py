@@ -1,0 +1,48 @@
+"""`kbroker start`: one broker from a Kafka `server.properties`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from broker.config import load_broker_config
+from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
+from broker.server import Broker
+from clients.output import KeyValue, read_properties
+
+
+@click.command(
+    "start",
+    epilog="""\b
+Example:
+  kbroker start server.properties --override broker.id=1 --override listeners=PLAINTEXT://:9093""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--override", type=KeyValue(), multiple=True, help="A setting that counts instead of FILE's."
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
+def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool) -> None:
+    """Run one broker from a server.properties FILE of Kafka's.
+
+    Prints `ready bootstrap=H:P` when it serves. SIGINT and SIGTERM shut it down in good order.
+    Settings that have no effect here are noted on stderr; unknown ones are refused.
+    """
+    asyncio.run(serve(read_properties(file) | dict(override), with_parent))
+
+
+async def serve(properties: dict[str, str], with_parent: bool) -> None:
+    """Run a broker until it is told to stop."""
+    stop = stop_event()
+    if with_parent:
+        stop_with_parent(stop)
+    config, notes = load_broker_config(properties)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    broker = Broker(config)
+    try:
+        if await finished_before(stop, broker.start()):
+            click.echo(f"ready bootstrap={broker.bootstrap}")
+            await broker.run_until(stop)
+    finally:
+        await broker.close()

@@ -1,0 +1,48 @@
+"""`kbroker zookeeper`: the embedded ZooKeeper alone."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from broker.kbroker.lifeline import finished_before, stop_event
+from zk.embedded import EmbeddedZooKeeper
+
+
+@click.command(
+    "zookeeper",
+    epilog="""\b
+Example:
+  kbroker zookeeper --port 2181 --data /tmp/zookeeper""",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=2181,
+    show_default=True,
+    help="Client port; 0 is any free one.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Directory of its data; the same one continues.",
+)
+def command(port: int, data: Path) -> None:
+    """Run a real ZooKeeper server on this machine.
+
+    Prints `ready zookeeper=H:P` when it serves. SIGINT and SIGTERM stop it.
+    """
+    asyncio.run(serve(port, data))
+
+
+async def serve(port: int, data: Path) -> None:
+    """Run the server until a signal."""
+    stop = stop_event()
+    zookeeper = EmbeddedZooKeeper(data, port)
+    try:
+        if await finished_before(stop, zookeeper.start()):
+            click.echo(f"ready zookeeper={zookeeper.connect_string}")
+            await stop.wait()
+    finally:
+        await zookeeper.stop()

@@ -1,0 +1,105 @@
+"""The cluster as the controller last told it: live brokers, partitions and who leads them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+import attrs
+
+from protocol.messages import update_metadata
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestPartitionState,
+)
+from protocol.topic_partition import TopicPartition
+
+LEADER_DURING_DELETE = -2
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@attrs.frozen
+class LiveBroker:
+    """A live broker: listener name → (host, port)."""
+
+    id: int
+    endpoints: dict[str, tuple[str, int]]
+    rack: str | None
+
+
+@attrs.define(eq=False)
+class MetadataCache:
+    """Changed only by UpdateMetadata, read by every handler. Live brokers are always replaced."""
+
+    controller_id: int = -1
+    controller_epoch: int = -1
+    brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
+    _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
+
+    def update(self, request: UpdateMetadataRequest) -> tuple[set[str], list[TopicPartition]]:
+        """Take a request of a current controller; return the topics it touched and the
+        partitions it says are being deleted."""
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        self.brokers = {b.id: _live_broker(b) for b in request.live_brokers}
+        touched: set[str] = set()
+        deleted: list[TopicPartition] = []
+        for topic, state in update_metadata.partition_states(request):
+            touched.add(topic)
+            if state.leader == LEADER_DURING_DELETE:
+                deleted.append(TopicPartition(topic, state.partition_index))
+                self._forget(topic, state.partition_index)
+            else:
+                self._topics.setdefault(topic, {})[state.partition_index] = state
+        return touched, deleted
+
+    def _forget(self, topic: str, partition: int) -> None:
+        partitions = self._topics.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            self._topics.pop(topic, None)
+
+    def topics(self) -> list[str]:
+        """All topic names."""
+        return list(self._topics)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether any partition of the topic is known."""
+        return topic in self._topics
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions of the topic are known."""
+        return len(self._topics.get(topic, ()))
+
+    def partition_indexes(self, topic: str) -> Container[int]:
+        """The numbers of the topic's partitions."""
+        return self._topics.get(topic, ())
+
+    def partitions(self, topic: str) -> Iterable[UpdateMetadataRequestPartitionState]:
+        """The states of a topic's partitions, by number."""
+        return (state for _, state in sorted(self._topics.get(topic, {}).items()))
+
+    def partition_state(self, tp: TopicPartition) -> UpdateMetadataRequestPartitionState | None:
+        """What is known of a partition."""
+        return self._topics.get(tp.topic, {}).get(tp.partition)
+
+    def live_broker_ids(self) -> list[int]:
+        """The ids of the live brokers, ascending."""
+        return sorted(self.brokers)
+
+    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
+        """(host, port) of a live broker's listener."""
+        broker = self.brokers.get(broker_id)
+        return broker.endpoints.get(listener) if broker else None
+
+    def leader_endpoint(self, tp: TopicPartition, listener: str) -> tuple[int, str, int] | None:
+        """(node id, host, port) of the live leader of a partition."""
+        state = self.partition_state(tp)
+        found = self.endpoint(state.leader, listener) if state else None
+        return (state.leader, *found) if state and found else None
+
+
+def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:
+    endpoints = {e.listener or "PLAINTEXT": (e.host, e.port) for e in broker.endpoints}
+    if not endpoints:
+        endpoints = {"PLAINTEXT": (broker.v0_host, broker.v0_port)}
+    return LiveBroker(broker.id, endpoints, broker.rack)

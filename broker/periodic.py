@@ -1,0 +1,21 @@
+"""Work done again and again for as long as the broker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+
+
+async def every(interval_ms: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
+    """Call `work` each `interval_ms`; what it raises is logged and the next call comes."""
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        try:
+            result = work()
+            if result is not None:
+                await result
+        except Exception:
+            logger.exception("%s failed", name)

@@ -1,0 +1,255 @@
+"""All replicas of this broker: control requests in, appends and reads through.
+
+Everything here is a plain function run to its end on the event loop; what has to wait is told
+through `touch`, with a partition as the key, and by `on_high_watermark`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Mapping
+
+import attrs
+
+from broker.partition import Partition
+from core_log.config import LogConfig
+from core_log.log import Appended, Log
+from core_log.log_manager import LogManager
+from core_log.storage import FileRange
+from core_log.validator import ValidBatch, validate
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages import leader_and_isr, stop_replica
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrRequestPartitionState,
+    LeaderAndIsrResponse,
+    LeaderAndIsrResponsePartitionError,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaResponsePartitionError,
+)
+from protocol.records.batch import read_header
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
+
+
+@attrs.frozen
+class FetchedRange:
+    """What a partition has for a reader: a range of a file (None: nothing yet) and its bounds."""
+
+    range: FileRange | None
+    high_watermark: int
+    log_start_offset: int
+
+
+@attrs.define(eq=False)
+class ReplicaManager:
+    """Owns every `Partition` of the broker.
+
+    `topic_config(topic)` gives the settings a new log is made with; `touch` wakes what waits for
+    a partition; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that was obeyed.
+    """
+
+    local_id: int
+    logs: LogManager
+    topic_config: Callable[[str], LogConfig]
+    touch: Callable[[Hashable], None]
+    start_flush: Callable[[Partition], None]
+    checkpointed: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+    partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
+    controller_epoch: int = -1
+    leadership_known: bool = False
+    _leadership: list[LeadershipListener] = attrs.field(factory=list)
+    _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
+
+    # ---- control requests
+
+    def on_leadership(self, listener: LeadershipListener) -> None:
+        """Call `listener(leaders, followers)` after each control request that changed them."""
+        self._leadership.append(listener)
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Obey a LeaderAndIsr request, unless it comes from a controller of the past."""
+        if request.controller_epoch < self.controller_epoch:
+            return leader_and_isr.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
+        self.controller_epoch = request.controller_epoch
+        self.leadership_known = True
+        errors = []
+        changed: list[Partition] = []
+        for topic, state in leader_and_isr.partition_states(request):
+            tp = TopicPartition(topic, state.partition_index)
+            try:
+                changed.append(self._take_state(tp, state))
+                code = ErrorCode.NONE
+            except ApiError as error:
+                code = error.code
+            except OSError as error:
+                logger.error("%s: no log can be kept: %s", tp, error)
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+            errors.append(
+                LeaderAndIsrResponsePartitionError(
+                    topic_name=topic, partition_index=tp.partition, error_code=code
+                )
+            )
+        self._tell(
+            [p.topic_partition for p in changed if p.is_leader],
+            [p.topic_partition for p in changed if not p.is_leader],
+        )
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _take_state(
+        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState
+    ) -> Partition:
+        partition = self.partitions.get(tp)
+        if partition is not None and state.leader_epoch <= partition.leader_epoch:
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
+        if self.local_id not in state.replicas:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+        if partition is None:
+            config = self.topic_config(tp.topic)
+            log = self.logs.get_or_create(tp, config)
+            log.update_config(config)
+            watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
+            partition = Partition(tp, self.local_id, log, max(watermark, log.log_start_offset))
+            self.partitions[tp] = partition
+        partition.take_state(state)
+        logger.debug(
+            "%s: leader %s epoch %s, high watermark %s",
+            tp,
+            state.leader,
+            state.leader_epoch,
+            partition.high_watermark,
+        )
+        return partition
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Obey a StopReplica request; with `delete_partitions` the logs go too."""
+        if request.controller_epoch < self.controller_epoch:
+            return stop_replica.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
+        self.controller_epoch = request.controller_epoch
+        stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
+        errors = []
+        for tp in stopped:
+            code = ErrorCode.NONE
+            try:
+                self._stop(tp, request.delete_partitions)
+            except ApiError as error:
+                code = error.code
+            errors.append(
+                StopReplicaResponsePartitionError(
+                    topic_name=tp.topic, partition_index=tp.partition, error_code=code
+                )
+            )
+        self._tell([], stopped)
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def _stop(self, tp: TopicPartition, delete: bool) -> None:
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            partition.leader = -1
+        if delete:
+            self.partitions.pop(tp, None)
+            self._watermarks.pop(tp, None)
+            if self.logs.get(tp) is not None:
+                self.logs.delete(tp)
+
+    def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
+        for listener in self._leadership:
+            listener(leaders, followers)
+        for tp in (*leaders, *followers):
+            self._moved(tp)
+
+    # ---- appends
+
+    def append(
+        self,
+        tp: TopicPartition,
+        records: bytes | memoryview | None,
+        *,
+        all_in_sync: bool,
+        zstd_allowed: bool,
+        now_ms: int,
+    ) -> Appended:
+        """Append what a producer sent for one partition. Raises ApiError."""
+        partition = self.partition(tp)
+        partition.require_leader()
+        batch = validate(
+            tp, records, partition.log.config, zstd_allowed=zstd_allowed, now_ms=now_ms
+        )
+        return self._append(partition, batch, all_in_sync, now_ms)
+
+    def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> Appended:
+        """Append a batch this broker built itself, as with acks=all. Raises ApiError."""
+        header = read_header(batch)
+        valid = ValidBatch(batch, header, header.max_timestamp)
+        return self._append(self.partition(tp), valid, True, now_ms)
+
+    def _append(
+        self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int
+    ) -> Appended:
+        appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
+        if partition.log.flush_due(now_ms):
+            self.start_flush(partition)
+        partition.advance_high_watermark()
+        self._moved(partition.topic_partition)
+        return appended
+
+    def _moved(self, tp: TopicPartition) -> None:
+        for listener in self._watermarks.get(tp, ()):
+            listener()
+        self.touch(tp)
+
+    def flushed(self, partition: Partition) -> None:
+        """A flush of the partition ended: wake what waited for it."""
+        self._moved(partition.topic_partition)
+
+    # ---- reads
+
+    def partition(self, tp: TopicPartition) -> Partition:
+        """The replica of `tp` here. Raises ApiError when there is none."""
+        partition = self.partitions.get(tp)
+        if partition is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(tp))
+        return partition
+
+    def log(self, tp: TopicPartition) -> Log:
+        """The log of a partition this broker holds. Raises ApiError."""
+        return self.partition(tp).log
+
+    def high_watermark(self, tp: TopicPartition) -> int:
+        """The first offset that is not committed. Raises ApiError."""
+        return self.partition(tp).high_watermark
+
+    def on_high_watermark(self, tp: TopicPartition, listener: Callable[[], None]) -> None:
+        """Call `listener` each time the high watermark or leadership of `tp` may have moved."""
+        self._watermarks.setdefault(tp, []).append(listener)
+
+    def read(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        current_leader_epoch: int = -1,
+    ) -> FetchedRange:
+        """Committed batches from the one that holds `offset` on. Raises ApiError."""
+        partition = self.partition(tp)
+        partition.require_leader(current_leader_epoch)
+        found = partition.log.read(offset, max_bytes, partition.high_watermark, min_one=min_one)
+        return FetchedRange(found, partition.high_watermark, partition.log.log_start_offset)
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Hold the topic's logs to new settings from now on."""
+        for tp, partition in self.partitions.items():
+            if tp.topic == topic:
+                partition.log.update_config(config)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """What belongs in replication-offset-checkpoint."""
+        return {tp: p.high_watermark for tp, p in self.partitions.items()}

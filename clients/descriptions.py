@@ -1,0 +1,92 @@
+"""What the admin client is asked with and answers: topics, configs, groups, offsets as values."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from clients.cluster_view import BrokerEndpoint, PartitionView
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsResponseGroup
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+@attrs.frozen
+class NewTopic:
+    """A topic to create; -1 takes the broker's default (brokers from 2.4 on).
+
+    `assignments` (partition to broker ids) replaces the two numbers.
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+    assignments: Mapping[int, Sequence[int]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ConfigResource:
+    """What settings belong to: a topic by name, or a broker by id."""
+
+    resource_type: int
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> "ConfigResource":
+        """A topic's settings."""
+        return cls(TOPIC_RESOURCE, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> "ConfigResource":
+        """A broker's settings."""
+        return cls(BROKER_RESOURCE, str(node_id))
+
+
+@attrs.frozen
+class TopicDescription:
+    """A topic's partitions with leader (-1: none), replicas and in-sync replicas."""
+
+    name: str
+    internal: bool
+    partitions: Mapping[int, PartitionView]
+
+
+@attrs.frozen
+class ClusterDescription:
+    """The cluster as a broker sees it."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerEndpoint, ...]
+
+
+@attrs.frozen
+class GroupListing:
+    """A group that a coordinator keeps. `protocol_type` is empty for a group that only commits."""
+
+    group_id: str
+    protocol_type: str
+    coordinator: BrokerEndpoint
+
+
+@attrs.frozen
+class GroupDescription:
+    """A group's state and members as its coordinator has them."""
+
+    coordinator: BrokerEndpoint
+    group: DescribeGroupsResponseGroup
+
+
+@attrs.frozen
+class ListedOffset:
+    """An offset, and the timestamp of its record if it was looked up by time.
+
+    Offset -1: no record is that young. `error` is set where the partition could not answer.
+    """
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+    error: ErrorCode = ErrorCode.NONE

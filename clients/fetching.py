@@ -1,0 +1,197 @@
+"""Fetching records: one request, every partition's batches decoded. Shared by all consumers.
+
+A broker sends whole ranges of its log: the batch that holds the offset asked for, from its first
+record on; batches emptied by compaction or ending before their last offset; transaction markers;
+at the end perhaps a part of a batch. What a consumer sees is the records at or behind the offset
+asked for, and where to go on, which is behind the last batch and not behind the last record.
+
+With `read_committed` the broker names the transactions it knows to be aborted; their batches, up to
+the marker that ends them, are left out (KIP-98).
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from itertools import groupby
+
+import attrs
+
+from clients.connection import Connection
+from clients.offset_requests import CONSUMER_REPLICA_ID
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from protocol.records.batch import Record, decode_batch
+from protocol.records.batch_header import HEADER_BYTES, BatchHeader, read_header
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.topic_partition import TopicPartition
+from protocol.wire import Buffer
+
+_ABORT_MARKER = b"\x00\x00\x00\x00"
+"""Key of the record in a control batch that ends a transaction badly: version 0, type 0."""
+
+
+class Isolation(IntEnum):
+    """What a fetch may see of transactions."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@attrs.frozen
+class FetchedPartition:
+    """What a fetch gave for one partition.
+
+    With CORRUPT_MESSAGE, `records` are those before the corrupt batch and `next_offset` is where it
+    begins. Iterating raises the error, if there is one, behind the records.
+    """
+
+    error: ErrorCode
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    last_stable_offset: int = -1
+    next_offset: int = -1
+    """Where the next fetch goes on."""
+    records: list[Record] = attrs.field(factory=list, repr=lambda records: f"<{len(records)}>")
+    detail: str = ""
+    timestamp_type: int = 0
+    """0 CreateTime, 1 LogAppendTime: a topic's setting, so that of the last batch."""
+
+    def __iter__(self) -> Iterator[Record]:
+        yield from self.records
+        self.raise_for_error()
+
+    def raise_for_error(self) -> None:
+        """Raise ApiError if the partition could not be read."""
+        if self.error is not ErrorCode.NONE:
+            raise ApiError(self.error, self.detail)
+
+
+async def fetch_once(
+    connection: Connection,
+    requests: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 52_428_800,
+    isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, FetchedPartition]:
+    """Fetch from each partition (offset, max bytes), in this order, from one broker.
+
+    The broker fills the partitions in the order asked until `max_bytes`, so a caller that wants
+    fairness rotates them. Errors of a partition are in its result; an error of the whole request
+    raises ApiError, a lost connection ConnectionFailed.
+    """
+    request = FetchRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(isolation),
+        topics=[
+            FetchRequestTopic(
+                topic=topic,
+                partitions=[
+                    FetchRequestPartition(
+                        partition=partition.partition,
+                        fetch_offset=requests[partition][0],
+                        partition_max_bytes=requests[partition][1],
+                    )
+                    for partition in same_topic
+                ],
+            )
+            for topic, same_topic in groupby(requests, key=lambda partition: partition.topic)
+        ],
+    )
+    response: FetchResponse = await connection.call(
+        request, timeout_ms=connection.request_timeout_ms + max_wait_ms
+    )
+    if response.error_code:
+        raise ApiError(ErrorCode.of(response.error_code), "fetch")
+    fetched = {
+        partition: _read(partition, requests[partition][0], answer)
+        for topic in response.responses
+        for answer in topic.partitions
+        if (partition := TopicPartition(topic.topic, answer.partition_index)) in requests
+    }
+    for partition in requests:
+        if partition not in fetched:
+            left_out = f"{partition}: left out of the broker's response"
+            fetched[partition] = FetchedPartition(ErrorCode.UNKNOWN_SERVER_ERROR, detail=left_out)
+    return fetched
+
+
+def _read(
+    partition: TopicPartition, offset: int, answer: FetchResponsePartition
+) -> FetchedPartition:
+    error = ErrorCode.of(answer.error_code)
+    detail = "" if error is ErrorCode.NONE else f"{partition} at offset {offset}"
+    records: list[Record] = []
+    next_offset = offset
+    timestamp_type = 0
+    if error is ErrorCode.NONE and answer.records:
+        aborted = [(t.first_offset, t.producer_id) for t in answer.aborted_transactions or ()]
+        batches = _Batches(answer.records, offset, sorted(aborted, reverse=True))
+        try:
+            for batch in batches:
+                records += batch
+        except CorruptRecord as corrupt:
+            error = ErrorCode.CORRUPT_MESSAGE
+            detail = f"{partition} at offset {batches.next_offset}: {corrupt}"
+        next_offset = batches.next_offset
+        timestamp_type = batches.timestamp_type
+    return FetchedPartition(
+        error,
+        answer.high_watermark,
+        answer.log_start_offset,
+        answer.last_stable_offset,
+        next_offset,
+        records,
+        detail,
+        timestamp_type,
+    )
+
+
+@attrs.define(eq=False)
+class _Batches:
+    """Walks fetched bytes batch by batch; `next_offset` follows what has been read."""
+
+    buf: Buffer
+    next_offset: int
+    aborted: list[tuple[int, int]]
+    """(first offset, producer id) of aborted transactions, the earliest last."""
+    timestamp_type: int = 0
+    _aborting: set[int] = attrs.field(init=False, factory=set)
+    """Producers whose transaction at this point of the log is one that was aborted."""
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        """Yield each batch's visible records. Raises CorruptRecord."""
+        pos, end, offset = 0, len(self.buf), self.next_offset
+        while end - pos >= HEADER_BYTES:
+            header = read_header(self.buf, pos)
+            if header.size > end - pos:
+                return
+            if header.next_offset > offset and self._visible(header, pos):
+                records = decode_batch(self.buf, pos, header)
+                self.timestamp_type = header.timestamp_type
+                if header.base_offset < offset:
+                    records = [record for record in records if record.offset >= offset]
+                yield records
+            self.next_offset = max(self.next_offset, header.next_offset)
+            pos += header.size
+
+    def _visible(self, header: BatchHeader, pos: int) -> bool:
+        while self.aborted and self.aborted[-1][0] <= header.last_offset:
+            self._aborting.add(self.aborted.pop()[1])
+        if header.is_control:
+            # Without aborted transactions the marker's kind does not matter: skip its decoding.
+            if header.producer_id in self._aborting:
+                (marker,) = decode_batch(self.buf, pos, header)
+                if marker.key == _ABORT_MARKER:
+                    self._aborting.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._aborting)

@@ -1,0 +1,256 @@
+"""Reads groups of both kinds: the facts that `clients.group_view` makes rows of.
+
+What cannot be read (a broker that is down, a znode that is no offset) becomes a `Failure` that
+names it, and the rest goes on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import attrs
+
+from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
+from clients.descriptions import ListedOffset
+from clients.errors import ClientError
+from clients.group_view import (
+    CoordinatorFacts,
+    GroupFacts,
+    LogOffsets,
+    Member,
+    ZooKeeperFacts,
+    ZooKeeperOffset,
+    zookeeper_members,
+)
+from clients.output import Failure
+from clients.sessions import Sessions
+from protocol.consumer_protocol import decode_assignment
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsResponseMember
+from protocol.topic_partition import TopicPartition
+from protocol.wire import WireError
+from zk.session import NoNode, Stat, ZkSession
+from zk.znodes import (
+    ConsumerGroup,
+    ConsumerOffset,
+    ConsumerRegistration,
+    PartitionOwner,
+    TopicAssignment,
+    ZnodeError,
+)
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+STATIC = "static"
+CONSUMER_PROTOCOL_TYPES = ("consumer", "")
+"""Of groups we list: consumers, and groups that only commit."""
+
+
+@attrs.frozen
+class GroupName:
+    """A group that is there, and who coordinates it."""
+
+    group: str
+    coordination: str
+
+
+@attrs.define(eq=False)
+class GroupReader:
+    """Reads for one command; `failures` gathers what could not be read."""
+
+    sessions: Sessions
+    failures: list[Failure] = attrs.field(factory=list)
+
+    async def names(self) -> list[GroupName]:
+        """All groups of both kinds, sorted."""
+        in_zookeeper, listed = await asyncio.gather(
+            self._zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
+        )
+        found = dict(in_zookeeper)
+        for group in listed or ():
+            if group.protocol_type == "consumer":
+                found[group.group_id] = "coordinator"
+            elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
+                found.setdefault(group.group_id, "none")
+        return [GroupName(group, found[group]) for group in sorted(found)]
+
+    async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
+        """The facts of each group, whether it exists or not."""
+        return list(await asyncio.gather(*map(self._group, names)))
+
+    async def log_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogOffsets]:
+        """Where the logs start and end; leaders are asked once for each."""
+        wanted = list(partitions)
+        admin = self.sessions.admin
+        starts, ends = await asyncio.gather(
+            self._or_failure(
+                "log start offsets", admin.list_offsets(dict.fromkeys(wanted, EARLIEST_TIME))
+            ),
+            self._or_failure(
+                "log end offsets", admin.list_offsets(dict.fromkeys(wanted, LATEST_TIME))
+            ),
+        )
+        self.failures += [
+            Failure.of(str(tp), ApiError(listed.error))
+            for tp, listed in (ends or {}).items()
+            if listed.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        ]
+        return {tp: LogOffsets(_offset(starts, tp), _offset(ends, tp)) for tp in wanted}
+
+    # --- coordinator --------------------------------------------------------------------------
+
+    async def _group(self, group: str) -> GroupFacts:
+        in_zookeeper, coordinator = await asyncio.gather(
+            self._zookeeper(group), self._or_failure(group, self._coordinator(group))
+        )
+        return GroupFacts(group, in_zookeeper, coordinator)
+
+    async def _coordinator(self, group: str) -> CoordinatorFacts:
+        admin: Admin = self.sessions.admin
+        described = (await admin.describe_groups([group]))[group]
+        offsets = await admin.group_offsets(group)
+        return CoordinatorFacts(
+            state=described.group.group_state,
+            coordinator=f"{described.coordinator} ({described.coordinator.node_id})",
+            protocol_type=described.group.protocol_type,
+            assignment_strategy=described.group.protocol_data,
+            members=tuple(map(self._member, described.group.members)),
+            offsets=offsets,
+        )
+
+    def _member(self, member: DescribeGroupsResponseMember) -> Member:
+        try:
+            partitions = decode_assignment(member.member_assignment)
+        except WireError as error:
+            self.failures.append(Failure.of(member.member_id, error))
+            partitions = ()
+        return Member(member.member_id, member.client_host, member.client_id, partitions)
+
+    # --- ZooKeeper ----------------------------------------------------------------------------
+
+    async def _zookeeper_names(self) -> dict[str, str]:
+        zk = self.sessions.zk
+        if zk is None:
+            return {}
+        groups = await _children(zk, ConsumerGroup.directory())
+        with_ids = await asyncio.gather(
+            *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
+        )
+        return {
+            group: "none" if ids is None else "zookeeper"
+            for group, ids in zip(groups, with_ids, strict=True)
+        }
+
+    async def _zookeeper(self, group: str) -> ZooKeeperFacts | None:
+        zk = self.sessions.zk
+        if zk is None or await zk.exists(ConsumerGroup.path(group)) is None:
+            return None
+        has_ids, ids, owners, offsets = await asyncio.gather(
+            zk.exists(ConsumerGroup.ids_path(group)),
+            _children(zk, ConsumerGroup.ids_path(group)),
+            self._owners(zk, group),
+            self._offsets(zk, group),
+        )
+        topics = await self._subscribed(zk, group, ids) | {tp.topic for tp in owners}
+        partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
+        return ZooKeeperFacts(
+            has_ids=has_ids is not None,
+            members=zookeeper_members(group, ids, owners),
+            owners=owners,
+            partitions=frozenset().union(*partitions),
+            offsets=offsets,
+        )
+
+    async def _owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
+        def read(data: bytes | None, _: Stat, path: str) -> str:
+            return PartitionOwner.decode(data, path).consumer_id
+
+        owned = await _partition_nodes(zk, ConsumerGroup.owners_path(group))
+        paths = {tp: PartitionOwner.path(group, tp.topic, tp.partition) for tp in owned}
+        return await self._read_all(zk, paths, read)
+
+    async def _offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
+        def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
+            return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
+
+        kept = await _partition_nodes(zk, ConsumerGroup.offsets_path(group))
+        paths = {tp: ConsumerOffset.path(group, tp.topic, tp.partition) for tp in kept}
+        found = await self._read_all(zk, paths, read)
+        return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
+
+    async def _subscribed(self, zk: ZkSession, group: str, ids: Sequence[str]) -> set[str]:
+        """Topics that members name; what a member's filter matches shows by its owners."""
+
+        def read(data: bytes | None, _: Stat, path: str) -> set[str]:
+            registration = ConsumerRegistration.decode(data, path)
+            return set(registration.subscription) if registration.pattern == STATIC else set()
+
+        paths = {id_: ConsumerRegistration.path(group, id_) for id_ in ids}
+        return set().union(*(await self._read_all(zk, paths, read)).values())
+
+    async def _partitions(self, zk: ZkSession, topic: str) -> set[TopicPartition]:
+        def read(data: bytes | None, _: Stat, path: str) -> set[TopicPartition]:
+            return {TopicPartition(topic, p) for p in TopicAssignment.decode(data, path).partitions}
+
+        return (await self._read_all(zk, {topic: TopicAssignment.path(topic)}, read)).get(
+            topic, set()
+        )
+
+    async def _read_all(
+        self,
+        zk: ZkSession,
+        paths: Mapping[K, str],
+        read: Callable[[bytes | None, Stat, str], T],
+    ) -> dict[K, T]:
+        """Read znodes, all at once; one that is gone is left out, an unreadable one named."""
+        contents = await asyncio.gather(*(_get(zk, path) for path in paths.values()))
+        found: dict[K, T] = {}
+        for (key, path), content in zip(paths.items(), contents, strict=True):
+            if content is None:
+                continue
+            try:
+                found[key] = read(*content, path)
+            except ZnodeError as error:
+                self.failures.append(Failure(path, type(error).__name__, error.reason))
+        return found
+
+    async def _or_failure(self, what: str, asked: Awaitable[T]) -> T | None:
+        try:
+            return await asked
+        except (ApiError, ClientError) as error:
+            self.failures.append(Failure.of(what, error))
+            return None
+
+
+def _offset(listed: Mapping[TopicPartition, ListedOffset] | None, tp: TopicPartition) -> int | None:
+    found = (listed or {}).get(tp)
+    return None if found is None or found.error or found.offset < 0 else found.offset
+
+
+async def _get(zk: ZkSession, path: str) -> tuple[bytes | None, Stat] | None:
+    try:
+        return await zk.get(path)
+    except NoNode:
+        return None
+
+
+async def _children(zk: ZkSession, path: str) -> list[str]:
+    try:
+        return (await zk.children(path))[0]
+    except NoNode:
+        return []
+
+
+async def _partition_nodes(zk: ZkSession, directory: str) -> list[TopicPartition]:
+    """The `<topic>/<partition>` below a directory; names that are no partition are not ours."""
+    topics = await _children(zk, directory)
+    numbers = await asyncio.gather(*(_children(zk, f"{directory}/{topic}") for topic in topics))
+    return [
+        TopicPartition(topic, int(number))
+        for topic, of_topic in zip(topics, numbers, strict=True)
+        for number in of_topic
+        if number.isdecimal()
+    ]

@@ -1,0 +1,170 @@
+"""Settings of the high-level consumer: Kafka's old ConsumerConfig, its names and its defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from clients.config import ClusterConfig
+from groups.zookeeper.membership import MembershipSettings
+from protocol.settings import Check, SettingError, ge, load, one_of, setting
+
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
+
+IGNORED: Mapping[str, str] = {
+    "fetch.max.bytes": "the fetch size of a partition times the partitions is the bound, as in "
+    "Kafka's high-level consumer",
+    "num.consumer.fetchers": "one fetcher per broker serves all its partitions",
+    "zookeeper.sync.time.ms": "only the default of rebalance.backoff.ms follows it",
+}
+"""Settings of Kafka's that are understood and change nothing here, and why."""
+
+_RESETS = {"earliest": "smallest", "latest": "largest"}
+
+
+def legal_id() -> Check:
+    """Characters that may stand in a znode's and a metric's name."""
+    return lambda value: (
+        None
+        if _LEGAL_ID.fullmatch(value)
+        else "may hold only letters, digits, dot, hyphen and underscore"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerConfig:
+    """Times in ms; sizes in bytes."""
+
+    group_id: str = setting("group.id", validator=legal_id(), doc="The group to consume in")
+    zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
+    consumer_id: str | None = setting(
+        "consumer.id", None, doc="Fixed name of the member instead of a generated one; for tests"
+    )
+    client_id: str | None = setting(
+        "client.id", None, validator=legal_id(), doc="Name told to brokers; default group.id"
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms", 6_000, validator=ge(1), doc="Silence that ends a member"
+    )
+    zookeeper_connection_timeout_ms: int | None = setting(
+        "zookeeper.connection.timeout.ms", None, doc="Time to connect; default the session's"
+    )
+    zookeeper_sync_time_ms: int = setting(
+        "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
+    )
+    rebalance_max_retries: int = setting(
+        "rebalance.max.retries", 4, validator=ge(1), doc="Attempts before the first one fails"
+    )
+    rebalance_backoff_ms: int | None = setting(
+        "rebalance.backoff.ms", None, doc="Pause between attempts to rebalance"
+    )
+    refresh_leader_backoff_ms: int = setting(
+        "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause before asking for leaders"
+    )
+    socket_timeout_ms: int = setting(
+        "socket.timeout.ms", 30_000, validator=ge(1), doc="Time for a response of a broker"
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes", 65_536, validator=ge(-1), doc="SO_RCVBUF; -1: the system's"
+    )
+    fetch_message_max_bytes: int = setting(
+        "fetch.message.max.bytes", 1_048_576, validator=ge(1), doc="Per partition and fetch"
+    )
+    fetch_min_bytes: int = setting("fetch.min.bytes", 1, validator=ge(0), doc="Wait for so many")
+    fetch_wait_max_ms: int = setting(
+        "fetch.wait.max.ms", 100, validator=ge(0), doc="... but no longer than this"
+    )
+    queued_max_message_chunks: int = setting(
+        "queued.max.message.chunks", 2, validator=ge(1), doc="Fetched chunks waiting per stream"
+    )
+    auto_commit_enable: bool = setting(
+        "auto.commit.enable", True, doc="Commit by the clock, in a rebalance and at the end"
+    )
+    auto_commit_interval_ms: int = setting(
+        "auto.commit.interval.ms", 60_000, validator=ge(1), doc="How often"
+    )
+    auto_offset_reset: str = setting(
+        "auto.offset.reset",
+        "largest",
+        validator=one_of("smallest", "largest", *_RESETS),
+        doc="Where to begin without a committed offset, or with one out of range",
+    )
+    consumer_timeout_ms: int = setting(
+        "consumer.timeout.ms", -1, doc="Raise ConsumerTimeout after such silence; -1: never"
+    )
+    offsets_storage: str = setting(
+        "offsets.storage", "zookeeper", validator=one_of("zookeeper", "kafka"), doc="Where"
+    )
+    dual_commit_enabled: bool | None = setting(
+        "dual.commit.enabled", None, doc="Also in ZooKeeper; default: if offsets.storage is kafka"
+    )
+    offsets_channel_backoff_ms: int = setting(
+        "offsets.channel.backoff.ms", 1_000, validator=ge(0), doc="Pause between commit attempts"
+    )
+    offsets_channel_socket_timeout_ms: int = setting(
+        "offsets.channel.socket.timeout.ms", 10_000, validator=ge(1), doc="Time for a response"
+    )
+    offsets_commit_max_retries: int = setting(
+        "offsets.commit.max.retries", 5, validator=ge(0), doc="Attempts after the first"
+    )
+    exclude_internal_topics: bool = setting(
+        "exclude.internal.topics", True, doc="Filters do not see __consumer_offsets and its like"
+    )
+    partition_assignment_strategy: str = setting(
+        "partition.assignment.strategy",
+        "range",
+        validator=one_of("range", "roundrobin"),
+        doc="The same in every member of the group",
+    )
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """What of this concerns connections; brokers are found through ZooKeeper."""
+        return ClusterConfig(
+            bootstrap_servers=(),
+            client_id=self.client_id or self.group_id,
+            request_timeout_ms=self.socket_timeout_ms,
+            default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,
+            receive_buffer_bytes=self.socket_receive_buffer_bytes,
+        )
+
+    @property
+    def membership(self) -> MembershipSettings:
+        """What of this concerns rebalances."""
+        backoff_ms = self.rebalance_backoff_ms
+        return MembershipSettings(
+            partition_assignment_strategy=self.partition_assignment_strategy,
+            exclude_internal_topics=self.exclude_internal_topics,
+            rebalance_max_retries=self.rebalance_max_retries,
+            rebalance_backoff_ms=self.zookeeper_sync_time_ms if backoff_ms is None else backoff_ms,
+            auto_commit_enable=self.auto_commit_enable,
+        )
+
+    @property
+    def commits_to_both(self) -> bool:
+        """Whether ZooKeeper is written besides Kafka."""
+        if self.offsets_storage != "kafka":
+            return False
+        return True if self.dual_commit_enabled is None else self.dual_commit_enabled
+
+
+def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, list[str]]:
+    """Read settings with Kafka's names, or with underscores. Raises SettingError.
+
+    `offsets.storage` may be written in any case. `earliest` and `latest` are the newer names of
+    `smallest` and `largest`.
+    """
+    lowered = {
+        name: value.lower()
+        if name.replace(".", "_") == "offsets_storage" and isinstance(value, str)
+        else value
+        for name, value in settings.items()
+    }
+    config, notes = load(ConsumerConfig, lowered, accepted=IGNORED)
+    if config.socket_timeout_ms < config.fetch_wait_max_ms:
+        raise SettingError("socket.timeout.ms", "must be at least fetch.wait.max.ms")
+    reset = _RESETS.get(config.auto_offset_reset, config.auto_offset_reset)
+    return attrs.evolve(config, auto_offset_reset=reset), notes

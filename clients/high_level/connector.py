@@ -1,0 +1,323 @@
+"""The high-level consumer: streams of messages of topics, shared with the other members of a group.
+
+Kafka's ZookeeperConsumerConnector (0.7 to 1.1) for asyncio. Membership is in ZooKeeper; offsets are
+in ZooKeeper or with Kafka (`offsets.storage`). Members of this library and JVM members may share a
+group. One ZooKeeper session carries registration, ownership and offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from clients.cluster import Cluster
+from clients.cluster_view import parse_bootstrap
+from clients.connection import Connection
+from clients.errors import NoBrokersAvailable
+from clients.high_level.config import load_consumer_config
+from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
+from clients.high_level.fetchers import Fetchers
+from clients.high_level.leader_finder import LeaderFinder
+from clients.high_level.streams import MessageStream
+from clients.serializers import Decoder, bytes_decoder
+from groups.zookeeper.filters import TopicFilter
+from groups.zookeeper.member import ConsumerIdInUse, Member
+from groups.zookeeper.membership import Membership
+from groups.zookeeper.registration import (
+    FilterSubscription,
+    StaticSubscription,
+    Subscription,
+    new_consumer_id,
+    stream_index,
+)
+from groups.zookeeper.tree import GroupTree
+from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.session import KazooSession, NoNode, ZkSession
+from zk.znodes import BrokerId
+
+_log = logging.getLogger(__name__)
+
+
+class MessageStreamsExist(Exception):
+    """A connector creates streams once."""
+
+
+class ConsumerConnector:
+    """A member of a group. Settings are Kafka's, as a mapping or as keywords with underscores.
+
+    `notes` says which settings were accepted without effect. `zk`: a session to use instead of one
+    of its own; it stays the caller's to close.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        zk: ZkSession | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.config, self.notes = load_consumer_config({**(settings or {}), **keywords})
+        group_id = self.config.group_id
+        name = self.config.consumer_id
+        self.consumer_id = (
+            new_consumer_id(group_id, socket.gethostname(), _now_ms(), uuid.uuid4().int)
+            if name is None
+            else f"{group_id}_{name}"
+        )
+        self._owns_zk = zk is None
+        self._zk: ZkSession = zk or KazooSession(
+            self.config.zookeeper_connect,
+            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
+        )
+        self._cluster: Cluster | None = None
+        self._finder = LeaderFinder(
+            self._find_cluster,
+            self._find_brokers_again,
+            self._lead,
+            self.config.refresh_leader_backoff_ms,
+        )
+        self._delivery = StreamDelivery(
+            group_id,
+            self.consumer_id,
+            self._offset_store(),
+            self._finder.add,
+            self.config.offsets_commit_max_retries,
+            self.config.offsets_channel_backoff_ms,
+        )
+        self._fetchers: Fetchers | None = None
+        self._member: Member | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._closing = asyncio.Lock()
+        self._started = self._closed = self._created = False
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    # --- what an application calls ------------------------------------------------------------
+
+    def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
+        """Have the application told of rebalances. Raises MessageStreamsExist: too late."""
+        if self._created:
+            raise MessageStreamsExist("set the listener before creating message streams")
+        self._delivery.listener = listener
+
+    async def create_message_streams(
+        self,
+        topic_count_map: Mapping[str, int],
+        key_decoder: Decoder = bytes_decoder,
+        value_decoder: Decoder = bytes_decoder,
+    ) -> dict[str, list[MessageStream]]:
+        """Join the group with so many streams of each topic; return once it has rebalanced.
+
+        Each partition feeds one stream of one member. An empty map joins and consumes nothing.
+        Raises MessageStreamsExist, ValueError, ConsumerIdInUse, ConsumerRebalanceFailed (the member
+        goes on trying until `shutdown`), ZkError.
+        """
+        for topic, count in topic_count_map.items():
+            if count < 1:
+                raise ValueError(f"{topic}: {count} streams")
+        self._create_once()
+        streams = {
+            topic: [self._stream(key_decoder, value_decoder) for _ in range(count)]
+            for topic, count in topic_count_map.items()
+        }
+        self._delivery.stream_of = lambda p, thread: streams[p.topic][stream_index(thread)]
+        await self._join(StaticSubscription(dict(topic_count_map)))
+        return streams
+
+    async def create_message_streams_by_filter(
+        self,
+        topic_filter: TopicFilter,
+        num_streams: int = 1,
+        key_decoder: Decoder = bytes_decoder,
+        value_decoder: Decoder = bytes_decoder,
+    ) -> list[MessageStream]:
+        """Join with streams that each carry all topics the filter allows, now and later.
+
+        Raises as `create_message_streams`.
+        """
+        if num_streams < 1:
+            raise ValueError(f"{num_streams} streams")
+        self._create_once()
+        streams = [self._stream(key_decoder, value_decoder) for _ in range(num_streams)]
+        self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
+        await self._join(FilterSubscription(topic_filter, num_streams))
+        return streams
+
+    async def commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commit these offsets, or what has been consumed of all partitions we own.
+
+        A message counts as consumed when the next one of its stream is asked for. Raises
+        CommitFailed after offsets.commit.max.retries, offsets.channel.backoff.ms apart.
+        """
+        await self._start()
+        await self._delivery.commit_offsets(offsets)
+
+    async def shutdown(self) -> None:
+        """End the streams, commit (if auto.commit.enable), leave the group. May be repeated."""
+        async with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            for stream in self._delivery.streams:
+                stream.end()
+            if self._runner:
+                self._runner.cancel()
+                await asyncio.wait([self._runner])
+            if self._member:
+                await self._member.leave()
+            if self._owns_zk:
+                await self._zk.close()
+            if self._cluster:
+                await self._cluster.close()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        if self._started:
+            return
+        self._started = True
+        for note in self.notes:
+            _log.info("%s", note)
+        if self._owns_zk:
+            await self._zk.start()
+
+    def _create_once(self) -> None:
+        if self._created:
+            raise MessageStreamsExist(f"{self.consumer_id} has created its message streams")
+        self._created = True
+
+    def _stream(self, key_decoder: Decoder, value_decoder: Decoder) -> MessageStream:
+        stream = MessageStream(
+            key_decoder,
+            value_decoder,
+            max_chunks=self.config.queued_max_message_chunks,
+            timeout_ms=self.config.consumer_timeout_ms,
+            on_room=self._room,
+        )
+        self._delivery.streams.append(stream)
+        return stream
+
+    def _room(self) -> None:
+        if self._fetchers:
+            self._fetchers.wake()
+
+    async def _join(self, subscription: Subscription) -> None:
+        await self._start()
+        tree = GroupTree(
+            self._zk,
+            self.config.group_id,
+            self.consumer_id,
+            subscription,
+            self.config.exclude_internal_topics,
+        )
+        membership = Membership(self.consumer_id, self.config.membership)
+        self._member = Member(tree, self._delivery, membership)
+        self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
+        try:
+            await self._member.join()
+        except ConsumerIdInUse:
+            await self.shutdown()
+            raise
+
+    async def _run(self) -> None:
+        """All that goes on beside the member: leaders, fetchers, commits by the clock."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._fetchers = Fetchers(
+                    self.config, self._connect, self._finder.add, tasks.create_task
+                )
+                tasks.create_task(self._finder.run())
+                if self.config.auto_commit_enable:
+                    tasks.create_task(self._commit_by_the_clock())
+        except Exception as error:
+            _log.exception("%s: the consumer failed", self.consumer_id)
+            for stream in self._delivery.streams:
+                stream.end(error)
+
+    async def _commit_by_the_clock(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
+            try:
+                await self._delivery.commit_offsets()
+            except CommitFailed as failure:
+                _log.error("%s: not committed: %s", self.consumer_id, failure)
+
+    def _lead(self, broker_id: int, feed: Any) -> None:
+        assert self._fetchers is not None
+        self._fetchers.add(broker_id, feed)
+
+    async def _connect(self, broker_id: int) -> Connection:
+        return await (await self._find_cluster()).connection(broker_id, "fetch")
+
+    def _offset_store(self) -> OffsetStore:
+        zookeeper = ZooKeeperStore(self._zk)
+        if self.config.offsets_storage == "zookeeper":
+            return zookeeper
+        kafka = CoordinatorStore(self._call_coordinator, self._forget_coordinator)
+        return DualStore(kafka, zookeeper) if self.config.commits_to_both else kafka
+
+    async def _call_coordinator(self, request: Any) -> Any:
+        cluster = await self._find_cluster()
+        return await cluster.call_coordinator(self.config.group_id, request)
+
+    def _forget_coordinator(self) -> None:
+        if self._cluster:
+            self._cluster.forget_coordinator(self.config.group_id)
+
+    async def _find_cluster(self) -> Cluster:
+        """The cluster, by the brokers registered in ZooKeeper. Raises NoBrokersAvailable."""
+        if self._cluster is None:
+            config = self.config.cluster
+            self._cluster = Cluster(await self._registered_brokers(), config=config)
+        return self._cluster
+
+    async def _find_brokers_again(self) -> None:
+        """Every broker the cluster knew is gone: others may be registered."""
+        if self._cluster:
+            self._cluster.bootstrap = parse_bootstrap(await self._registered_brokers())
+
+    async def _registered_brokers(self) -> list[str]:
+        addresses = []
+        try:
+            broker_ids, _ = await self._zk.children("/brokers/ids")
+        except NoNode:
+            broker_ids = []
+        for broker_id in broker_ids:
+            try:
+                content, _ = await self._zk.get(BrokerId.path(int(broker_id)))
+            except NoNode:
+                continue  # it went down between listing and reading
+            addresses += [
+                f"{endpoint.host}:{endpoint.port}"
+                for endpoint in BrokerId.decode(content).endpoints
+                if endpoint.security_protocol == "PLAINTEXT"
+            ]
+        if not addresses:
+            raise NoBrokersAvailable("no broker is registered in ZooKeeper")
+        return addresses
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,73 @@
+"""Finds the leaders of partitions that are to be fetched, for as long as it takes.
+
+That a partition has no leader, or that no broker is up, never fails a rebalance: the partition is
+owned, and is fetched once somebody leads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import attrs
+
+from clients.cluster import Cluster
+from clients.errors import ClientError, NoBrokersAvailable
+from clients.high_level.streams import PartitionFeed
+from protocol.errors import ApiError
+from zk.session import ZkError
+from zk.znodes import ZnodeError
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class LeaderFinder:
+    """`find_cluster` gives the cluster, `find_brokers_again` looks for brokers it does not know;
+    `lead` is told (broker id, feed) of each leader found."""
+
+    find_cluster: Callable[[], Awaitable[Cluster]]
+    find_brokers_again: Callable[[], Awaitable[None]]
+    lead: Callable[[int, PartitionFeed], None]
+    backoff_ms: int
+    _leaderless: list[PartitionFeed] = attrs.field(factory=list)
+    _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    def add(self, feeds: Iterable[PartitionFeed]) -> None:
+        """Find leaders for these."""
+        self._leaderless += feeds
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Look whenever a feed wants a leader, `backoff_ms` apart."""
+        while True:
+            await self._wanted.wait()
+            try:
+                await self._find()
+            except (ClientError, ApiError, ZkError, ZnodeError) as error:
+                _log.warning("cannot look up leaders: %s", error)
+            if not self._leaderless:
+                self._wanted.clear()
+            await asyncio.sleep(self.backoff_ms / 1000)
+
+    async def _find(self) -> None:
+        self._leaderless = [feed for feed in self._leaderless if feed.live]
+        topics = {feed.partition.topic for feed in self._leaderless}
+        if not topics:  # and metadata of no topics would be metadata of all
+            return
+        cluster = await self.find_cluster()
+        try:
+            await cluster.refresh(topics)
+        except NoBrokersAvailable:
+            await self.find_brokers_again()
+            raise
+        feeds, self._leaderless = self._leaderless, []
+        for feed in feeds:
+            leader = cluster.view.leaders.get(feed.partition, -1)
+            if not feed.live:
+                continue
+            if leader in cluster.brokers:
+                self.lead(leader, feed)
+            else:
+                self._leaderless.append(feed)

@@ -1,0 +1,124 @@
+"""How `kgroup consume` writes a message: lines as Kafka's DefaultMessageFormatter, or JSON.
+
+Properties (the names are Kafka's): `print.timestamp`, `print.key`, `print.value`, `print.offset`,
+`print.partition`, `print.headers`, `key.separator` (tab), `line.separator` (newline),
+`null.literal` (null), `headers.separator` (comma).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from clients.output import text_or_base64
+
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Message(Protocol):
+    """What a stream yields, with key and value still bytes."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+Formatter = Callable[[Message], bytes]
+"""A message to the bytes of its line, the line's end included."""
+
+
+FLAGS = {
+    "print.timestamp": False,
+    "print.partition": False,
+    "print.offset": False,
+    "print.headers": False,
+    "print.key": False,
+    "print.value": True,
+}
+"""Which columns are printed, in Kafka's order, and whether they are by default."""
+
+TEXTS = {
+    "key.separator": "\t",
+    "line.separator": "\n",
+    "null.literal": "null",
+    "headers.separator": ",",
+}
+"""What stands between and instead, by default; taken as given, white space too."""
+
+FORMATTER_NAMES = FLAGS.keys() | TEXTS.keys()
+"""The properties that go to the formatter; all others go to the client."""
+
+
+def is_true(value: str) -> bool:
+    """Whether a flag is set, as Kafka's tools read it: anything but "true" is false."""
+    return value.strip().lower() == "true"
+
+
+def line_formatter(properties: Mapping[str, str]) -> Formatter:
+    """Kafka's columns, those asked for, in Kafka's order."""
+    texts = {name: properties.get(name, default).encode() for name, default in TEXTS.items()}
+    separator, end = texts["key.separator"], texts["line.separator"]
+    null, headers_separator = texts["null.literal"], texts["headers.separator"]
+
+    def headers(message: Message) -> bytes:
+        pairs = (
+            name.encode() + b":" + (null if value is None else value)
+            for name, value in message.headers
+        )
+        return headers_separator.join(pairs) or b"NO_HEADERS"
+
+    of_flag: dict[str, Formatter] = {
+        "print.timestamp": _timestamp,
+        "print.partition": lambda message: b"Partition:%d" % message.partition,
+        "print.offset": lambda message: b"Offset:%d" % message.offset,
+        "print.headers": headers,
+        "print.key": lambda message: null if message.key is None else message.key,
+        "print.value": lambda message: null if message.value is None else message.value,
+    }
+    columns = [
+        of_flag[flag]
+        for flag, default in FLAGS.items()
+        if is_true(properties.get(flag, str(default)))
+    ]
+
+    def line(message: Message) -> bytes:
+        return separator.join([column(message) for column in columns]) + end
+
+    return line
+
+
+def _timestamp(message: Message) -> bytes:
+    kind = _TIMESTAMP_TYPES.get(message.timestamp_type)
+    if kind is None or message.timestamp_ms < 0:
+        return b"NO_TIMESTAMP"
+    return f"{kind}:{message.timestamp_ms}".encode()
+
+
+def json_line(message: Message) -> bytes:
+    """One JSON object; `timestamp` in ms; bytes that are not UTF-8 as base64 (`key_base64`)."""
+    fields = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp_ms,
+        **text_or_base64("key", message.key),
+        **text_or_base64("value", message.value),
+        "headers": [
+            {"key": name, **text_or_base64("value", value)} for name, value in message.headers
+        ],
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

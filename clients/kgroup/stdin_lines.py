@@ -1,0 +1,36 @@
+"""Standard input as lines, without a thread that would keep Ctrl-C waiting for the next one."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+READ_BYTES = 65_536
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a file, pipe or terminal as they come, without their ends.
+
+    Several at a time when several are there; what follows the last line's end is a line too.
+    """
+    rest = b""
+    while chunk := await _read(descriptor):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+async def _read(descriptor: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    try:
+        loop.add_reader(descriptor, readable.set_result, None)
+    except PermissionError:  # epoll's answer for what never blocks: a regular file, /dev/null
+        await asyncio.sleep(0)
+    else:
+        try:
+            await readable
+        finally:
+            loop.remove_reader(descriptor)
+    return os.read(descriptor, READ_BYTES)

@@ -1,0 +1,251 @@
+"""The producer: records in, futures of where they went out.
+
+`send` returns as soon as the record is buffered. On its usual path (the topic is known, the buffer
+has room) it does not suspend and makes no task: it encodes the record into the batch of its
+partition and returns a future. The sender ships batches and completes the futures.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from clients.cluster import Cluster
+from clients.config import load_producer_config
+from clients.errors import BufferExhausted, DeadlineExceeded, ProducerClosed, RecordTooLarge
+from clients.producer.accumulator import Accumulator, Appended, Header, record_bytes
+from clients.producer.partitioner import StickyPartitions, key_partition
+from clients.producer.sender import Delivery, RecordMetadata, Sender, now_ms
+from clients.serializers import encoder_of
+from protocol.records.compression import Codec, compress
+from protocol.topic_partition import TopicPartition
+
+_Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int, int]
+"""The arguments of `Accumulator.append` after the partition."""
+
+
+class Producer:
+    """Sends records to a cluster.
+
+    Settings by Kafka's names, as a mapping or as keywords: `Producer({"bootstrap.servers": "h:p"})`
+    or `Producer(bootstrap_servers="h:p")`. `notes` says which were accepted without effect.
+    Use it as an async context manager, or call `close`, which sends what is buffered.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self.config, self.notes = load_producer_config({**(settings or {}), **keywords})
+        self._encode_key = encoder_of(self.config.key_serializer)
+        self._encode_value = encoder_of(self.config.value_serializer)
+        self._partitioner = self.config.partitioner
+        self._cluster = Cluster(
+            self.config.bootstrap_servers, config=self.config, create_topics=True
+        )
+        codec = Codec.of_name(self.config.compression_type)
+        compress(codec, b"")  # a codec that is not installed is better noticed now
+        self._accumulator: Accumulator[Delivery] = Accumulator(self.config, codec)
+        self._sender = Sender(self._accumulator, self._cluster)
+        self._largest = min(self.config.max_request_size, self.config.buffer_memory)
+        self._sticky = StickyPartitions(random.randrange)
+        self._room = asyncio.Lock()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffer a record and return the future of its delivery.
+
+        Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
+        Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; ApiError for a
+        topic that cannot be; ValueError for a negative partition or timestamp; and whatever the
+        serializers and the partitioner raise. The future raises ApiError, DeliveryTimedOut or
+        ProducerClosed.
+        """
+        encoded_key = self._encode_key(key)
+        encoded_value = self._encode_value(value)
+        now = now_ms()
+        if timestamp_ms is None:
+            timestamp_ms = now
+        elif timestamp_ms < 0:
+            raise ValueError(f"timestamp_ms {timestamp_ms} is negative")
+        size = record_bytes(encoded_key, encoded_value, headers)
+        if size > self._largest:
+            raise self._too_large(topic, size)
+        num_partitions = len(self._cluster.view.topics.get(topic, ()))
+        has_room = self._accumulator.buffered_bytes + size <= self.config.buffer_memory
+        if (
+            num_partitions == 0
+            or (partition is not None and not 0 <= partition < num_partitions)
+            or not has_room
+            or self._room.locked()
+            or self._runner is None
+            or self._accumulator.closed
+        ):
+            num_partitions = await self._prepare(topic, partition, size)
+            now = now_ms()
+
+        delivery: Delivery = asyncio.get_running_loop().create_future()
+        appended = self._append(
+            topic,
+            partition,
+            num_partitions,
+            encoded_key,
+            (timestamp_ms, encoded_key, encoded_value, headers, delivery, size, now),
+        )
+        if appended is Appended.OPENED:
+            self._sender.wake()
+            # A caller that does nothing but send would fill the buffer before any batch leaves.
+            await asyncio.sleep(0)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is acknowledged. Raises as `send` and its future."""
+        delivery = await self.send(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+        )
+        return await delivery
+
+    async def flush(self) -> None:
+        """Send what is buffered now without lingering, and wait until it is done, well or badly.
+
+        Records sent meanwhile are not waited for. Raises ProducerClosed if closed meanwhile.
+        """
+        serial = self._accumulator.last_serial
+        self._accumulator.hurrying += 1
+        self._sender.wake()
+        try:
+            while not self._accumulator.all_done(serial):
+                await self._sender.progress()
+        finally:
+            self._accumulator.hurrying -= 1
+
+    async def partitions(self, topic: str) -> int:
+        """Number of partitions of a topic. Raises as `send`."""
+        return await self._cluster.partitions(topic, timeout_ms=self.config.max_block_ms)
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Send what is buffered, for at most `timeout_ms`, and close the connections.
+
+        What is not acknowledged by then fails with ProducerClosed. Closing twice is closing once.
+        """
+        self._accumulator.closed = True
+        runner, self._runner = self._runner, None
+        try:
+            if runner is not None and not runner.done():
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self.flush()
+        except TimeoutError:
+            pass
+        finally:
+            if runner is not None:
+                runner.cancel()
+                await asyncio.wait([runner])
+            await self._cluster.close()
+        if runner is not None and not runner.cancelled():
+            runner.result()
+
+    def _start(self) -> None:
+        if self._runner is None and not self._accumulator.closed:
+            self._runner = asyncio.create_task(self._sender.run(), name="producer-sender")
+
+    def _too_large(self, topic: str, size: int) -> RecordTooLarge:
+        names = {"max.request.size": self.config.max_request_size}
+        names["buffer.memory"] = self.config.buffer_memory
+        name = min(names, key=names.__getitem__)
+        return RecordTooLarge(
+            f"a record of {size} bytes for {topic} is larger than {name}, {names[name]}"
+        )
+
+    def _append(
+        self,
+        topic: str,
+        partition: int | None,
+        num_partitions: int,
+        key: bytes | None,
+        record: _Record,
+    ) -> Appended:
+        append = self._accumulator.append
+        if partition is not None:
+            return append(TopicPartition(topic, partition), *record)
+        if self._partitioner is not None:
+            partition = self._partitioner(key, num_partitions)
+            if not 0 <= partition < num_partitions:
+                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
+            return append(TopicPartition(topic, partition), *record)
+        if key is not None:
+            return append(TopicPartition(topic, key_partition(key, num_partitions)), *record)
+        sticky = self._sticky.current(topic)
+        if sticky is not None and sticky.partition < num_partitions:
+            appended = append(sticky, *record, may_open=False)
+            if appended is not Appended.REFUSED:
+                return appended
+        led = [p for p, view in self._cluster.view.topics[topic].items() if view.leader >= 0]
+        return append(self._sticky.move(topic, led or range(num_partitions)), *record)
+
+    async def _prepare(self, topic: str, partition: int | None, size: int) -> int:
+        """Wait for what a record needs; return the topic's number of partitions."""
+        if self._accumulator.closed:
+            raise ProducerClosed("the producer is closed")
+        if partition is not None and partition < 0:
+            raise ValueError(f"partition {partition} is negative")
+        self._start()
+        late: type[DeadlineExceeded] = DeadlineExceeded
+        waiting_for = f"metadata of {topic}"
+        try:
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                num_partitions = await self._cluster.partitions(topic)
+                while partition is not None and partition >= num_partitions:
+                    waiting_for = f"partition {partition} of {topic}, which has {num_partitions}"
+                    await self._cluster.refresh([topic])
+                    num_partitions = await self._cluster.partitions(topic)
+                late, waiting_for = BufferExhausted, f"room for {size} bytes in buffer.memory"
+                await self._wait_for_room(size)
+        except TimeoutError:
+            raise late(f"waited max.block.ms for {waiting_for}") from None
+        if self._accumulator.closed:
+            raise ProducerClosed("the producer was closed meanwhile")
+        return num_partitions
+
+    async def _wait_for_room(self, size: int) -> None:
+        """First come, first served: a large record is not passed by small ones for ever."""
+        async with self._room:
+            self._accumulator.hurrying += 1
+            try:
+                while self._accumulator.buffered_bytes + size > self.config.buffer_memory:
+                    self._sender.wake()
+                    await self._sender.progress()
+            finally:
+                self._accumulator.hurrying -= 1

@@ -1,0 +1,93 @@
+"""What a command talks to: the brokers, and ZooKeeper when it is known."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import attrs
+
+from clients.admin import Admin
+from clients.errors import NoBrokersAvailable
+from clients.output import Target
+from zk.session import KazooSession, NoNode, ZkSession
+from zk.znodes import BrokerId, ZnodeError
+
+
+@attrs.frozen
+class Sessions:
+    """What is open for a command. `zk` is None when no ZooKeeper was named."""
+
+    admin: Admin
+    zk: ZkSession | None
+
+
+@asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Sessions]:
+    """Open both for a command's time. Raises ZkError, NoBrokersAvailable, SettingError."""
+    async with AsyncExitStack() as stack:
+        zk = None
+        if target.zookeeper is not None:
+            zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
+        bootstrap = target.bootstrap
+        if bootstrap is None:
+            assert zk is not None, "a target has one address at least"
+            bootstrap = await registered_brokers(zk)
+        admin = await stack.enter_async_context(Admin(client_settings(target, bootstrap)))
+        yield Sessions(admin, zk)
+
+
+@asynccontextmanager
+async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
+    """A session that takes no longer to begin than the target's time-out."""
+    session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms)
+    await session.start()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def bootstrap_of(target: Target) -> str:
+    """The brokers' addresses: those given, else those registered in ZooKeeper."""
+    if target.bootstrap is not None:
+        return target.bootstrap
+    assert target.zookeeper is not None
+    async with zookeeper_session(target.zookeeper, target) as zk:
+        return await registered_brokers(zk)
+
+
+async def registered_brokers(zk: ZkSession) -> str:
+    """`host:port,…` of every broker in `/brokers/ids` with a plain listener.
+
+    Raises NoBrokersAvailable, naming what could not be read, when there is none.
+    """
+    try:
+        ids, _ = await zk.children("/brokers/ids")
+    except NoNode:
+        ids = []
+    addresses, unreadable = [], []
+    for broker_id in ids:
+        path = f"/brokers/ids/{broker_id}"
+        try:
+            data, _ = await zk.get(path)
+            broker = BrokerId.decode(data, path)
+            if broker.host is not None:
+                addresses.append(f"{broker.host}:{broker.port}")
+        except NoNode:
+            continue
+        except ZnodeError as error:
+            unreadable.append(str(error))
+    if not addresses:
+        raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
+    return ",".join(addresses)
+
+
+def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
+    """The settings of a command's own client."""
+    settings: dict[str, Any] = dict(target.settings)
+    settings.pop("zookeeper.connect", None)
+    return settings | {
+        "bootstrap.servers": bootstrap,
+        "request.timeout.ms": target.timeout_ms,
+        "default.api.timeout.ms": target.timeout_ms,
+    }

@@ -1,0 +1,112 @@
+"""Walk the batches of a log file by their headers, without reading what they hold.
+
+All formats start with int64 offset | int32 size | 4 bytes | int8 magic. Format 2 carries the
+first offset and the distance to the last; in formats 0 and 1 an entry is one message, or a
+compressed wrapper whose offset is that of its last message, so that the offset is the last one.
+A file may end within a batch: what is left of it is not a batch.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from core_log.storage import StorageFile
+from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD, check_crc, read_header
+from protocol.records.corrupt_record import CorruptRecord
+
+MIN_RECORD_BYTES = 14
+SCAN_BYTES = 16 * 1024
+RECOVERY_BYTES = 1024 * 1024
+NO_TIMESTAMP = -1
+
+# base offset, size, leader epoch, magic, (crc, attributes), last offset delta,
+# (first timestamp), max timestamp
+_V2 = struct.Struct(">qiib6xi8xq")
+_ENVELOPE = struct.Struct(">qi4xB")
+_LEGACY_CRC = struct.Struct(">I")
+_V1_TIMESTAMP = struct.Struct(">q")
+
+
+class ShallowBatch(NamedTuple):
+    """What a batch's header says, and where the batch is."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    max_timestamp: int
+    magic: int
+
+    @property
+    def end_position(self) -> int:
+        """Where the next batch starts."""
+        return self.position + self.size
+
+
+def scan(file: StorageFile, start: int = 0, end: int | None = None) -> Iterator[ShallowBatch]:
+    """The whole batches from position `start` to `end`. Raises CorruptRecord."""
+    for batch, _ in _walk(file, start, file.size if end is None else end, SCAN_BYTES, bodies=False):
+        yield batch
+
+
+def scan_checked(file: StorageFile, start: int = 0) -> Iterator[ShallowBatch]:
+    """The whole batches from `start`, each read and its checksum tested. Raises CorruptRecord."""
+    for batch, body in _walk(file, start, file.size, RECOVERY_BYTES, bodies=True):
+        check_entry(body, batch.magic)
+        yield batch
+
+
+def check_entry(body: memoryview, magic: int) -> None:
+    """Hold one whole batch of any format to its checksum. Raises CorruptRecord."""
+    if magic == 2:
+        check_crc(body, 0, read_header(body))
+    elif zlib.crc32(body[16:]) != _LEGACY_CRC.unpack_from(body, LOG_OVERHEAD)[0]:
+        raise CorruptRecord("the message's checksum is wrong")
+
+
+def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
+    """Read the header at `at` of `chunk`, which is at `position` of its file.
+
+    The chunk has the whole header, or, in the old formats, the whole message. Raises
+    CorruptRecord.
+    """
+    offset, size, magic = _ENVELOPE.unpack_from(chunk, at)
+    total = LOG_OVERHEAD + size
+    if size < MIN_RECORD_BYTES or magic > 2:
+        raise CorruptRecord(f"no batch at position {position}: size {size}, magic {magic}")
+    if magic == 2:
+        _, _, epoch, _, delta, max_timestamp = _V2.unpack_from(chunk, at)
+        if total < HEADER_BYTES or delta < 0:
+            raise CorruptRecord(f"no batch at position {position}: size {size}, delta {delta}")
+        return ShallowBatch(position, total, offset, offset + delta, epoch, max_timestamp, magic)
+    timestamp = _V1_TIMESTAMP.unpack_from(chunk, at + 18)[0] if magic == 1 else NO_TIMESTAMP
+    return ShallowBatch(position, total, offset, offset, -1, timestamp, magic)
+
+
+def _walk(
+    file: StorageFile, position: int, end: int, chunk_bytes: int, *, bodies: bool
+) -> Iterator[tuple[ShallowBatch, memoryview]]:
+    """Batches, each with its bytes if `bodies`; one read serves as many as it holds."""
+    chunk, chunk_start = memoryview(b""), position
+    while position + LOG_OVERHEAD + MIN_RECORD_BYTES <= end:
+        at = position - chunk_start
+        if len(chunk) - at < _V2.size and chunk_start + len(chunk) < end:
+            chunk = memoryview(file.read(position, min(chunk_bytes, end - position)))
+            chunk_start, at = position, 0
+        if len(chunk) - at < _V2.size:
+            chunk = memoryview(bytes(chunk[at:]).ljust(_V2.size, b"\0"))  # an old message is short
+            chunk_start, at = position, 0
+        batch = parse(chunk, at, position)
+        if batch.end_position > end:
+            return
+        if bodies and len(chunk) - at < batch.size:
+            chunk = memoryview(
+                file.read(position, max(batch.size, min(chunk_bytes, end - position)))
+            )
+            chunk_start, at = position, 0
+        yield batch, chunk[at : at + batch.size]
+        position = batch.end_position

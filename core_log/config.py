@@ -1,0 +1,130 @@
+"""The settings of a topic's logs, under Kafka's topic-level names (Kafka's LogConfig).
+
+A broker has one `LogConfig` of its own, made from the `log.*` settings that `BROKER_NAME` pairs
+with the topic's names; a topic overrides single values of it. A log looks at its config anew at
+each decision, so that a changed value counts at once and not with the next segment (KAFKA-7366).
+
+Honoured by the log: segment.bytes, segment.ms, segment.jitter.ms, segment.index.bytes,
+index.interval.bytes, flush.messages, flush.ms, retention.bytes, retention.ms, cleanup.policy
+(delete), file.delete.delay.ms, message.timestamp.type. By those who check before appending:
+max.message.bytes, compression.type, message.timestamp.difference.max.ms, min.insync.replicas,
+unclean.leader.election.enable. By the cleaner: cleanup.policy (compact), delete.retention.ms,
+min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. Taken and kept for
+others to read, without effect here: preallocate (a log file always grows), message.format.version
+(batches are written in format 2), message.downconversion.enable, and the two lists of throttled
+replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from protocol.settings import between, declared, each_of, ge, load, one_of, setting
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+WEEK_MS = 7 * 24 * 60 * 60 * 1000
+
+_int = between(0, INT_MAX)
+_long = between(0, LONG_MAX)
+_long_or_none = between(-1, LONG_MAX)
+
+
+@attrs.frozen
+class LogConfig:
+    """What a topic's logs are held to. Times in ms, sizes in bytes; -1 retention is no limit."""
+
+    segment_bytes: int = setting("segment.bytes", 2**30, validator=between(14, INT_MAX))
+    segment_ms: int = setting("segment.ms", WEEK_MS, validator=between(1, LONG_MAX))
+    segment_jitter_ms: int = setting("segment.jitter.ms", 0, validator=_long)
+    segment_index_bytes: int = setting("segment.index.bytes", 10 * 2**20, validator=_int)
+    index_interval_bytes: int = setting("index.interval.bytes", 4096, validator=_int)
+    flush_messages: int = setting("flush.messages", LONG_MAX, validator=_long)
+    flush_ms: int = setting("flush.ms", LONG_MAX, validator=_long)
+    retention_bytes: int = setting("retention.bytes", -1, validator=_long_or_none)
+    retention_ms: int = setting("retention.ms", WEEK_MS, validator=_long_or_none)
+    max_message_bytes: int = setting("max.message.bytes", 1_000_012, validator=_int)
+    delete_retention_ms: int = setting("delete.retention.ms", 86_400_000, validator=_long)
+    min_compaction_lag_ms: int = setting("min.compaction.lag.ms", 0, validator=_long)
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms", LONG_MAX, validator=between(1, LONG_MAX)
+    )
+    file_delete_delay_ms: int = setting("file.delete.delay.ms", 60_000, validator=_long)
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", 0.5, validator=between(0, 1)
+    )
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy", ("delete",), validator=each_of("delete", "compact")
+    )
+    unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
+    min_insync_replicas: int = setting("min.insync.replicas", 1, validator=ge(1))
+    compression_type: str = setting(
+        "compression.type",
+        "producer",
+        validator=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    )
+    preallocate: bool = setting("preallocate", False)
+    message_format_version: str = setting("message.format.version", "2.3-IV1")
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", "CreateTime", validator=one_of("CreateTime", "LogAppendTime")
+    )
+    message_timestamp_difference_max_ms: int = setting(
+        "message.timestamp.difference.max.ms", LONG_MAX, validator=_long
+    )
+    message_downconversion_enable: bool = setting("message.downconversion.enable", True)
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        "leader.replication.throttled.replicas", ()
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        "follower.replication.throttled.replicas", ()
+    )
+
+    @classmethod
+    def from_properties(cls, broker_defaults: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
+        """The broker's values with a topic's in their place.
+
+        Raises SettingError for a name that is no topic setting and for a value out of its range.
+        """
+        given, _ = load(cls, overrides)
+        fields = {name.replace(".", "_") for name in overrides}
+        return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go when retention says so."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the cleaner keeps the newest record of each key."""
+        return "compact" in self.cleanup_policy
+
+
+_BROKER_NAME_APART = {
+    "segment.ms": "log.roll.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "max.message.bytes": "message.max.bytes",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "min.insync.replicas": "min.insync.replicas",
+    "compression.type": "compression.type",
+    "leader.replication.throttled.replicas": "",
+    "follower.replication.throttled.replicas": "",
+}
+_TOPIC_NAMES = tuple(declaration.name for declaration in declared(LogConfig).values())
+
+BROKER_NAME: Mapping[str, str] = {
+    name: broker_name
+    for name in _TOPIC_NAMES
+    if (broker_name := _BROKER_NAME_APART.get(name, f"log.{name}"))
+}
+"""Topic setting → the broker setting that is its default (those without one are left out)."""

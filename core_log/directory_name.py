@@ -1,0 +1,48 @@
+"""The names of partition directories: `topic-partition`, and what is added to them.
+
+flights-3                                            a partition
+flights-3.0d3c…(32 hex digits)-delete                one on its way out
+flights-3.0d3c…-future                               one that a JVM broker was moving here
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from protocol.topic_partition import TopicPartition
+
+MAX_NAME_BYTES = 255
+
+
+class Kind(Enum):
+    """What a partition directory is."""
+
+    CURRENT = ""
+    DELETED = "-delete"
+    FUTURE = "-future"
+
+
+class DirectoryNameError(ValueError):
+    """A directory that cannot be a partition's stands among those of partitions."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} is not named topic-partition (topic-partition.id-delete, "
+            "topic-partition.id-future); move it out of the log directory"
+        )
+
+
+def deleted_name(topic_partition: TopicPartition, unique_id: str) -> str:
+    """The name for a directory on its way out; the topic is shortened to fit (KAFKA-4893)."""
+    suffix = f"-{topic_partition.partition}.{unique_id}{Kind.DELETED.value}"
+    return topic_partition.topic[: MAX_NAME_BYTES - len(suffix)] + suffix
+
+
+def parse(name: str) -> tuple[TopicPartition, Kind]:
+    """What a directory's name says. Raises DirectoryNameError."""
+    kind = next((kind for kind in Kind if kind.value and name.endswith(kind.value)), Kind.CURRENT)
+    stem, dot, _ = name.rpartition(".") if kind is not Kind.CURRENT else (name, ".", "")
+    topic, dash, partition = stem.rpartition("-")
+    if not (dot and topic and dash and partition.isascii() and partition.isdigit()):
+        raise DirectoryNameError(name)
+    return TopicPartition(topic, int(partition)), kind

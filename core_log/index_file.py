@@ -1,0 +1,98 @@
+"""Fixed-size entries in a file: what the offset index and the time index are made of.
+
+The file of the active segment is lengthened with zeros to its greatest size when it becomes
+active and cut to its entries when the segment is rolled or closed, as Kafka's mapped files are.
+Entries are not kept in memory: the page cache has them, and a lookup is a binary search of reads
+of one entry each (18 for the index of a full gigabyte). Only the active segment's index keeps its
+file open.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable
+
+import attrs
+
+from core_log.storage import Directory, StorageFile
+
+
+class CorruptIndex(ValueError):
+    """An index file that contradicts itself or its log. It can be rebuilt from the log."""
+
+
+@attrs.define(eq=False)
+class IndexFile:
+    """Entries of one `layout`; `count` of them are valid, whatever the file's length is."""
+
+    directory: Directory
+    name: str
+    layout: struct.Struct
+    count: int = 0
+    _file: StorageFile | None = None
+
+    @classmethod
+    def load(cls, directory: Directory, name: str, layout: struct.Struct) -> IndexFile:
+        """Look at an index that was cut to its entries. Raises CorruptIndex."""
+        size = directory.size(name)
+        if size is None or size % layout.size:
+            raise CorruptIndex(f"{name} is missing or has {size} bytes")
+        return cls(directory, name, layout, size // layout.size)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether entries are being added: the file is open, and longer than its entries."""
+        return self._file is not None
+
+    @property
+    def max_count(self) -> int:
+        """How many entries fit before the segment has to be rolled; of the active one only."""
+        assert self._file is not None
+        return self._file.size // self.layout.size
+
+    def activate(self, max_bytes: int) -> None:
+        """Keep the file open, and lengthen it to `max_bytes` (rounded down to whole entries)."""
+        if self._file is None:
+            self._file = self.directory.open_segment(self.name)
+        size = self.layout.size
+        self._file.truncate(max(max_bytes // size, self.count) * size)
+
+    def seal(self) -> None:
+        """Cut the file to its entries and let go of it."""
+        self._opened().truncate(self.count * self.layout.size)
+        self._file = None
+
+    def append(self, *fields: int) -> None:
+        """Write one entry behind the last one."""
+        self._opened().write(self.count * self.layout.size, self.layout.pack(*fields))
+        self.count += 1
+
+    def entry(self, slot: int) -> tuple[int, ...]:
+        """The fields of entry `slot`, from 0."""
+        assert 0 <= slot < self.count
+        size = self.layout.size
+        return self.layout.unpack(self._opened().read(slot * size, size))
+
+    def last_slot_at_most(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
+        """The last entry whose `key` is not above `target`; -1 if there is none."""
+        file, layout, size = self._opened(), self.layout, self.layout.size
+
+        def key_of(slot: int) -> int:
+            return key(layout.unpack(file.read(slot * size, size)))
+
+        return bisect_right(range(self.count), target, key=key_of) - 1
+
+    def truncate(self, count: int) -> None:
+        """Forget the entries from `count` on. The file's length stays."""
+        if count < self.count:  # what is forgotten is zeroed, as a fresh slot is
+            size = self.layout.size
+            self._opened().write(count * size, bytes((self.count - count) * size))
+            self.count = count
+
+    def file(self) -> StorageFile:
+        """The file, to be fsynced."""
+        return self._opened()
+
+    def _opened(self) -> StorageFile:
+        return self._file or self.directory.open_segment(self.name)

@@ -1,0 +1,101 @@
+"""Which leader wrote what: the first offset of each leader epoch a log has seen (KIP-101).
+
+A replica that comes back asks the leader where its own last epoch ended and cuts its log there
+(KIP-279 goes on until an epoch is found that both know). Epochs go up strictly, start offsets
+never go down. The list is kept in the log's `leader-epoch-checkpoint`, written at each change.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+
+from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs, encode_epochs
+from core_log.storage import Directory
+
+UNDEFINED = (-1, -1)
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class LeaderEpochs:
+    """The epochs of one log, oldest first, as (epoch, start offset)."""
+
+    directory: Directory
+    entries: list[tuple[int, int]] = attrs.field(factory=list)
+
+    @classmethod
+    def load(cls, directory: Directory) -> LeaderEpochs:
+        """Read the checkpoint; one that cannot be read counts as empty, with a warning."""
+        try:
+            return cls(directory, decode_epochs(directory.read(LEADER_EPOCHS)))
+        except CheckpointError as error:
+            _log.warning("%s/%s is ignored: %s", directory.path, LEADER_EPOCHS, error)
+            return cls(directory)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The epoch of the last batch, -1 if none is known."""
+        return self.entries[-1][0] if self.entries else -1
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`; an epoch seen before changes nothing.
+
+        A leader calls it with its log end offset when it is elected (KAFKA-7415), every replica
+        for each batch. What would make the list go backwards is warned of and left out.
+        """
+        if epoch == self.latest_epoch:
+            return
+        if epoch < self.latest_epoch or (self.entries and start_offset < self.entries[-1][1]):
+            _log.warning(
+                "%s: epoch %d at offset %d comes after %s, ignored",
+                self.directory.path,
+                epoch,
+                start_offset,
+                self.entries[-1],
+            )
+            return
+        self._replace([*self.entries, (epoch, start_offset)])
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch in which a leader wrote `offset`, -1 if that is not known."""
+        return max((epoch for epoch, start in self.entries if start <= offset), default=-1)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch known that is not above `epoch`, and where it ended.
+
+        (-1, -1) when `epoch` is -1 or above all known; when it is below all known, `epoch`
+        itself ends where the first known one begins.
+        """
+        if epoch == -1 or epoch > self.latest_epoch:
+            return UNDEFINED
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        end = next(start for later, start in self.entries if later > epoch)
+        return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that begin at `end_offset` or above: the log ends there now."""
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        if len(kept) < len(self.entries):
+            self._replace(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended at `start_offset` or before: the log begins there now."""
+        below = [entry for entry in self.entries if entry[1] < start_offset]
+        kept = self.entries[len(below) :]
+        if not below:
+            return
+        if not kept or kept[0][1] > start_offset:
+            kept = [(below[-1][0], start_offset), *kept]
+        self._replace(kept)
+
+    def clear(self) -> None:
+        """Forget all: the log starts anew."""
+        self._replace([])
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        self.directory.write_atomic(LEADER_EPOCHS, encode_epochs(entries))
+        self.entries = entries

@@ -1,0 +1,210 @@
+"""A disk in memory that can fill up and lose its power.
+
+It passes the tests of the real directory. What tests want of it besides: `free_bytes` runs out
+and then writes fail with ENOSPC half done, as a full disk's do; `lose_power` keeps of each file
+what was in it at its last fsync, and of each directory the names of its last fsync.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import attrs
+
+from core_log.storage import BytesLike, FileRange
+
+Survivor = Callable[[bytes, bytes], bytes]
+"""What a power loss leaves of a file, of (its bytes at the last fsync, its bytes now)."""
+
+
+@attrs.define(eq=False)
+class Disk:
+    """What the directories and files of one disk share."""
+
+    free_bytes: int | None = None
+    now_ms: Callable[[], int] = lambda: 0
+    locked: set[str] = attrs.field(factory=set)
+
+    def take(self, wanted: int) -> int:
+        """Use up space; the bytes there were, at most those wanted."""
+        if self.free_bytes is None:
+            return wanted
+        taken = min(wanted, self.free_bytes)
+        self.free_bytes -= taken
+        return taken
+
+
+@attrs.define(eq=False)
+class MemoryFile:
+    """The StorageFile of a MemoryDirectory."""
+
+    disk: Disk
+    modified_ms: int
+    _now: bytearray = attrs.field(factory=bytearray)
+    _synced: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return len(self._now)
+
+    @property
+    def raw(self) -> IO[bytes]:
+        """A binary file object on a copy of the bytes there are now."""
+        return io.BytesIO(bytes(self._now))
+
+    def append(self, buffers: Sequence[BytesLike]) -> None:
+        """Write all of `buffers` at the end, or nothing."""
+        before = self.size
+        try:
+            self.write(before, b"".join(buffers))
+        except OSError:
+            del self._now[before:]
+            raise
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write inside the file, or over its end; on a full disk the first bytes only."""
+        written = self.disk.take(len(data))
+        self._now.extend(bytes(max(0, position - self.size)))
+        self._now[position : position + written] = data[:written]
+        self.modified_ms = self.disk.now_ms()
+        if written < len(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def read(self, start: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+        return bytes(self._now[start : start + size])
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or lengthen it with zeros (which take no space)."""
+        if size != self.size:
+            del self._now[size:]
+            self._now.extend(bytes(size - self.size))
+            self.modified_ms = self.disk.now_ms()
+
+    def fsync(self) -> None:
+        """Make the bytes safe from `lose_power`."""
+        self._synced = bytes(self._now)
+
+    def range(self, start: int, size: int) -> FileRange:
+        """Name bytes of this file, to be sent later."""
+        return FileRange(self, start, size)
+
+    def lose_power(self, survivor: Survivor) -> None:
+        """Forget what the disk had not written."""
+        self._synced = survivor(self._synced, bytes(self._now))
+        self._now = bytearray(self._synced)
+
+
+@attrs.define(eq=False)
+class MemoryDirectory:
+    """The Directory in memory. The first one is the root; the others are its children."""
+
+    name: str = "memory"
+    disk: Disk = attrs.field(factory=Disk)
+    parent: MemoryDirectory | None = None
+    _files: dict[str, MemoryFile] = attrs.field(factory=dict)
+    _children: dict[str, MemoryDirectory] = attrs.field(factory=dict)
+    _synced_files: dict[str, MemoryFile] = attrs.field(factory=dict)
+    _synced_children: dict[str, MemoryDirectory] = attrs.field(factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where it is, to be shown to people."""
+        return f"{self.parent.path if self.parent else ''}/{self.name}"
+
+    def files(self) -> list[str]:
+        """The names of the files in it, sorted."""
+        return sorted(self._files)
+
+    def children(self) -> list[str]:
+        """The names of the directories in it, sorted."""
+        return sorted(self._children)
+
+    def child(self, name: str) -> MemoryDirectory:
+        """The directory of that name in it; made if there is none."""
+        if name not in self._children:
+            self._children[name] = MemoryDirectory(name, self.disk, self)
+        return self._children[name]
+
+    def rename_to(self, name: str) -> None:
+        """Give this directory another name beside its siblings."""
+        assert self.parent is not None
+        self.parent._children[name] = self.parent._children.pop(self.name)
+        self.name = name
+
+    def remove_child(self, name: str) -> None:
+        """Remove a directory and all in it. Nothing happens if there is none."""
+        self._children.pop(name, None)
+
+    def open_segment(self, name: str) -> MemoryFile:
+        """Open a file; made empty if there is none."""
+        return self._files.setdefault(name, MemoryFile(self.disk, self.disk.now_ms()))
+
+    def size(self, name: str) -> int | None:
+        """The size of a file, None if there is none."""
+        return self._files[name].size if name in self._files else None
+
+    def modified_ms(self, name: str) -> int:
+        """When a file was last written to. Raises FileNotFoundError."""
+        return self._existing(name).modified_ms
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file, over another one if need be. Raises FileNotFoundError."""
+        self._files[new] = self._existing(old)
+        del self._files[old]
+
+    def remove(self, name: str) -> None:
+        """Remove a file. Nothing happens if there is none."""
+        self._files.pop(name, None)
+
+    def read(self, name: str) -> bytes | None:
+        """A small file's bytes, None if there is none."""
+        file = self._files.get(name)
+        return None if file is None else file.read(0, file.size)
+
+    def write_atomic(self, name: str, data: bytes) -> None:
+        """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
+        file = MemoryFile(self.disk, self.disk.now_ms())
+        file.append([data])
+        file.fsync()
+        self._files[name] = file
+
+    def fsync_dir(self) -> None:
+        """Make what was created, renamed and removed here safe, and this directory's own name."""
+        self._synced_files = dict(self._files)
+        self._synced_children = dict(self._children)
+        if self.parent is not None:
+            siblings = self.parent._synced_children
+            for name in [name for name, child in siblings.items() if child is self]:
+                del siblings[name]
+            siblings[self.name] = self
+
+    def lock(self) -> None:
+        """Take the directory. Raises BlockingIOError when somebody has it."""
+        if self.path in self.disk.locked:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        self.disk.locked.add(self.path)
+
+    def unlock(self) -> None:
+        """Give the directory back."""
+        self.disk.locked.discard(self.path)
+
+    def lose_power(self, survivor: Survivor = lambda synced, now: synced) -> None:
+        """Fall back to what is safe; `survivor` may leave more of a file, torn as it likes."""
+        self.disk.locked.clear()
+        self._files = dict(self._synced_files)
+        self._children = dict(self._synced_children)
+        for file in self._files.values():
+            file.lose_power(survivor)
+        for name, child in self._children.items():
+            child.name = name
+            child.lose_power(survivor)
+
+    def _existing(self, name: str) -> MemoryFile:
+        if name not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
+        return self._files[name]

@@ -1,0 +1,90 @@
+"""Batches that come from the leader, cut into runs that are written in one call each.
+
+A follower keeps every byte: offsets, epochs and timestamps are the leader's. It checks that each
+batch is whole and its checksum right, and that offsets go up; they may leave gaps, where the
+leader's log was compacted. A fetch may end within a batch, which comes again with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from core_log.config import INT_MAX
+from core_log.time_index import TimestampOffset
+from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc, read_header
+
+
+class UnexpectedAppendOffset(ValueError):
+    """A replicated batch that does not follow the log's end; it says which offsets it has."""
+
+    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            f"offsets {first_offset} to {last_offset} cannot follow log end {log_end_offset}"
+        )
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+@attrs.define(eq=False)
+class ReplicatedRun:
+    """Adjoining batches: `headers` of what `records` holds."""
+
+    records: memoryview
+    headers: list[BatchHeader]
+
+    @property
+    def first_offset(self) -> int:
+        """The first batch's base offset."""
+        return self.headers[0].base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The last batch's last offset."""
+        return self.headers[-1].last_offset
+
+    @property
+    def latest(self) -> TimestampOffset:
+        """The latest timestamp, with the last offset of the first batch that has it."""
+        found = max(self.headers, key=lambda header: header.max_timestamp)
+        return TimestampOffset(found.max_timestamp, found.last_offset)
+
+
+def runs(records: memoryview, log_end_offset: int, max_bytes: int) -> Iterator[ReplicatedRun]:
+    """Runs of at most `max_bytes`, or of one batch, that one segment can index; whole batches.
+
+    Raises CorruptRecord or UnexpectedAppendOffset for the first batch that cannot be appended,
+    after the run before it was given out.
+    """
+    start = position = 0
+    headers: list[BatchHeader] = []
+    try:
+        while (header := _next_batch(records, position, log_end_offset)) is not None:
+            if headers and (
+                position + header.size - start > max_bytes
+                or header.last_offset - headers[0].base_offset > INT_MAX
+            ):
+                yield ReplicatedRun(records[start:position], headers)
+                start, headers = position, []
+            headers.append(header)
+            position += header.size
+            log_end_offset = header.next_offset
+    except ValueError:
+        if headers:
+            yield ReplicatedRun(records[start:position], headers)
+        raise
+    if headers:
+        yield ReplicatedRun(records[start:position], headers)
+
+
+def _next_batch(records: memoryview, position: int, log_end_offset: int) -> BatchHeader | None:
+    if len(records) - position < HEADER_BYTES:
+        return None
+    header = read_header(records, position)
+    if len(records) - position < header.size:
+        return None
+    check_crc(records, position, header)
+    if header.base_offset < log_end_offset:
+        raise UnexpectedAppendOffset(header.base_offset, header.last_offset, log_end_offset)
+    return header

@@ -1,0 +1,88 @@
+"""A file of a segment on a real disk."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Sequence
+
+from core_log.storage import BytesLike, FileRange
+
+__all__ = ["FileRange", "SegmentFile"]
+
+
+class SharedFile(io.FileIO):
+    """A file that closes quietly when its last holder lets go.
+
+    Readers may hold ranges of a segment that retention has dropped since, so nobody knows the
+    right moment to close it but the reference count.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SegmentFile:
+    """The StorageFile of `directory.LogDirectory`. Its size is kept, not asked of the disk."""
+
+    __slots__ = ("_fd", "raw", "size")
+
+    def __init__(self, path: str) -> None:
+        self.raw = SharedFile(path, "r+", opener=_create)
+        self._fd = self.raw.fileno()
+        self.size = os.fstat(self._fd).st_size
+
+    def append(self, buffers: Sequence[BytesLike]) -> None:
+        """Write all of `buffers` at the end, or nothing: a failed write is cut off again."""
+        total = sum(map(len, buffers))
+        try:
+            written = os.pwritev(self._fd, buffers, self.size)
+            if written < total:
+                self._write_all(self.size + written, b"".join(buffers)[written:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self.size)
+            raise
+        self.size += total
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write inside the file, or over its end."""
+        self._write_all(position, data)
+        self.size = max(self.size, position + len(data))
+
+    def read(self, start: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+        data = os.pread(self._fd, size, start)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data and (size := size - len(data)):
+            start += len(data)
+            data = os.pread(self._fd, size, start)
+            parts.append(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or lengthen it with zeros. The same size leaves its mtime (KAFKA-3802)."""
+        if size != self.size:
+            os.ftruncate(self._fd, size)
+            self.size = size
+
+    def fsync(self) -> None:
+        """Return when the bytes are safe from a power loss. May run in another thread."""
+        os.fsync(self._fd)
+
+    def range(self, start: int, size: int) -> FileRange:
+        """Name bytes of this file, to be sent later."""
+        return FileRange(self, start, size)
+
+    def _write_all(self, position: int, data: bytes) -> None:
+        while data:  # one write may be short (KAFKA-4576)
+            written = os.pwrite(self._fd, data, position)
+            position += written
+            data = data[written:]
+
+
+def _create(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

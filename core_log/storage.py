@@ -1,0 +1,120 @@
+"""What a log asks of a disk: a directory of files that grow at the end.
+
+`directory.LogDirectory` is the real one and `memory_directory.MemoryDirectory` its twin; both
+pass the same tests. Files are read and written at positions, so that nobody moves a pointer
+another one relies on. Every call may raise OSError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, Protocol
+
+import attrs
+
+BytesLike = bytes | bytearray | memoryview
+
+
+class StorageFile(Protocol):
+    """An open file. It stays readable after it was renamed or removed, until nobody holds it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    @property
+    def raw(self) -> IO[bytes]:
+        """A binary file object on the same bytes, for sendfile. Its position belongs to nobody."""
+
+    def append(self, buffers: Sequence[BytesLike]) -> None:
+        """Write all of `buffers` at the end, or nothing: a failed write is cut off again."""
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write inside the file, or over its end."""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or lengthen it with zeros. The same size leaves the file untouched."""
+
+    def fsync(self) -> None:
+        """Return when the bytes are safe from a power loss."""
+
+    def range(self, start: int, size: int) -> FileRange:
+        """Name bytes of this file, to be sent later."""
+
+
+class Directory(Protocol):
+    """A directory with the files of one log, or with the directories of many."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, to be shown to people."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+
+    def files(self) -> list[str]:
+        """The names of the files in it, sorted."""
+
+    def children(self) -> list[str]:
+        """The names of the directories in it, sorted."""
+
+    def child(self, name: str) -> Directory:
+        """The directory of that name in it; made if there is none."""
+
+    def rename_to(self, name: str) -> None:
+        """Give this directory another name beside its siblings."""
+
+    def remove_child(self, name: str) -> None:
+        """Remove a directory and all in it. Nothing happens if there is none."""
+
+    def open_segment(self, name: str) -> StorageFile:
+        """Open a file; made empty if there is none."""
+
+    def size(self, name: str) -> int | None:
+        """The size of a file, None if there is none."""
+
+    def modified_ms(self, name: str) -> int:
+        """When a file was last written to."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file, over another one if need be."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file. Nothing happens if there is none."""
+
+    def read(self, name: str) -> bytes | None:
+        """A small file's bytes, None if there is none."""
+
+    def write_atomic(self, name: str, data: bytes) -> None:
+        """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
+
+    def fsync_dir(self) -> None:
+        """Make what was created, renamed and removed here safe, and this directory's own name."""
+
+    def lock(self) -> None:
+        """Take the directory for this process. Raises BlockingIOError when another one has it."""
+
+    def unlock(self) -> None:
+        """Give the directory back."""
+
+
+@attrs.frozen
+class FileRange:
+    """Bytes of a file that are not read yet; it keeps the file alive, though it be removed."""
+
+    file: StorageFile
+    start: int
+    size: int
+
+    @property
+    def raw(self) -> IO[bytes]:
+        """The file object to give to sendfile, with `start` and `size`."""
+        return self.file.raw
+
+    def read(self) -> bytes:
+        """The bytes themselves, for what is too small to be worth a sendfile."""
+        return self.file.read(self.start, self.size)

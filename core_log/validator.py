@@ -1,0 +1,132 @@
+"""What a leader checks of a produced batch before it may enter the log.
+
+The broker believes nothing a producer says: the header, the checksum and every record's lengths
+are checked (`protocol.records`), then the topic's own rules. A batch that breaks one is refused
+whole. Rules and error codes: Kafka's LogValidator.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from core_log.config import LogConfig
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptRecord,
+    decode_batch,
+    encode_batch,
+    read_header,
+    validate_batch,
+)
+from protocol.records.compression import Codec, CompressionUnavailable
+from protocol.topic_partition import TopicPartition
+
+Bytes = bytes | bytearray | memoryview
+MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+"""Most bytes that one batch may decompress to: what the largest request could carry plain."""
+
+_UNBOUNDED = 2**63 - 1
+
+
+@attrs.frozen
+class ValidBatch:
+    """A batch that may be appended, and the true largest timestamp of its records."""
+
+    data: Bytes
+    header: BatchHeader
+    max_timestamp: int
+
+
+def validate(
+    topic_partition: TopicPartition,
+    records: Bytes | None,
+    config: LogConfig,
+    *,
+    zstd_allowed: bool,
+    now_ms: int,
+) -> ValidBatch:
+    """Check the records of one partition of a produce request. Raises ApiError."""
+    try:
+        return _validate(topic_partition, records, config, zstd_allowed, now_ms)
+    except CorruptRecord as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}") from error
+    except CompressionUnavailable as error:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+
+
+def _validate(
+    topic_partition: TopicPartition,
+    records: Bytes | None,
+    config: LogConfig,
+    zstd_allowed: bool,
+    now_ms: int,
+) -> ValidBatch:
+    if records is None or len(records) < HEADER_BYTES:
+        raise CorruptRecord("no whole record batch")
+    header = read_header(records)
+    if header.size != len(records):
+        raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic_partition}: batch of {header.size} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}",
+        )
+    _check_header(topic_partition, header, zstd_allowed)
+    max_timestamp = validate_batch(
+        records,
+        header,
+        require_keys="compact" in config.cleanup_policy,
+        max_decompressed=MAX_DECOMPRESSED_BYTES,
+    )
+    if config.message_timestamp_type == "CreateTime":
+        _check_times(topic_partition, records, config, now_ms)
+    batch = ValidBatch(records, header, max_timestamp)
+    return _recompress(batch, config)
+
+
+def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_allowed: bool) -> None:
+    if header.base_offset != 0:
+        raise CorruptRecord(f"base offset {header.base_offset} from a producer, must be 0")
+    if header.timestamp_type:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
+    if header.codec == Codec.ZSTD and not zstd_allowed:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
+        )
+    if header.is_transactional:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{topic_partition}: no transactions here")
+    if header.producer_id >= 0:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{topic_partition}: no producer ids are given out here",
+        )
+
+
+def _check_times(
+    topic_partition: TopicPartition, records: Bytes, config: LogConfig, now_ms: int
+) -> None:
+    allowed = config.message_timestamp_difference_max_ms
+    if allowed >= _UNBOUNDED:
+        return
+    for record in decode_batch(records):
+        if record.timestamp_ms != -1 and abs(record.timestamp_ms - now_ms) > allowed:
+            raise ApiError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{topic_partition}: timestamp {record.timestamp_ms} is more than {allowed} ms "
+                f"from the broker's {now_ms}",
+            )
+
+
+def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
+    wanted = config.compression_type
+    if wanted == "producer":
+        return batch
+    codec = Codec.NONE if wanted == "uncompressed" else Codec.of_name(wanted)
+    if batch.header.codec == codec:
+        return batch
+    records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]
+    data = encode_batch(records, codec=codec)
+    return ValidBatch(data, read_header(data), batch.max_timestamp)

@@ -1,0 +1,109 @@
+"""Offset commits: what a request asks for, who may commit, and what a failed write is called.
+
+A group without members belongs to nobody, and anyone may commit for it with generation -1. Once a
+group has members only they may, and only in its current generation (KAFKA-2596, KAFKA-2557).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from groups.coordinator.effects import Append, Effect, Reply
+from groups.coordinator.events import CommitOffsets, Committed
+from groups.coordinator.shard import Shard
+from offsets.records import CommittedOffset, GroupMetadata, OffsetKey, Record
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitRequest
+
+Refused = dict[tuple[str, int], ErrorCode]
+"""(topic, partition) -> why it is not committed."""
+
+_NOT_GIVEN = -1
+
+APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""What a client is told when the append failed: errors it knows of a commit. Others stay."""
+
+
+def records_of(
+    request: OffsetCommitRequest,
+    known_partitions: Callable[[str], Container[int]],
+    metadata_max_bytes: int,
+    now_ms: int,
+) -> tuple[list[Record], Refused]:
+    """The records a request asks for, and the partitions that get none.
+
+    v1 brings the time of the commit, v2-4 how long it is to be kept; -1 leaves both to the broker.
+    Offsets are not judged: Kafka keeps negative ones too.
+    """
+    records: list[Record] = []
+    refused: Refused = {}
+    group = request.group_id
+    keep_ms = request.retention_time_ms
+    expire_ms = None if keep_ms == _NOT_GIVEN else now_ms + keep_ms
+    for topic in request.topics:
+        name = topic.name
+        known = known_partitions(name)
+        for p in topic.partitions:
+            metadata = p.committed_metadata or ""
+            if p.partition_index not in known:
+                refused[name, p.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif metadata and _utf16_units(metadata) > metadata_max_bytes:
+                refused[name, p.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                stamp = now_ms if p.commit_timestamp == _NOT_GIVEN else p.commit_timestamp
+                value = CommittedOffset(
+                    p.committed_offset, p.committed_leader_epoch, metadata, stamp, expire_ms
+                )
+                records.append((OffsetKey(group, name, p.partition_index), value))
+    return records, refused
+
+
+def commit(shard: Shard, event: CommitOffsets) -> list[Effect]:
+    """Write the offsets, if the committer may."""
+    error = refusal(shard, event)
+    if error or not event.records:
+        return [Reply(event.request_id, error)]
+    return [Append(event.records, then=Committed(event.request_id, event.group_id))]
+
+
+def committed(shard: Shard, event: Committed) -> list[Effect]:
+    """Answer a commit whose write came to its end."""
+    return [Reply(event.request_id, APPEND_ERRORS.get(event.error, event.error))]
+
+
+def refusal(shard: Shard, event: CommitOffsets) -> ErrorCode:
+    """Why the committer may not commit for the group; NONE if it may."""
+    group = shard.groups.get(event.group_id)
+    if group is not None and group.members:
+        return _member_refusal(group, event)
+    if event.generation_id < 0:
+        return ErrorCode.NONE
+    if shard.knows(event.group_id):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.ILLEGAL_GENERATION
+
+
+def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
+    instance = event.group_instance_id
+    if instance is not None and any(
+        m.group_instance_id == instance and m.member_id != event.member_id for m in group.members
+    ):
+        return ErrorCode.FENCED_INSTANCE_ID
+    if all(m.member_id != event.member_id for m in group.members):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if event.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
+def _utf16_units(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

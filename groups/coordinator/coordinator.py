@@ -1,0 +1,251 @@
+"""The coordinator's shell: it owns the shards of the partitions this broker leads.
+
+It decides nothing. A request goes to `decide`; of the effects, an `Append` goes to the journal and
+on to the log, and once it is replicated its records are replayed and its `then` is decided in its
+turn; a `Reply` ends the request it names. With nobody to wait for, all that happens inside
+`submit`, and the answer is there when it returns.
+
+Becoming the leader of a partition starts to load it, one partition at a time, a slice per turn of
+the event loop. Until that is done the groups of the partition are answered
+COORDINATOR_LOAD_IN_PROGRESS; if it failed COORDINATOR_NOT_AVAILABLE, and it is tried again: half
+of a partition is never served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from functools import partial
+from typing import Any
+
+import attrs
+
+from groups.coordinator import listing
+from groups.coordinator.decide import decide
+from groups.coordinator.effects import Append, Effect
+from groups.coordinator.events import CommitOffsets, Ended, RequestId
+from groups.coordinator.listing import GroupDescription, GroupOverview
+from groups.coordinator.offsets_log import OffsetsLog
+from groups.coordinator.shard import Shard
+from offsets.committed import GroupOffsets
+from offsets.config import OffsetsConfig
+from offsets.journal import Journal
+from offsets.loader import Loader, LoadError
+from offsets.topic import offsets_partition, partition_for
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.compression import Codec
+
+logger = logging.getLogger(__name__)
+
+FIRST_BACKOFF_MS = 1000
+MAX_BACKOFF_MS = 60_000
+
+
+@attrs.define(eq=False)
+class Pending:
+    """A request whose answer, `error`, may be still to come.
+
+    It comes while the partition of the offsets topic is being touched: when its high watermark
+    moves, or its leadership.
+    """
+
+    partition: int
+    error: ErrorCode | None = None
+
+
+@attrs.define(eq=False)
+class Owned:
+    """A partition this broker leads. `refusal` is what its groups are told: NONE once loaded."""
+
+    partition: int
+    journal: Journal[Ended]
+    shard: Shard = attrs.field(factory=Shard)
+    refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    in_flight_until: int | None = None
+    advancing: bool = False
+
+
+@attrs.define(eq=False)
+class GroupCoordinator:
+    """Groups and their offsets.
+
+    `num_partitions()` is that of the existing topic, 0 while there is none; `spawn` runs a
+    coroutine for as long as the broker lives.
+    """
+
+    log: OffsetsLog
+    config: OffsetsConfig
+    num_partitions: Callable[[], int]
+    now_ms: Callable[[], int]
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
+    _owned: dict[int, Owned] = attrs.field(factory=dict)
+    _pending: dict[RequestId, Pending] = attrs.field(factory=dict)
+    _one_load: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+    # ---- requests
+
+    def submit(self, event: CommitOffsets) -> Pending:
+        """Give a request to its group. Raises ApiError when this is not its coordinator."""
+        owned = self._serving(event.group_id)
+        pending = self._pending[event.request_id] = Pending(owned.partition)
+        self._perform(owned, decide(owned.shard, event))
+        self._advance(owned)
+        if pending.error:
+            logger.debug("a commit of group %s is refused: %s", event.group_id, pending.error.name)
+        return pending
+
+    def committed_offsets(self, group_id: str) -> GroupOffsets:
+        """All that a group has committed. Raises ApiError when this is not its coordinator."""
+        return self._serving(group_id).shard.offsets.of_group(group_id)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """A group as it is now. Raises ApiError when this is not its coordinator."""
+        return listing.describe(self._serving(group_id).shard, group_id)
+
+    def overviews(self) -> tuple[ErrorCode, list[GroupOverview]]:
+        """The groups of all partitions led here, and what is wrong with those not served."""
+        refusals = (owned.refusal for owned in self._owned.values() if owned.refusal)
+        error = min(refusals, default=ErrorCode.NONE)  # loading before failed
+        return error, [g for o in self._owned.values() for g in listing.overviews(o.shard)]
+
+    def _serving(self, group_id: str) -> Owned:
+        partitions = self.num_partitions() or self.config.topic_num_partitions
+        owned = self._owned.get(partition_for(group_id, partitions))
+        refusal = ErrorCode.NOT_COORDINATOR if owned is None else owned.refusal
+        if owned is None or refusal:
+            raise ApiError(refusal, f"group {group_id}")
+        return owned
+
+    # ---- writing
+
+    def _perform(self, owned: Owned, effects: list[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, Append):
+                self._pending.pop(effect.request_id).error = effect.error
+            elif owned.journal.full:
+                self._refuse(owned, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                owned.journal.add(effect.records, effect.then)
+
+    def _refuse(self, owned: Owned, then: Ended, error: ErrorCode) -> None:
+        self._perform(owned, decide(owned.shard, attrs.evolve(then, error=error)))
+
+    def _advance(self, owned: Owned) -> None:
+        """Settle what is replicated and write what waits, until the log has to be waited for."""
+        if owned.advancing:
+            return  # the log says that it moved from within the append that moved it
+        owned.advancing = True
+        try:
+            while owned.in_flight_until is None or self._settle(owned, owned.in_flight_until):
+                if not owned.journal.waiting:
+                    return
+                self._append(owned)
+        finally:
+            owned.advancing = False
+
+    def _append(self, owned: Owned) -> None:
+        now_ms = self.now_ms()
+        batch = owned.journal.next_batch(self.log.max_batch_bytes(owned.partition), now_ms)
+        try:
+            owned.in_flight_until = self.log.append(owned.partition, batch, now_ms) + 1
+        except ApiError as error:
+            entries = owned.journal.take()
+            logger.error(
+                "%s: a commit of %s failed: %s",
+                offsets_partition(owned.partition),
+                ", ".join(sorted({entry.then.group_id for entry in entries})),
+                error,
+            )
+            for entry in entries:
+                self._refuse(owned, entry.then, error.code)
+
+    def _settle(self, owned: Owned, until: int) -> bool:
+        if self.log.committed_end(owned.partition) < until:
+            return False
+        owned.in_flight_until = None
+        shard = owned.shard
+        for entry in owned.journal.take():
+            for key, value in entry.records:
+                shard.replay(key, value)
+            self._perform(owned, decide(shard, entry.then))
+        return True
+
+    def _log_moved(self, partition: int) -> None:
+        owned = self._owned.get(partition)
+        if owned is not None and owned.in_flight_until is not None:
+            self._advance(owned)
+
+    # ---- leadership
+
+    def on_leadership(self, leaders: Collection[int], followers: Collection[int]) -> None:
+        """Load the partitions now led here, and forget those that are no longer.
+
+        One that was led here all along keeps its state: nobody else can have written to it.
+        """
+        for partition in followers:
+            self._forget(partition)
+        for partition in leaders:
+            if partition not in self._owned:
+                owned = Owned(partition, Journal(Codec(self.config.topic_compression_codec)))
+                self._owned[partition] = owned
+                self.log.on_committed(partition, partial(self._log_moved, partition))
+                self.spawn(self._load_until_done(owned))
+
+    def _forget(self, partition: int) -> None:
+        owned = self._owned.pop(partition, None)
+        if owned is None:
+            return
+        groups = len(listing.overviews(owned.shard))
+        logger.info("%s: unloaded %d groups", offsets_partition(partition), groups)
+        for entry in owned.journal.take_all():
+            self._refuse(owned, entry.then, ErrorCode.NOT_COORDINATOR)
+
+    async def _load_until_done(self, owned: Owned) -> None:
+        for attempt in itertools.count():
+            try:
+                async with self._one_load:
+                    await self._load(owned)
+                return
+            except (LoadError, ApiError, OSError) as error:
+                reason: object = error
+            except Exception:
+                logger.exception("loading %s failed", offsets_partition(owned.partition))
+                reason = "see above"
+            owned.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            backoff_ms = min(FIRST_BACKOFF_MS << min(attempt, 16), MAX_BACKOFF_MS)
+            if self._is_current(owned):
+                logger.error(
+                    "%s is not served, loading it again in %d ms: %s",
+                    offsets_partition(owned.partition),
+                    backoff_ms,
+                    reason,
+                )
+                await asyncio.sleep(backoff_ms / 1000)
+
+    async def _load(self, owned: Owned) -> None:
+        """Read the whole partition into a new shard; does nothing for one no longer led."""
+        partition, started_ms = owned.partition, self.now_ms()
+        shard = Shard()
+        if not self._is_current(owned):
+            return
+        loader = Loader(partition, shard.replay, self.log.start_offset(partition))
+        while chunk := self.log.read(partition, loader.next_offset, self.config.load_buffer_bytes):
+            for _ in loader.feed(chunk):
+                await asyncio.sleep(0)
+                if not self._is_current(owned):
+                    return
+        owned.shard, owned.refusal = shard, ErrorCode.NONE
+        logger.info(
+            "%s: loaded %d offsets of %d groups from %d records in %d ms",
+            offsets_partition(partition),
+            shard.offsets.count(),
+            len(listing.overviews(shard)),
+            loader.records,
+            self.now_ms() - started_ms,
+        )
+
+    def _is_current(self, owned: Owned) -> bool:
+        return self._owned.get(owned.partition) is owned

@@ -1,0 +1,22 @@
+"""The one function a group is: what an event makes of it, as effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from groups.coordinator.commits import commit, committed
+from groups.coordinator.effects import Effect
+from groups.coordinator.events import CommitOffsets, Committed, Event
+from groups.coordinator.shard import Shard
+
+
+def decide(shard: Shard, event: Event) -> list[Effect]:
+    """Say what `event` leads to. Does nothing itself, and changes nothing."""
+    return DECIDE[type(event)](shard, event)
+
+
+DECIDE: dict[type[Event], Callable[[Shard, Any], list[Effect]]] = {
+    CommitOffsets: commit,
+    Committed: committed,
+}

@@ -1,0 +1,30 @@
+"""What a group wants done: values, performed by the coordinator's shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from groups.coordinator.events import Ended, RequestId
+from offsets.records import Record
+from protocol.errors import ErrorCode
+
+
+@attrs.frozen
+class Append:
+    """Write records to the group's partition; once they are replicated replay them, then `then`."""
+
+    records: Sequence[Record]
+    then: Ended
+
+
+@attrs.frozen
+class Reply:
+    """Answer a request."""
+
+    request_id: RequestId
+    error: ErrorCode
+
+
+Effect = Append | Reply

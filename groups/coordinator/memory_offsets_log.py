@@ -1,0 +1,88 @@
+"""An offsets log in memory, that replicates when told to: the twin of the broker's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import read_header
+
+
+@attrs.define(eq=False)
+class MemoryPartition:
+    """One partition: its batches with their base offsets, and how far it is replicated."""
+
+    batches: list[tuple[int, bytes]] = attrs.field(factory=list)
+    end_offset: int = 0
+    committed_end: int = 0
+    failure: ErrorCode | None = None
+    listener: Callable[[], None] | None = None
+
+
+@attrs.define(eq=False)
+class MemoryOffsetsLog:
+    """`replicas` > 1: an append waits for `replicate`. `fail` makes appends and reads fail."""
+
+    replicas: int = 1
+    batch_bytes: int = 1_000_012
+    _partitions: dict[int, MemoryPartition] = attrs.field(factory=dict)
+
+    def append(self, partition: int, batch: bytes, now_ms: int) -> int:
+        """See OffsetsLog."""
+        log = self._serving(partition)
+        if len(batch) > self.batch_bytes:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes")
+        log.batches.append((log.end_offset, log.end_offset.to_bytes(8, "big") + batch[8:]))
+        log.end_offset += read_header(batch).last_offset_delta + 1
+        if self.replicas == 1:
+            self.replicate(partition)
+        return log.end_offset - 1
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """See OffsetsLog."""
+        return self.batch_bytes
+
+    def committed_end(self, partition: int) -> int:
+        """See OffsetsLog."""
+        return self.partition(partition).committed_end
+
+    def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
+        """See OffsetsLog."""
+        self.partition(partition).listener = listener
+
+    def start_offset(self, partition: int) -> int:
+        """See OffsetsLog."""
+        return 0
+
+    def end_offset(self, partition: int) -> int:
+        """See OffsetsLog."""
+        return self.partition(partition).end_offset
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """See OffsetsLog."""
+        batches = self._serving(partition).batches
+        found = [b for _, b in batches if read_header(b).next_offset > offset]
+        return b"".join(found)[: max(max_bytes, len(found[0]))] if found else b""
+
+    def partition(self, partition: int) -> MemoryPartition:
+        """The partition, made if there is none."""
+        return self._partitions.setdefault(partition, MemoryPartition())
+
+    def replicate(self, partition: int) -> None:
+        """Let everything appended so far be replicated."""
+        log = self.partition(partition)
+        log.committed_end = log.end_offset
+        if log.listener is not None:
+            log.listener()
+
+    def fail(self, partition: int, error: ErrorCode | None) -> None:
+        """Fail the appends and reads of a partition from now on; None: no longer."""
+        self.partition(partition).failure = error
+
+    def _serving(self, partition: int) -> MemoryPartition:
+        log = self.partition(partition)
+        if log.failure is not None:
+            raise ApiError(log.failure, f"partition {partition}")
+        return log

@@ -1,0 +1,198 @@
+"""What a member of a ZooKeeper group wants done: the effects of `membership.decide`.
+
+The urgent ones are done at once, when they are decided. All others are done one after the other in
+the order of deciding, each ended before the next begins: that order is what makes "fetchers stop,
+then offsets are committed, then ownership is released" true without a step waiting for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from groups.zookeeper.events import Event
+from protocol.topic_partition import TopicPartition
+
+# --- urgent -----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Abandon:
+    """Forget every effect not yet done; drop all fetchers, queued messages and positions."""
+
+
+@attrs.frozen
+class PauseDelivery:
+    """Hand out no message and commit nothing until told to resume."""
+
+
+@attrs.frozen
+class ResumeDelivery:
+    """Undo a pause, if there is one."""
+
+
+@attrs.frozen
+class SetTimer:
+    """Bring `event` at a random time in [at_ms, at_ms + spread_ms]. Equal events are one timer."""
+
+    event: Event
+    at_ms: int
+    spread_ms: int = 0
+
+
+@attrs.frozen
+class Report:
+    """Tell who waits for the first rebalance how it went: `error` None, or what is wrong.
+
+    `in_use`: the consumer id belongs to a living member; the member has given up.
+    """
+
+    error: str | None = None
+    in_use: bool = False
+
+
+# --- in order: to ZooKeeper -------------------------------------------------------------------
+
+
+@attrs.frozen
+class Register:
+    """Create our ids node in this session -> Registered | RegistrationFailed."""
+
+    session_id: int
+
+
+@attrs.frozen
+class ReadGroup:
+    """Arm the watches and read members and topics, consistently -> GroupRead."""
+
+    round: int
+
+
+@attrs.frozen
+class ReadOwners:
+    """Read the owner nodes of these partitions -> OwnersRead."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class ReleaseOwners:
+    """Delete those of these owner nodes that are ours in this session, and no other."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class ClaimOwners:
+    """Create and rewrite owner nodes in one multi (or a few) -> Claimed | ClaimFailed.
+
+    `create`: partition -> thread id. `move`: partition -> (thread id, version of our node).
+    The multi also checks that our registration exists, so that a claim that reaches the server
+    in a later session than it was decided in fails.
+    """
+
+    round: int
+    create: Mapping[TopicPartition, str]
+    move: Mapping[TopicPartition, tuple[str, int]]
+
+
+@attrs.frozen
+class WatchOwners:
+    """Bring OwnerReleased when one of these nodes is deleted, or at once when one is gone."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class LeaveGroup:
+    """Delete our owner nodes among these, then our registration."""
+
+    partitions: frozenset[TopicPartition]
+
+
+# --- in order: to the streams -----------------------------------------------------------------
+
+
+@attrs.frozen
+class StopFetchers:
+    """Stop delivering these partitions and drop what is queued of them; keep their positions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class CommitOffsets:
+    """Commit the positions of these partitions."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class ForgetPositions:
+    """These partitions are no longer ours: their positions may not be committed any more."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class FetchOffsets:
+    """Read the committed offsets of these partitions -> OffsetsFetched."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class MoveFetchers:
+    """Deliver these partitions, from where they are, to other streams: partition -> thread id."""
+
+    threads: Mapping[TopicPartition, str]
+
+
+@attrs.frozen
+class StartFetchers:
+    """Deliver partition -> (thread id, offset); None: where auto.offset.reset says."""
+
+    starts: Mapping[TopicPartition, tuple[str, int | None]]
+
+
+@attrs.frozen
+class NotifyReleasing:
+    """Call the listener's before_releasing_partitions with what we own until now."""
+
+    round: int
+    owned: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class NotifyStarting:
+    """Call the listener's before_starting_fetchers with the whole group's assignment."""
+
+    round: int
+    assignment: Mapping[TopicPartition, str]
+
+
+Urgent = Abandon | PauseDelivery | ResumeDelivery | SetTimer | Report
+Ordered = (
+    Register
+    | ReadGroup
+    | ReadOwners
+    | ReleaseOwners
+    | ClaimOwners
+    | WatchOwners
+    | LeaveGroup
+    | StopFetchers
+    | CommitOffsets
+    | ForgetPositions
+    | FetchOffsets
+    | MoveFetchers
+    | StartFetchers
+    | NotifyReleasing
+    | NotifyStarting
+)
+Effect = Urgent | Ordered

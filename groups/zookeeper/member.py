@@ -1,0 +1,312 @@
+"""A living member of a ZooKeeper group: does what `membership.decide` wants done.
+
+One runner task performs the effects one after the other and brings back what came of them as
+events; watches, timers and the state of the session bring the others. `decide` is called for each
+event at once, on the event loop. The streams are behind `Delivery`, ZooKeeper behind `GroupTree`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Set
+from typing import Any, Protocol
+
+import attrs
+
+from groups.zookeeper import effects as do
+from groups.zookeeper import events as on
+from groups.zookeeper.membership import Membership, Phase, decide
+from groups.zookeeper.tree import GroupTree
+from protocol.topic_partition import TopicPartition
+from zk.session import SessionState, WatchEvent, ZkError
+
+_log = logging.getLogger(__name__)
+
+Partitions = Set[TopicPartition]
+
+
+class ConsumerRebalanceFailed(Exception):
+    """The first rebalance did not end within rebalance.max.retries; the member keeps trying."""
+
+
+class ConsumerIdInUse(Exception):
+    """Another living member of the group has our consumer id; this one has not joined."""
+
+
+class Delivery(Protocol):
+    """The streams, as their member sees them.
+
+    What is a plain function takes effect before it returns: no message of a stopped partition is
+    handed out afterwards.
+    """
+
+    def stop(self, partitions: Partitions) -> None:
+        """Stop fetching, drop what is queued; the position stays until `forget`."""
+
+    def move(self, threads: Mapping[TopicPartition, str]) -> None:
+        """Continue these partitions, at their positions, on other threads."""
+
+    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        """Deliver from an offset (None: by auto.offset.reset) to a thread."""
+
+    def pause(self) -> None:
+        """Hand out and commit nothing until `resume`."""
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+
+    def abandon(self) -> None:
+        """`stop` and `forget` everything."""
+
+    async def forget(self, partitions: Partitions) -> None:
+        """Drop the positions, and return when no commit of them is on its way any more."""
+
+    async def commit(self, partitions: Partitions) -> None:
+        """Commit positions. A failure is logged, not raised: who comes next consumes again."""
+
+    async def fetch_offsets(
+        self, partitions: Partitions
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
+        """Committed offsets, and the reason for each that cannot be read now."""
+
+    async def before_releasing(self, owned: Partitions) -> None:
+        """The application's rebalance listener."""
+
+    async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
+        """The application's rebalance listener."""
+
+
+@attrs.define(eq=False)
+class Member:
+    """`join()` it once; `leave()` it in the end. Its ZooKeeper session is the caller's to close."""
+
+    tree: GroupTree
+    delivery: Delivery
+    membership: Membership
+    jitter: random.Random = attrs.field(factory=random.Random)
+    _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
+    _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
+    _runner: asyncio.Task[None] | None = None
+    _joined: asyncio.Future[None] | None = None
+
+    async def join(self) -> None:
+        """Register, and return when the first rebalance is done.
+
+        Raises ConsumerIdInUse, or ConsumerRebalanceFailed: then the member goes on trying.
+        """
+        assert self._runner is None, "a member joins once"
+        self._joined = asyncio.get_running_loop().create_future()
+        self._runner = asyncio.create_task(self._run(), name=f"member {self.consumer_id}")
+        self.tree.zk.add_state_listener(self._session_changed)
+        if self.tree.zk.state is SessionState.CONNECTED:
+            self._happen(on.SessionEstablished(self.tree.zk.session_id))
+        await self._joined
+
+    async def leave(self) -> None:
+        """Commit (if auto.commit.enable), release, unregister. May be called again."""
+        if self._runner is None:
+            return
+        self._happen(on.Shutdown())
+        self._queue.put_nowait(None)
+        await self._runner
+        self.tree.zk.remove_state_listener(self._session_changed)
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._joined and not self._joined.done():
+            left = f"{self.consumer_id} has left before its first rebalance was done"
+            self._joined.set_exception(ConsumerRebalanceFailed(left))
+
+    @property
+    def consumer_id(self) -> str:
+        """The name of our node under `ids`."""
+        return self.membership.consumer_id
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last round ended with all that the assignment gives us."""
+        return self.membership.phase is Phase.SETTLED
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def _happen(self, event: on.Event) -> None:
+        _log.debug("%s: %s", self.consumer_id, event)
+        self.membership, effects = decide(self.membership, event, self._now_ms())
+        for effect in effects:
+            if urgent := _URGENT.get(type(effect)):
+                urgent(self, effect)
+            else:
+                self._queue.put_nowait(effect)  # type: ignore[arg-type]
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._happen(on.SessionEstablished(self.tree.zk.session_id))
+        elif state is SessionState.SUSPENDED:
+            since_ms = self.tree.zk.suspended_since_ms or self._now_ms()
+            self._happen(on.Suspended(since_ms, self.tree.zk.session_timeout_ms))
+        elif state is SessionState.EXPIRED:
+            _log.warning("%s: the ZooKeeper session has expired", self.consumer_id)
+            self._happen(on.SessionExpired())
+
+    def _group_changed(self, event: WatchEvent) -> None:
+        self._happen(on.GroupChanged())
+
+    def _topics_changed(self, event: WatchEvent) -> None:
+        self._happen(on.TopicsChanged())
+
+    def _owner_changed(self, event: WatchEvent) -> None:
+        if event.kind == "deleted":
+            self._happen(on.OwnerReleased())
+
+    # --- urgent effects -----------------------------------------------------------------------
+
+    def _abandon(self, effect: do.Abandon) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self.delivery.abandon()
+
+    def _pause(self, effect: do.PauseDelivery) -> None:
+        _log.warning("%s: without ZooKeeper too long: delivery pauses", self.consumer_id)
+        self.delivery.pause()
+
+    def _resume(self, effect: do.ResumeDelivery) -> None:
+        self.delivery.resume()
+
+    def _set_timer(self, effect: do.SetTimer) -> None:
+        if former := self._timers.pop(effect.event, None):
+            former.cancel()
+        delay_ms = effect.at_ms - self._now_ms() + self.jitter.uniform(0, effect.spread_ms)
+        loop = asyncio.get_running_loop()
+        self._timers[effect.event] = loop.call_later(delay_ms / 1000, self._ring, effect.event)
+
+    def _ring(self, event: on.Event) -> None:
+        del self._timers[event]
+        self._happen(event)
+
+    def _report(self, effect: do.Report) -> None:
+        if effect.error:
+            _log.error("%s", effect.error)
+        if self._joined is None or self._joined.done():
+            return
+        if effect.error is None:
+            self._joined.set_result(None)
+        elif effect.in_use:
+            self._joined.set_exception(ConsumerIdInUse(effect.error))
+        else:
+            self._joined.set_exception(ConsumerRebalanceFailed(effect.error))
+
+    # --- effects in order ---------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while effect := await self._queue.get():
+            if event := await self._perform(effect):
+                self._happen(event)
+
+    async def _perform(self, effect: do.Ordered) -> on.Event | None:
+        """Do one effect. Whatever goes wrong ends in an event, so the member never falls silent."""
+        try:
+            return await _ORDERED[type(effect)](self, effect)
+        except ZkError as error:
+            reason = f"{type(effect).__name__}: {error!r}"
+            _log.warning("%s: %s", self.consumer_id, reason)
+        except Exception as error:
+            reason = f"{type(effect).__name__}: {error!r}"
+            _log.exception("%s: %s", self.consumer_id, reason)
+        if isinstance(effect, do.Register):
+            return on.RegistrationFailed(effect.session_id, reason)
+        return on.RoundFailed(getattr(effect, "round", self.membership.round), reason)
+
+    async def _register(self, effect: do.Register) -> on.Event:
+        holder = await self.tree.register()
+        if holder is None:
+            return on.Registered(effect.session_id)
+        reason = f"consumer id {self.consumer_id} is in use by session {holder:#x}"
+        return on.RegistrationFailed(effect.session_id, reason, in_use=True)
+
+    async def _read_group(self, effect: do.ReadGroup) -> on.Event:
+        snapshot = await self.tree.read_group(self._group_changed, self._topics_changed)
+        return on.GroupRead(effect.round, snapshot)
+
+    async def _read_owners(self, effect: do.ReadOwners) -> on.Event:
+        return on.OwnersRead(effect.round, await self.tree.read_owners(effect.partitions))
+
+    async def _release(self, effect: do.ReleaseOwners) -> None:
+        await self.tree.release(effect.partitions)
+
+    async def _claim(self, effect: do.ClaimOwners) -> on.Event:
+        claimed, conflict = await self.tree.claim(effect.create, effect.move)
+        if conflict is None:
+            return on.Claimed(effect.round)
+        return on.ClaimFailed(effect.round, conflict, claimed)
+
+    async def _watch_owners(self, effect: do.WatchOwners) -> on.Event | None:
+        if await self.tree.watch_owners(effect.partitions, self._owner_changed):
+            return on.OwnerReleased()
+        return None
+
+    async def _leave(self, effect: do.LeaveGroup) -> None:
+        await self.tree.release(effect.partitions, unregister=True)
+
+    async def _stop(self, effect: do.StopFetchers) -> None:
+        self.delivery.stop(effect.partitions)
+
+    async def _commit(self, effect: do.CommitOffsets) -> None:
+        await self.delivery.commit(effect.partitions)
+
+    async def _forget(self, effect: do.ForgetPositions) -> None:
+        await self.delivery.forget(effect.partitions)
+
+    async def _fetch_offsets(self, effect: do.FetchOffsets) -> on.Event:
+        offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
+        for partition, reason in failed.items():
+            _log.warning("%s: offset of %s: %s", self.consumer_id, partition, reason)
+        return on.OffsetsFetched(effect.round, offsets, failed)
+
+    async def _move(self, effect: do.MoveFetchers) -> None:
+        self.delivery.move(effect.threads)
+
+    async def _start(self, effect: do.StartFetchers) -> None:
+        self.delivery.start(effect.starts)
+
+    async def _notify_releasing(self, effect: do.NotifyReleasing) -> None:
+        await self._tell(self.delivery.before_releasing(effect.owned))
+
+    async def _notify_starting(self, effect: do.NotifyStarting) -> None:
+        await self._tell(self.delivery.before_starting(effect.assignment))
+
+    async def _tell(self, listener: Awaitable[None]) -> None:
+        """A listener that fails is the application's fault, and no reason to stop rebalancing."""
+        try:
+            await listener
+        except Exception:
+            _log.exception("%s: the rebalance listener failed", self.consumer_id)
+
+
+_URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
+    do.Abandon: Member._abandon,
+    do.PauseDelivery: Member._pause,
+    do.ResumeDelivery: Member._resume,
+    do.SetTimer: Member._set_timer,
+    do.Report: Member._report,
+}
+_ORDERED: dict[type[do.Effect], Callable[[Member, Any], Awaitable[on.Event | None]]] = {
+    do.Register: Member._register,
+    do.ReadGroup: Member._read_group,
+    do.ReadOwners: Member._read_owners,
+    do.ReleaseOwners: Member._release,
+    do.ClaimOwners: Member._claim,
+    do.WatchOwners: Member._watch_owners,
+    do.LeaveGroup: Member._leave,
+    do.StopFetchers: Member._stop,
+    do.CommitOffsets: Member._commit,
+    do.ForgetPositions: Member._forget,
+    do.FetchOffsets: Member._fetch_offsets,
+    do.MoveFetchers: Member._move,
+    do.StartFetchers: Member._start,
+    do.NotifyReleasing: Member._notify_releasing,
+    do.NotifyStarting: Member._notify_starting,
+}

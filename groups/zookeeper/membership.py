@@ -1,0 +1,385 @@
+"""What a member of a ZooKeeper group does: one pure function of what has happened.
+
+The theory. Every member watches the group and computes the same assignment from the same reading
+of it; owner nodes, ephemeral and created with "fail if it exists", keep two members from
+consuming one partition while their readings differ. A *round* compares three things: the
+assignment, the owner nodes as ZooKeeper has them, and the partitions we are delivering. It then
+does what makes the three equal:
+
+    read the group -> read the owner nodes that concern us
+      -> stop, commit and release what is no longer ours
+      -> claim what is free, in one multi, and rewrite nodes that move between our own threads
+      -> read the offsets of what we hold but do not deliver, and deliver it
+
+Partitions that stay keep their fetchers and positions (Kafka's connector stops everything). What
+another member still holds is left alone: its node is watched, and the round is retried after
+`rebalance.backoff.ms`, for ever. Because each round starts from the tree and not from memory, a
+reply lost on the way, a node deleted by hand, or a claim that succeeded unseen needs no case of
+its own.
+
+Offsets are read *after* the claim: only then has the former owner committed and let go. (Kafka
+reads them before, and consumes again what was committed in between.)
+
+Protocol: Kafka's ZookeeperConsumerConnector (0.8.2 to 1.1), whose members may share the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+import attrs
+
+from groups.zookeeper import effects as do
+from groups.zookeeper import events as on
+from groups.zookeeper.assignment import ASSIGNORS
+from groups.zookeeper.registration import consumer_of, threads_by_topic
+from protocol.topic_partition import TopicPartition
+
+
+class Phase(Enum):
+    """Where a member is in its round: what it waits for."""
+
+    OFFLINE = auto()
+    REGISTERING = auto()
+    READING_GROUP = auto()
+    READING_OWNERS = auto()
+    CLAIMING = auto()
+    FETCHING_OFFSETS = auto()
+    BACKING_OFF = auto()
+    SETTLED = auto()
+    CLOSED = auto()
+
+
+_AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
+_OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.CLOSED}
+
+
+@attrs.frozen
+class MembershipSettings:
+    """The part of a consumer's settings that its membership follows. Times in ms."""
+
+    partition_assignment_strategy: str = "range"
+    exclude_internal_topics: bool = True
+    rebalance_max_retries: int = 4
+    rebalance_backoff_ms: int = 2000
+    auto_commit_enable: bool = True
+
+
+@attrs.frozen
+class Membership:
+    """What a member knows.
+
+    `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
+    streams get, with the thread. `target`: what the assignment of this round gives us.
+    `blocked`: what of it another member still holds. `changed`: watches fired during the round.
+    """
+
+    consumer_id: str
+    settings: MembershipSettings = MembershipSettings()
+    phase: Phase = Phase.OFFLINE
+    session_id: int = 0
+    suspended_since_ms: int | None = None
+    paused: bool = False
+    joined: bool = False
+    round: int = 0
+    attempts: int = 0
+    changed: bool = False
+    assignment: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    announced: Mapping[TopicPartition, str] | None = None
+    target: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    held: frozenset[TopicPartition] = frozenset()
+    delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    blocked: frozenset[TopicPartition] = frozenset()
+    claim: do.ClaimOwners | None = None
+
+
+Decision = tuple[Membership, list[do.Effect]]
+
+
+def decide(member: Membership, event: on.Event, now_ms: int) -> Decision:
+    """Say what `event` makes of `member`. Does nothing itself. `now_ms`: a monotonic clock."""
+    if member.phase is Phase.CLOSED:
+        return member, []
+    return DECIDE[type(event)](member, event, now_ms)
+
+
+# --- the session ------------------------------------------------------------------------------
+
+
+def _session_established(member: Membership, event: on.SessionEstablished, now_ms: int) -> Decision:
+    resumed = attrs.evolve(member, suspended_since_ms=None, paused=False)
+    if event.session_id == member.session_id:  # watches may have been lost with the connection
+        resumed, effects = _group_changed(resumed, event, now_ms)
+        return resumed, [do.ResumeDelivery(), *effects]
+    left, effects = _session_expired(resumed, event, now_ms)
+    registering = attrs.evolve(left, phase=Phase.REGISTERING, session_id=event.session_id)
+    return registering, [*effects, do.ResumeDelivery(), do.Register(event.session_id)]
+
+
+def _session_expired(member: Membership, event: on.Event, now_ms: int) -> Decision:
+    """Peers may own our partitions by now: stop first, and commit nothing."""
+    left = attrs.evolve(
+        member,
+        phase=Phase.OFFLINE,
+        session_id=0,
+        suspended_since_ms=None,
+        round=member.round + 1,
+        changed=False,
+        held=frozenset(),
+        delivering={},
+    )
+    return left, [do.Abandon()]
+
+
+def _suspended(member: Membership, event: on.Suspended, now_ms: int) -> Decision:
+    """Two thirds of the session timeout are surely ours; the last third is for clocks that differ
+    and messages in flight."""
+    lease_end_ms = event.since_ms + event.session_timeout_ms * 2 // 3
+    suspended = attrs.evolve(member, suspended_since_ms=event.since_ms)
+    return suspended, [do.SetTimer(on.LeaseEnded(event.since_ms), lease_end_ms)]
+
+
+def _lease_ended(member: Membership, event: on.LeaseEnded, now_ms: int) -> Decision:
+    if member.suspended_since_ms != event.since_ms:
+        return member, []
+    return attrs.evolve(member, paused=True), [do.PauseDelivery()]
+
+
+def _registered(member: Membership, event: on.Registered, now_ms: int) -> Decision:
+    if member.phase is not Phase.REGISTERING or event.session_id != member.session_id:
+        return member, []
+    return _begin_round(member)
+
+
+def _registration_failed(member: Membership, event: on.RegistrationFailed, now_ms: int) -> Decision:
+    if member.phase is not Phase.REGISTERING or event.session_id != member.session_id:
+        return member, []
+    if event.in_use and not member.joined:
+        closed = attrs.evolve(member, phase=Phase.CLOSED)
+        return closed, [do.Report(event.reason, in_use=True)]
+    return _back_off(member, event.reason, now_ms, phase=Phase.REGISTERING)
+
+
+# --- a round ----------------------------------------------------------------------------------
+
+
+def _group_changed(member: Membership, event: on.Event, now_ms: int) -> Decision:
+    """Between rounds, begin one; during one, remember it."""
+    if member.phase in _AT_REST:
+        return _begin_round(member)
+    return attrs.evolve(member, changed=member.phase not in _OUT_OF_GROUP), []
+
+
+def _begin_round(member: Membership) -> Decision:
+    reading = attrs.evolve(member, phase=Phase.READING_GROUP, round=member.round + 1, changed=False)
+    return reading, [do.ReadGroup(reading.round)]
+
+
+def _group_read(member: Membership, event: on.GroupRead, now_ms: int) -> Decision:
+    if _stale(member, event.round, Phase.READING_GROUP):
+        return member, []
+    if member.changed:
+        return _begin_round(member)
+    snapshot = event.snapshot
+    if member.consumer_id not in snapshot.members:  # deleted by someone
+        registering = attrs.evolve(member, phase=Phase.REGISTERING)
+        return registering, [do.Register(member.session_id)]
+    threads = threads_by_topic(
+        snapshot.members, snapshot.all_topics, member.settings.exclude_internal_topics
+    )
+    assign = ASSIGNORS[member.settings.partition_assignment_strategy]
+    assignment = assign(threads, snapshot.partitions)
+    target = {p: t for p, t in assignment.items() if consumer_of(t) == member.consumer_id}
+    reading = attrs.evolve(member, phase=Phase.READING_OWNERS, assignment=assignment, target=target)
+    return reading, [do.ReadOwners(member.round, member.held | target.keys())]
+
+
+def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decision:
+    """Compare assignment, tree and deliveries; give up what is not ours, claim what is free."""
+    if _stale(member, event.round, Phase.READING_OWNERS):
+        return member, []
+    ours = {p: owner for p, owner in event.owners.items() if _is_ours(member, owner)}
+    lost = member.delivering.keys() - ours
+    leaving = frozenset(ours.keys() - member.target.keys())
+    free = {p: t for p, t in member.target.items() if p not in event.owners}
+    moving = {
+        p: (member.target[p], owner.version)
+        for p, owner in ours.items()
+        if p not in leaving and owner.thread_id != member.target[p]
+    }
+    changes = leaving or lost or free or moving or member.assignment != member.announced
+    effects: list[do.Effect] = []
+    if lost:
+        effects += [do.StopFetchers(frozenset(lost)), do.ForgetPositions(frozenset(lost))]
+    if leaving:
+        effects.append(do.StopFetchers(leaving))
+        if member.settings.auto_commit_enable:
+            effects.append(do.CommitOffsets(member.round, leaving))
+    if changes:
+        effects.append(do.NotifyReleasing(member.round, frozenset(ours)))
+    if leaving:
+        effects += [do.ForgetPositions(leaving), do.ReleaseOwners(member.round, leaving)]
+    reconciled = attrs.evolve(
+        member,
+        held=frozenset(ours.keys() | free.keys()),  # what leaves, too: its release may yet fail
+        delivering={p: t for p, t in member.delivering.items() if p in ours and p not in leaving},
+        blocked=frozenset(member.target.keys() - ours.keys() - free.keys()),
+    )
+    reconciled, more = _claim(reconciled, do.ClaimOwners(member.round, free, moving), now_ms)
+    return reconciled, effects + more
+
+
+def _is_ours(member: Membership, owner: on.Owner) -> bool:
+    """A node of our own earlier session is not: it is about to vanish."""
+    return (
+        owner.session_id == member.session_id and consumer_of(owner.thread_id) == member.consumer_id
+    )
+
+
+def _claim(member: Membership, claim: do.ClaimOwners, now_ms: int) -> Decision:
+    if not claim.create and not claim.move:
+        return _deliver(member, now_ms)
+    return attrs.evolve(member, phase=Phase.CLAIMING, claim=claim), [claim]
+
+
+def _claim_failed(member: Membership, event: on.ClaimFailed, now_ms: int) -> Decision:
+    """Set aside the partition that somebody else has just taken, and claim the others."""
+    if _stale(member, event.round, Phase.CLAIMING):
+        return member, []
+    assert member.claim is not None
+    done = event.claimed | {event.conflict}
+    rest = do.ClaimOwners(
+        event.round,
+        {p: t for p, t in member.claim.create.items() if p not in done},
+        {p: move for p, move in member.claim.move.items() if p not in done},
+    )
+    blocked = attrs.evolve(member, blocked=member.blocked | {event.conflict})
+    return _claim(blocked, rest, now_ms)
+
+
+def _claimed(member: Membership, event: on.Claimed, now_ms: int) -> Decision:
+    if _stale(member, event.round, Phase.CLAIMING):
+        return member, []
+    return _deliver(member, now_ms)
+
+
+def _deliver(member: Membership, now_ms: int) -> Decision:
+    """Every partition of the target that is not blocked is ours now; see that it is delivered."""
+    ours = {p: t for p, t in member.target.items() if p not in member.blocked}
+    moved = {p: t for p, t in ours.items() if member.delivering.get(p, t) != t}
+    silent = frozenset(ours.keys() - member.delivering.keys())
+    effects: list[do.Effect] = [do.MoveFetchers(moved)] if moved else []
+    delivering = {**member.delivering, **moved}
+    fetching = attrs.evolve(member, phase=Phase.FETCHING_OFFSETS, delivering=delivering)
+    if silent:
+        return fetching, [*effects, do.FetchOffsets(member.round, silent)]
+    nothing_new = on.OffsetsFetched(member.round, {})
+    fetching, more = _offsets_fetched(fetching, nothing_new, now_ms)
+    return fetching, effects + more
+
+
+def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) -> Decision:
+    if _stale(member, event.round, Phase.FETCHING_OFFSETS):
+        return member, []
+    starts = {p: (member.target[p], offset) for p, offset in event.offsets.items()}
+    started = attrs.evolve(
+        member,
+        delivering={**member.delivering, **{p: thread for p, (thread, _) in starts.items()}},
+        announced=member.assignment,
+    )
+    effects: list[do.Effect] = []
+    if starts or member.assignment != member.announced:
+        effects.append(do.NotifyStarting(member.round, member.assignment))
+    if starts:
+        effects.append(do.StartFetchers(starts))
+    ended, more = _end_round(started, event.failed, now_ms)
+    return ended, effects + more
+
+
+def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms: int) -> Decision:
+    if member.changed:
+        return _begin_round(member)
+    if member.blocked or failed:
+        names = ", ".join(sorted(map(str, member.blocked)))
+        reasons = [f"owned by another member: {names}"] if names else []
+        reasons += [f"offset of {p}: {why}" for p, why in failed.items()]
+        waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
+        watch = [do.WatchOwners(member.round, member.blocked)] if member.blocked else []
+        return waiting, [*watch, *effects]
+    settled = attrs.evolve(member, phase=Phase.SETTLED, attempts=0, joined=True)
+    return settled, [do.Report()]
+
+
+def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Decision:
+    idle = member.phase is Phase.BACKING_OFF or member.phase in _OUT_OF_GROUP
+    if event.round != member.round or idle:
+        return member, []
+    if member.changed:
+        return _begin_round(member)
+    return _back_off(member, event.reason, now_ms)
+
+
+def _back_off(
+    member: Membership, reason: str, now_ms: int, phase: Phase = Phase.BACKING_OFF
+) -> Decision:
+    """Try again later, for ever; whoever waits for the first rebalance is told in the end."""
+    settings = member.settings
+    waiting = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)
+    timer = do.SetTimer(
+        on.Retry(member.round),
+        now_ms + settings.rebalance_backoff_ms,
+        spread_ms=settings.rebalance_backoff_ms // 10,
+    )
+    if waiting.attempts != settings.rebalance_max_retries:
+        return waiting, [timer]
+    tries = f"can't rebalance after {settings.rebalance_max_retries} retries"
+    return waiting, [timer, do.Report(f"{member.consumer_id} {tries}: {reason}")]
+
+
+def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
+    if event.round != member.round:
+        return member, []
+    if member.phase is Phase.REGISTERING:
+        return member, [do.Register(member.session_id)]
+    if member.phase is not Phase.BACKING_OFF or member.suspended_since_ms is not None:
+        return member, []  # nothing can be read now; the session's return begins a round
+    return _begin_round(member)
+
+
+def _stale(member: Membership, round_asked_for: int, phase: Phase) -> bool:
+    return round_asked_for != member.round or member.phase is not phase
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def _shutdown(member: Membership, event: on.Shutdown, now_ms: int) -> Decision:
+    """Leave so that successors start at once, from where we were."""
+    delivered = frozenset(member.delivering)
+    effects: list[do.Effect] = [do.StopFetchers(delivered)]
+    if member.settings.auto_commit_enable and not member.paused:
+        effects.append(do.CommitOffsets(member.round, delivered))
+    return attrs.evolve(member, phase=Phase.CLOSED), [*effects, do.LeaveGroup(member.held)]
+
+
+DECIDE: dict[type[on.Event], Callable[[Membership, Any, int], Decision]] = {
+    on.SessionEstablished: _session_established,
+    on.Suspended: _suspended,
+    on.LeaseEnded: _lease_ended,
+    on.SessionExpired: _session_expired,
+    on.Registered: _registered,
+    on.RegistrationFailed: _registration_failed,
+    on.GroupChanged: _group_changed,
+    on.TopicsChanged: _group_changed,
+    on.OwnerReleased: _group_changed,
+    on.GroupRead: _group_read,
+    on.OwnersRead: _owners_read,
+    on.Claimed: _claimed,
+    on.ClaimFailed: _claim_failed,
+    on.OffsetsFetched: _offsets_fetched,
+    on.RoundFailed: _round_failed,
+    on.Retry: _retry,
+    on.Shutdown: _shutdown,
+}

@@ -1,0 +1,223 @@
+"""Where a group keeps its committed offsets: with its coordinator, in ZooKeeper, or in both.
+
+The same three choices as Kafka 0.8.2's `offsets.storage` and `dual.commit.enabled`; ZooKeeper's is
+`offsets.zookeeper_store`. A store tries once: who calls it knows whether there is time to retry,
+and `retriable` of the error says whether it can help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import attrs
+
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class CommitFailed(Exception):
+    """Some partitions were not committed; those not in `errors` were."""
+
+    def __init__(self, errors: Mapping[TopicPartition, ErrorCode], detail: str = "") -> None:
+        named = ", ".join(f"{p}: {code.name}" for p, code in sorted(errors.items()))
+        super().__init__(f"{named} ({detail})" if detail else named)
+        self.errors = dict(errors)
+
+    @property
+    def retriable(self) -> bool:
+        """Whether trying again can help at least one partition."""
+        return any(code.retriable for code in self.errors.values())
+
+
+class OffsetFetchFailed(Exception):
+    """The offsets of some partitions could not be read; `found` has the others'."""
+
+    def __init__(self, errors: Mapping[TopicPartition, str], found: Offsets) -> None:
+        super().__init__(", ".join(f"{p}: {reason}" for p, reason in sorted(errors.items())))
+        self.errors = dict(errors)
+        self.found = dict(found)
+
+
+class OffsetStore(Protocol):
+    """A place for committed offsets."""
+
+    async def fetch(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Committed offsets; absent is proof that none is committed.
+
+        Raises OffsetFetchFailed when anything is in doubt.
+        """
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        """Commit these offsets, leaving out negative ones. Raises CommitFailed."""
+
+
+@attrs.frozen
+class CoordinatorStore:
+    """Offsets kept by the group's coordinator, committed as by a consumer outside of generations
+    (generation -1, no member id), which is what a member of a ZooKeeper group is to Kafka.
+
+    `call` brings a request to the coordinator; its transport errors pass through unchanged.
+    `forget` is told when the broker asked is not the coordinator, so that another is looked for.
+    """
+
+    call: Callable[[Any], Awaitable[Any]]
+    forget: Callable[[], None] = lambda: None
+
+    async def fetch(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Raises OffsetFetchFailed: any error code is a doubt, never "no offset"."""
+        if not partitions:  # an empty list of topics is answered with nothing, null with all
+            return {}
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=[p.partition for p in some])
+                for topic, some in _by_topic(partitions)
+            ],
+        )
+        response: OffsetFetchResponse = await self.call(request)
+        answers = {
+            TopicPartition(topic.name, p.partition_index): p
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        errors: dict[TopicPartition, str] = {}
+        for partition in partitions:
+            answer = answers.get(partition)
+            code = response.error_code or (answer.error_code if answer else 0)
+            if code:
+                self._heed(ErrorCode.of(code))
+                errors[partition] = ErrorCode.of(code).name
+            elif answer is None:
+                errors[partition] = "left out of the response"
+            elif answer.committed_offset >= 0:
+                found[partition] = OffsetAndMetadata(
+                    answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
+                )
+        if errors:
+            raise OffsetFetchFailed(errors, found)
+        return found
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        """Raises CommitFailed. Unchanged offsets are sent too: that keeps them from expiring."""
+        offsets = committable(offsets)
+        if not offsets:
+            return
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic, partitions=[_committed(p, offsets[p]) for p in some]
+            )
+            for topic, some in _by_topic(offsets)
+        ]
+        request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+        response: OffsetCommitResponse = await self.call(request)
+        answers = {
+            TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code)
+            for topic in response.topics
+            for p in topic.partitions
+        }
+        codes = {p: answers.get(p, ErrorCode.UNKNOWN_SERVER_ERROR) for p in offsets}
+        if errors := {p: code for p, code in codes.items() if code is not ErrorCode.NONE}:
+            for code in set(errors.values()):
+                self._heed(code)
+            raise CommitFailed(errors)
+
+    def _heed(self, code: ErrorCode) -> None:
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.forget()
+
+
+@attrs.frozen
+class DualStore:
+    """Both stores, while a group moves from ZooKeeper to Kafka (`dual.commit.enabled`).
+
+    Kafka is written first, ZooKeeper with what Kafka took, so that ZooKeeper is never ahead; read
+    is the larger of the two. A group rewound in one store alone is therefore not rewound.
+    """
+
+    kafka: OffsetStore
+    zookeeper: OffsetStore
+
+    async def fetch(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Per partition the larger offset, with Kafka's metadata. Raises OffsetFetchFailed."""
+        kafka, kafka_errors = await _fetched(self.kafka, group, partitions)
+        zookeeper, zookeeper_errors = await _fetched(self.zookeeper, group, partitions)
+        errors = {**zookeeper_errors, **kafka_errors}
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for partition in kafka.keys() | zookeeper.keys():
+            ours, theirs = kafka.get(partition), zookeeper.get(partition)
+            if ours and theirs and theirs.offset > ours.offset:
+                found[partition] = OffsetAndMetadata(theirs.offset, ours.metadata)
+            elif either := ours or theirs:
+                found[partition] = either
+        if errors:
+            raise OffsetFetchFailed(errors, {p: o for p, o in found.items() if p not in errors})
+        return found
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        """Raises CommitFailed with the errors of both."""
+        errors: dict[TopicPartition, ErrorCode] = {}
+        try:
+            await self.kafka.commit(group, offsets)
+        except CommitFailed as failure:
+            errors = failure.errors
+        try:
+            taken = {p: offset for p, offset in offsets.items() if p not in errors}
+            await self.zookeeper.commit(group, taken)
+        except CommitFailed as failure:
+            errors = {**failure.errors, **errors}
+        if errors:
+            raise CommitFailed(errors)
+
+
+def committable(offsets: Offsets) -> Offsets:
+    """Without negative offsets: "not known yet" is nobody's position."""
+    return {p: offset for p, offset in offsets.items() if offset.offset >= 0}
+
+
+async def _fetched(
+    store: OffsetStore, group: str, partitions: Collection[TopicPartition]
+) -> tuple[Offsets, Mapping[TopicPartition, str]]:
+    try:
+        return await store.fetch(group, partitions), {}
+    except OffsetFetchFailed as failure:
+        return failure.found, failure.errors
+
+
+def _by_topic(
+    partitions: Collection[TopicPartition],
+) -> list[tuple[str, Sequence[TopicPartition]]]:
+    grouped = groupby(sorted(partitions), key=lambda partition: partition.topic)
+    return [(topic, list(some)) for topic, some in grouped]
+
+
+def _committed(
+    partition: TopicPartition, offset: OffsetAndMetadata
+) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=partition.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )

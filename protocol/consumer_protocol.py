@@ -1,0 +1,45 @@
+"""What consumers put inside JoinGroup and SyncGroup, opaque to brokers (protocol type `consumer`).
+
+An Assignment is: int16 version, [topic, [int32 partition]], bytes of the assignor's own. Later
+versions only append, so every one is read as version 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.topic_partition import TopicPartition
+from protocol.wire import INT16, INT32, STRING, Array, Buffer, decode, message, nested, wire
+
+
+@nested
+class AssignmentTopic:
+    """Partitions of one topic."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[int] = wire(Array(INT32))
+
+
+@message()
+class Assignment:
+    """Which partitions a member was given; what follows them is not read."""
+
+    version: int = wire(INT16)
+    topics: Sequence[AssignmentTopic] = wire(Array(AssignmentTopic))
+
+
+def decode_assignment(buf: Buffer) -> tuple[TopicPartition, ...]:
+    """The partitions of a member, sorted; none for the empty bytes of a member without assignment.
+
+    Raises WireError.
+    """
+    if not buf:
+        return ()
+    assignment, _ = decode(Assignment, 0, buf)
+    return tuple(
+        sorted(
+            TopicPartition(t.topic, partition)
+            for t in assignment.topics
+            for partition in t.partitions
+        )
+    )

@@ -1,0 +1,132 @@
+"""Record batches, format v2: reading them, and the names of everything else about them.
+
+A record set, on the wire as on disk, is a plain concatenation of batches, each a header of 61 bytes
+(batch_header.py) and its records, compressed as one stream if at all (record_walk.py). What a
+client is allowed to send is validate.py's question, how a batch is written builder.py's.
+Source: KIP-98 and the message format section of Kafka's documentation.
+"""
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import NamedTuple
+
+from protocol.records.batch_header import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
+from protocol.records.builder import BatchBuilder, encode_batch
+from protocol.records.compression import Codec
+from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.record_run import Row
+from protocol.records.record_walk import Headers, walk
+from protocol.records.validate import MAX_DECOMPRESSED_BYTES, records_of, validate_batch
+
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_DECOMPRESSED_BYTES",
+    "BatchBuilder",
+    "BatchHeader",
+    "Codec",
+    "CorruptRecord",
+    "Record",
+    "UnsupportedMagic",
+    "check_crc",
+    "decode_batch",
+    "decode_records",
+    "encode_batch",
+    "next_offset",
+    "read_header",
+    "validate_batch",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it; a null value is a tombstone on a compacted topic."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def decode_batch(
+    buf: Buffer,
+    pos: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    max_decompressed: int = MAX_DECOMPRESSED_BYTES,
+) -> list[Record]:
+    """Read the records of the batch at `pos`, whose `header` may have been read before.
+
+    Offsets may have gaps, which compaction leaves. Raises CorruptRecord (UnsupportedMagic for a
+    legacy message set) and CompressionUnavailable.
+    """
+    if header is None:
+        header = read_header(buf, pos)
+    check_crc(buf, pos, header)
+    if header.count < 0:
+        raise CorruptRecord(f"batch says {header.count} records")
+    if header.count == 0:
+        return []
+    rows: list[Row] = []
+    _, last_delta = walk(
+        records_of(buf, pos, header, max_decompressed),
+        header.count,
+        strict=False,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        rows=rows,
+    )
+    if last_delta > header.last_offset_delta:
+        raise CorruptRecord(
+            f"last record has offset delta {last_delta}, the batch says {header.last_offset_delta}"
+        )
+    records = list(map(tuple.__new__, repeat(Record), rows))
+    if header.timestamp_type:
+        return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
+    return records
+
+
+def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
+    """Read the records from `min_offset` on of every whole batch in a fetched record set.
+
+    A broker cuts a record set where the bytes asked for end, so a partial batch at its end is no
+    fault. Transaction markers are left out; `next_offset` says where to go on. Raises as
+    `decode_batch` does.
+    """
+    records: list[Record] = []
+    for pos, header in _whole_batches(buf):
+        if header.next_offset <= min_offset or header.is_control:
+            continue
+        batch = decode_batch(buf, pos, header)
+        if header.base_offset < min_offset:
+            batch = [record for record in batch if record.offset >= min_offset]
+        records += batch
+    return records
+
+
+def next_offset(buf: Buffer) -> int | None:
+    """Return the offset after the last whole batch of a record set; None when it has none.
+
+    It may lie beyond the last record plus one: after transaction markers, and where compaction has
+    removed the end of a batch. A consumer that went by records alone would fetch those for ever.
+    """
+    offset = None
+    for _, header in _whole_batches(buf):
+        offset = header.next_offset
+    return offset
+
+
+def _whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    pos = 0
+    while len(buf) - pos >= HEADER_BYTES:
+        header = read_header(buf, pos)
+        if header.size > len(buf) - pos:
+            return
+        yield pos, header
+        pos += header.size

@@ -1,0 +1,113 @@
+"""The 61 bytes in front of the records of a v2 batch (KIP-98; Kafka's message format).
+
+The CRC-32C covers everything from the attributes on, so the leader may stamp base offset and leader
+epoch into a batch without computing it anew.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from protocol.records.compression import Codec
+from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD: Final = 12
+"""Bytes of base offset and length, which the length itself does not count."""
+MAGIC: Final = 2
+CRC_AT: Final = 17
+CRC_COVERS_FROM: Final = 21
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+HEADER = Struct(">qiibIhiqqqhii")
+_MAGIC_AT: Final = 16
+
+
+class BatchHeader(NamedTuple):
+    """The fields as they are stored; -1 in producer_id, producer_epoch, base_sequence is none."""
+
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, from its base offset to its last record."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset the last record had when it was written; compaction may have removed it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where a reader goes on after this batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptRecord when the attributes name none that exists."""
+        try:
+            return Codec(self.attributes & CODEC_MASK)
+        except ValueError:
+            raise CorruptRecord(
+                f"batch names unknown compression {self.attributes & CODEC_MASK}"
+            ) from None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch is a transaction marker, which no consumer may see."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: CreateTime, by the producer. 1: LogAppendTime, `max_timestamp` for all records."""
+        return 1 if self.attributes & LOG_APPEND_TIME else 0
+
+
+def read_header(buf: bytes | bytearray | memoryview, pos: int = 0) -> BatchHeader:
+    """Read the header at `pos`; what follows it is not looked at, and need not be there yet.
+
+    Raises UnsupportedMagic for a legacy message set, CorruptRecord when fewer than 61 bytes are
+    there or the length cannot hold them.
+    """
+    if len(buf) - pos > _MAGIC_AT and buf[pos + _MAGIC_AT] != MAGIC:
+        magic = buf[pos + _MAGIC_AT]
+        raise UnsupportedMagic(magic if magic < 128 else magic - 256)
+    if len(buf) - pos < HEADER_BYTES:
+        raise CorruptRecord(f"{len(buf) - pos} bytes cannot hold a batch header of {HEADER_BYTES}")
+    header = BatchHeader._make(HEADER.unpack_from(buf, pos))
+    if header.size < HEADER_BYTES:
+        raise CorruptRecord(f"batch length {header.length} is too short for its own header")
+    return header
+
+
+def check_crc(buf: bytes | bytearray | memoryview, pos: int, header: BatchHeader) -> None:
+    """Raise CorruptRecord unless the batch at `pos` is all there and as its writer summed it."""
+    end = pos + header.size
+    if end > len(buf):
+        raise CorruptRecord(f"batch of {header.size} bytes ends after {len(buf) - pos}")
+    computed = crc32c(memoryview(buf)[pos + CRC_COVERS_FROM : end])
+    if computed != header.crc:
+        raise CorruptRecord(f"batch CRC is {computed:#010x}, its header says {header.crc:#010x}")

@@ -1,0 +1,170 @@
+"""Writing batches: records are encoded as they arrive, so closing a batch costs no second pass.
+
+Numbers are small in nearly every record, hence the look-ups in SMALL_VARINTS before calls.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from protocol.records.batch_header import (
+    CRC_AT,
+    CRC_COVERS_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+)
+from protocol.records.compression import Codec, compress
+from protocol.records.varint import SMALL_VARINTS, encode_varint
+
+Header = tuple[str, bytes | None]
+NewRecord = tuple[int, bytes | None, bytes | None, Sequence[Header]]
+"""Timestamp in ms, key, value, headers."""
+
+MAX_BATCH_BYTES: Final = 2**31 - 1
+
+_NULL: Final = b"\x01"
+_SMALL: Final = len(SMALL_VARINTS)
+
+
+class BatchBuilder:
+    """Collects the records of one batch of about `max_bytes`, counted before compression."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_max_timestamp",
+        "_parts",
+        "codec",
+        "count",
+        "max_bytes",
+        "size_estimate",
+    )
+
+    def __init__(self, codec: Codec = Codec.NONE, max_bytes: int = MAX_BATCH_BYTES) -> None:
+        self.codec = codec
+        self.max_bytes = max_bytes
+        self.count = 0
+        self.size_estimate = HEADER_BYTES
+        self._base_timestamp = 0
+        self._max_timestamp = 0
+        self._parts: list[bytes] = []
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+    ) -> bool:
+        """Add a record, or return False when it would not fit; the first always does."""
+        count = self.count
+        timestamp_delta = timestamp_ms - self._base_timestamp if count else 0
+        if key is None:
+            key_length = _NULL
+        else:
+            length = len(key)
+            key_length = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
+        if value is None:
+            value_length = _NULL
+        else:
+            length = len(value)
+            value_length = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
+        fields = b"".join(
+            (
+                b"\0",
+                SMALL_VARINTS[timestamp_delta]
+                if 0 <= timestamp_delta < _SMALL
+                else encode_varint(timestamp_delta),
+                SMALL_VARINTS[count] if count < _SMALL else encode_varint(count),
+                key_length,
+                key or b"",
+                value_length,
+                value or b"",
+                _encode_headers(headers) if headers else b"\0",
+            )
+        )
+        length = len(fields)
+        prefix = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
+        size = self.size_estimate + len(prefix) + length
+        if count and size > self.max_bytes:
+            return False
+        self._parts += prefix, fields
+        self.size_estimate = size
+        self.count = count + 1
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        elif timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        return True
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        timestamp_type: int = 0,
+    ) -> bytes:
+        """Return the batch, or no bytes when it has no records. The builder stays as it is.
+
+        Raises CompressionUnavailable.
+        """
+        if not self.count:
+            return b""
+        body = compress(self.codec, b"".join(self._parts))
+        header = HEADER.pack(
+            base_offset,
+            HEADER_BYTES - LOG_OVERHEAD + len(body),
+            leader_epoch,
+            MAGIC,
+            0,
+            self.codec | (LOG_APPEND_TIME if timestamp_type else 0),
+            self.count - 1,
+            self._base_timestamp,
+            self._max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        crc = crc32c(body, crc32c(header[CRC_COVERS_FROM:]))
+        return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[CRC_COVERS_FROM:], body))
+
+
+def encode_batch(
+    records: Iterable[NewRecord],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    timestamp_type: int = 0,
+) -> bytes:
+    """Encode all `records`, of any size, as one batch; no bytes when there are none."""
+    builder = BatchBuilder(codec)
+    for record in records:
+        builder.try_append(*record)
+    return builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        timestamp_type=timestamp_type,
+    )
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for key, value in headers:
+        key_bytes = key.encode()
+        parts += encode_varint(len(key_bytes)), key_bytes
+        parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)

@@ -1,0 +1,257 @@
+"""The five codecs of a batch, in Kafka's framing, with a bound on what comes out.
+
+gzip is RFC 1952. Snappy is the xerial stream: a 16-byte header, then blocks of at most 32 KiB, each
+behind its length; a header may come again in mid-stream, and none at all means one raw block. LZ4
+is the frame format restricted to what Kafka's reader takes: one frame of independent blocks. Zstd
+(KIP-110) is the plain stream. Whoever reads what a peer compressed gives the most bytes he will
+take, and no more than that is ever allocated for it.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from types import ModuleType
+from typing import Any, Final
+
+from protocol.records.corrupt_record import CorruptRecord
+
+
+class Codec(IntEnum):
+    """The compression bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of_name(cls, name: str) -> "Codec":
+        """Look up a `compression.type` of a producer. Raises ValueError."""
+        try:
+            return _CODEC_OF_NAME[name]
+        except KeyError:
+            names = ", ".join(_CODEC_OF_NAME)
+            raise ValueError(f"compression {name!r} is none of {names}") from None
+
+
+class CompressionUnavailable(RuntimeError):
+    """The codec needs a package that is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("snappy, lz4 and zstd need: pip install 'kgroup[compression]'")
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    """Compress the records of a batch. Raises CompressionUnavailable."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: Codec, data: bytes | memoryview, max_bytes: int) -> bytes:
+    """Give back the records of a batch.
+
+    Raises CorruptRecord when they are more than `max_bytes` or the stream is damaged, and
+    CompressionUnavailable.
+    """
+    return _DECOMPRESS[codec](data, max_bytes)
+
+
+def _cramjam() -> ModuleType:
+    try:
+        import cramjam
+    except ImportError:
+        raise CompressionUnavailable from None
+    return cramjam
+
+
+def _too_much(codec: Codec, max_bytes: int) -> CorruptRecord:
+    return CorruptRecord(f"{codec.name.lower()} data is larger than the {max_bytes} bytes allowed")
+
+
+# none and gzip
+
+
+def _keep(data: bytes) -> bytes:
+    return data
+
+
+def _keep_bounded(data: bytes | memoryview, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise _too_much(Codec.NONE, max_bytes)
+    return bytes(data)
+
+
+_GZIP_WINDOW: Final = 31
+"""zlib's way to say: the largest window, in a gzip wrapper."""
+
+
+def _gzip(data: bytes) -> bytes:
+    return zlib.compress(data, wbits=_GZIP_WINDOW)
+
+
+def _gunzip(data: bytes | memoryview, max_bytes: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        out = stream.decompress(data, max_bytes + 1)
+    except zlib.error as error:
+        raise CorruptRecord(f"gzip data is damaged: {error}") from None
+    if len(out) > max_bytes:
+        raise _too_much(Codec.GZIP, max_bytes)
+    if not stream.eof:
+        raise CorruptRecord("gzip data ends early")
+    if stream.unused_data:
+        raise CorruptRecord(f"{len(stream.unused_data)} bytes follow the gzip data")
+    return out
+
+
+# snappy
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+"""The magic, then version 1, readable from version 1 on."""
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+
+def _snappy(data: bytes) -> bytes:
+    compress_raw = _cramjam().snappy.compress_raw
+    stream = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        stream += len(block).to_bytes(4, "big"), block
+    return b"".join(stream)
+
+
+def _unsnappy(data: bytes | memoryview, max_bytes: int) -> bytes:
+    cramjam = _cramjam()
+    out = []
+    room = max_bytes
+    try:
+        for block in _xerial_blocks(bytes(data)):
+            room -= cramjam.snappy.decompress_raw_len(block)
+            if room < 0:
+                raise _too_much(Codec.SNAPPY, max_bytes)
+            out.append(bytes(cramjam.snappy.decompress_raw(block)))
+    except cramjam.DecompressionError as error:
+        raise CorruptRecord(f"snappy data is damaged: {error}") from None
+    return b"".join(out)
+
+
+def _xerial_blocks(data: bytes) -> list[bytes]:
+    if not data.startswith(_XERIAL_MAGIC):
+        return [data]
+    blocks = []
+    pos = 0
+    while pos < len(data):
+        if data.startswith(_XERIAL_MAGIC, pos):
+            pos += len(_XERIAL_HEADER)
+            continue
+        start = pos + 4
+        pos = start + int.from_bytes(data[pos:start], "big")
+        blocks.append(data[start:pos])
+    if pos > len(data):
+        raise CorruptRecord("snappy data ends early")
+    return blocks
+
+
+# lz4
+
+_LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
+"""Magic, version 1 with independent blocks and no sums, blocks of 64 KiB, sum of those two."""
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_END: Final = bytes(4)
+_LZ4_STORED: Final = 1 << 31
+"""Set in a block's length when the block is not compressed."""
+
+
+def _lz4(data: bytes) -> bytes:
+    compress_block = _cramjam().lz4.compress_block
+    frame = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[start : start + _LZ4_BLOCK_BYTES]
+        packed = bytes(compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            frame += len(packed).to_bytes(4, "little"), packed
+        else:
+            frame += (len(block) | _LZ4_STORED).to_bytes(4, "little"), block
+    frame.append(_LZ4_END)
+    return b"".join(frame)
+
+
+def _unlz4(data: bytes | memoryview, max_bytes: int) -> bytes:
+    frame = bytes(data)
+    return _decompress_into(_cramjam().lz4, frame, _check_lz4_frame(frame), max_bytes)
+
+
+def _check_lz4_frame(frame: bytes) -> int:
+    """Hop from block to block: the frame must be one that every Kafka client reads.
+
+    The codec itself would also take linked blocks and several frames, of which Kafka's reader
+    refuses the one and ignores the other. Returns the most bytes that the blocks can hold.
+    """
+    if len(frame) < len(_LZ4_HEADER) or frame[:4] != _LZ4_HEADER[:4]:
+        raise CorruptRecord("lz4 data does not begin with a frame")
+    flags = frame[4]
+    if flags >> 6 != 1 or not flags & 0x20:
+        raise CorruptRecord(f"lz4 frame flags {flags:#04x} are not those of independent blocks")
+    block_bytes = 1 << 2 * (frame[5] >> 4 & 7) + 8
+    block_sum_bytes = 4 if flags & 0x10 else 0
+    pos = len(_LZ4_HEADER) + (8 if flags & 0x08 else 0)
+    blocks = 0
+    while length := int.from_bytes(frame[pos : pos + 4], "little"):
+        pos += 4 + (length & ~_LZ4_STORED) + block_sum_bytes
+        blocks += 1
+    pos += 4 + (4 if flags & 0x04 else 0)
+    if pos != len(frame):
+        raise CorruptRecord("lz4 data is not exactly one frame")
+    return blocks * block_bytes
+
+
+# zstd
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(_cramjam().zstd.compress(data))
+
+
+def _unzstd(data: bytes | memoryview, max_bytes: int) -> bytes:
+    return _decompress_into(_cramjam().zstd, data, max(8 * len(data), 64 * 1024), max_bytes)
+
+
+def _decompress_into(
+    module: Any, data: bytes | memoryview, first_room: int, max_bytes: int
+) -> bytes:
+    """Decompress into a buffer of `first_room` bytes, and into ever larger ones, to the bound.
+
+    A stream need not say its size beforehand, and the codec tells a full buffer from damaged data
+    in words only; so damaged data is given up at the bound too.
+    """
+    room = min(first_room, max_bytes)
+    while True:
+        out = bytearray(room)
+        try:
+            return bytes(memoryview(out)[: module.decompress_into(data, out)])
+        except _cramjam().DecompressionError as error:
+            if room == max_bytes:
+                raise CorruptRecord(
+                    f"data is damaged, or larger than the {max_bytes} bytes allowed: {error}"
+                ) from None
+        room = min(4 * room, max_bytes)
+
+
+_CODEC_OF_NAME: Final = {codec.name.lower(): codec for codec in Codec}
+
+_COMPRESS: Final[dict[Codec, Callable[[bytes], bytes]]] = {
+    Codec.NONE: _keep,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
+
+_DECOMPRESS: Final[dict[Codec, Callable[[bytes | memoryview, int], bytes]]] = {
+    Codec.NONE: _keep_bounded,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

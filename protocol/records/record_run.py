@@ -1,0 +1,154 @@
+"""Runs of records of equal shape, found by columns instead of one by one.
+
+Producers of fixed-size values (metrics, sensor frames, every load generator) write neighbours that
+differ only in timestamp, offset and payload. If each of k neighbours has the length of the first,
+the i-th begins i lengths later, so byte j of all of them is one strided slice, `body[j::stride]`,
+and one comparison of that slice proves the field for the whole run. By induction nothing is
+assumed: the run ends before the first record whose length, or width of a varint, differs.
+"""
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.varint import decode_varint, decode_varlong
+
+Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""Offset, timestamp, key, value, headers."""
+
+SHORTEST_RUN: Final = 16
+"""Finding a run costs about as much as reading this many records one by one."""
+
+_ONE_BYTE: Final = bytes(range(0, 128, 2))
+_LOW_BYTE: Final = bytes(range(128, 256, 2))
+_HIGH_BYTE: Final = bytes(range(128))
+
+_TIMESTAMP_BYTES: Final = {1: (_ONE_BYTE,), 2: (_LOW_BYTE, _HIGH_BYTE)}
+"""By width: what the bytes of a timestamp delta may be. A negative delta ends a run."""
+
+_DELTA_COLUMNS: Final = {
+    1: (_ONE_BYTE,),
+    2: (_LOW_BYTE * 128, b"".join(bytes((high,)) * 64 for high in range(128))),
+}
+"""By width: the bytes of the offset deltas 0, 1, 2, …, as far as that width goes."""
+
+
+class Run(NamedTuple):
+    """`records` of them, `stride` bytes each; positions are those of the first. Length -1: null."""
+
+    pos: int
+    records: int
+    stride: int
+    first_delta: int
+    timestamp_at: int
+    timestamp_width: int
+    key_at: int
+    key_length: int
+    value_at: int
+    value_length: int
+
+    @property
+    def end(self) -> int:
+        """Position after the last record."""
+        return self.pos + self.records * self.stride
+
+
+def find_run(body: bytes, pos: int, most: int) -> Run | None:
+    """Find a run of at most `most` records that begins at `pos`.
+
+    All of it has been proved: lengths, attributes 0, offset deltas without a gap, no headers.
+    None when the run would be short, or its first record is unusual or cannot be read.
+    """
+    try:
+        length, attributes_at = decode_varint(body, pos)
+        stride = attributes_at - pos + length
+        far = pos + (SHORTEST_RUN - 1) * stride
+        if length < 0 or far >= len(body) or body[far] != body[pos]:
+            return None
+        timestamp_at = attributes_at + 1
+        _, delta_at = decode_varlong(body, timestamp_at)
+        first_delta, key_length_at = decode_varint(body, delta_at)
+        key_length, key_at = decode_varint(body, key_length_at)
+        value_length_at = key_at + max(key_length, 0)
+        value_length, value_at = decode_varint(body, value_length_at)
+    except CorruptRecord:
+        return None
+    header_count_at = value_at + max(value_length, 0)
+    timestamp_width = delta_at - timestamp_at
+    deltas = _DELTA_COLUMNS.get(key_length_at - delta_at)
+    if (
+        timestamp_width not in _TIMESTAMP_BYTES
+        or deltas is None
+        or key_length < -1
+        or value_length < -1
+        or header_count_at + 1 != pos + stride
+    ):
+        return None
+
+    records = min(most, (len(body) - pos) // stride)
+    for at, allowed in (
+        *((at, body[at : at + 1]) for at in range(pos, attributes_at)),
+        (attributes_at, b"\0"),
+        *enumerate(_TIMESTAMP_BYTES[timestamp_width], timestamp_at),
+        *((at, body[at : at + 1]) for at in range(key_length_at, key_at)),
+        *((at, body[at : at + 1]) for at in range(value_length_at, value_at)),
+        (header_count_at, b"\0"),
+    ):
+        column = body[at : pos + records * stride : stride]
+        records = len(column) - len(column.lstrip(allowed))
+        if records < SHORTEST_RUN:
+            return None
+    for at, column in enumerate(deltas, delta_at):
+        wanted = column[first_delta : first_delta + records]
+        if body[at : pos + records * stride : stride] != wanted:
+            return None
+    return Run(
+        pos=pos,
+        records=records,
+        stride=stride,
+        first_delta=first_delta,
+        timestamp_at=timestamp_at,
+        timestamp_width=timestamp_width,
+        key_at=key_at,
+        key_length=key_length,
+        value_at=value_at,
+        value_length=value_length,
+    )
+
+
+def newest_delta(body: bytes, run: Run) -> int:
+    """Return the greatest timestamp delta of a run."""
+    low = body[run.timestamp_at : run.end : run.stride]
+    if run.timestamp_width == 1:
+        return max(low) >> 1
+    high = body[run.timestamp_at + 1 : run.end : run.stride]
+    top_high, top_low = max(zip(high, low, strict=True))
+    return (top_high << 7 | top_low & 127) >> 1
+
+
+def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zip[Row]":
+    """Decode a run."""
+    first = base_offset + run.first_delta
+    return zip(
+        range(first, first + run.records),
+        _timestamps(body, run, base_timestamp),
+        _payloads(body, run, run.key_at, run.key_length),
+        _payloads(body, run, run.value_at, run.value_length),
+        repeat((), run.records),
+        strict=True,
+    )
+
+
+def _timestamps(body: bytes, run: Run, base: int) -> list[int]:
+    low = body[run.timestamp_at : run.end : run.stride]
+    if run.timestamp_width == 1:
+        return [base + (delta >> 1) for delta in low]
+    high = body[run.timestamp_at + 1 : run.end : run.stride]
+    return [base + ((more << 7 | least & 127) >> 1) for least, more in zip(low, high, strict=True)]
+
+
+def _payloads(body: bytes, run: Run, at: int, length: int) -> Iterable[bytes | None]:
+    if length < 0:
+        return repeat(None, run.records)
+    return [body[start : start + length] for start in range(at, run.end, run.stride)]

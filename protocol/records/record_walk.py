@@ -1,0 +1,263 @@
+"""The one reader of the records inside a batch: a single pass that trusts nothing it reads.
+
+A record is `length | attributes | timestamp delta | offset delta | key | value | headers`, all
+numbers but the attributes being varints (varint.py). `walk` serves the broker, which wants to know
+that every length and delta is true, and the consumer, which wants the fields too. It is the hot
+loop of both, so it reads varints of one and two bytes in line, takes runs of equal records at once
+(record_run.py), and knows only that something is wrong; `read_record`, slow and plain, then finds
+out what.
+
+Positions only grow, so a record whose fields end exactly where its length says, and a body that
+ends exactly where its last record does, have been read within their bounds.
+"""
+
+from typing import Final, NamedTuple
+
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.record_run import (
+    SHORTEST_RUN,
+    Row,
+    Run,
+    find_run,
+    newest_delta,
+    rows_of,
+)
+from protocol.records.varint import decode_folded, decode_varint, decode_varlong
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+SMALLEST_RECORD: Final = 7
+"""Bytes of a record with neither key nor value nor headers."""
+_STRETCH: Final = 32
+"""Records read one by one before looking for a run again."""
+
+
+def walk(
+    body: bytes,
+    count: int,
+    *,
+    strict: bool,
+    require_keys: bool = False,
+    base_offset: int = 0,
+    base_timestamp: int = 0,
+    rows: list[Row] | None = None,
+) -> tuple[int, int]:
+    """Read exactly `count` (at least 1) records that fill `body`, into `rows` if it is given.
+
+    Offset deltas must go up; `strict`, the rule for what a client produces, wants them to be 0, 1,
+    2, … and the unused record attributes to be 0. Returns the greatest timestamp delta and the last
+    offset delta. Raises CorruptRecord, which names the record and what lies in it.
+    """
+    if count * SMALLEST_RECORD > len(body):
+        raise CorruptRecord(f"batch says {count} records, which {len(body)} bytes cannot hold")
+    rules = _Rules(strict, require_keys, base_offset, base_timestamp)
+    pos = index = least_delta = 0
+    newest = -(1 << 64)
+    while index < count:
+        left = count - index
+        run = find_run(body, pos, left) if left >= SHORTEST_RUN else None
+        if run is not None and rules.allow(run, least_delta):
+            pos, taken, least_delta = run.end, run.records, run.first_delta + run.records
+            newest_here = newest_delta(body, run)
+            if rows is not None:
+                rows.extend(rows_of(body, run, base_offset, base_timestamp))
+        else:
+            taken = min(left, _STRETCH)
+            pos, least_delta, newest_here = _walk_stretch(
+                body, pos, index, taken, least_delta, rules, rows
+            )
+        index += taken
+        newest = max(newest, newest_here)
+    if pos != len(body):
+        raise CorruptRecord(f"{len(body) - pos} bytes are left over after {count} records")
+    return newest, least_delta - 1
+
+
+class _Rules(NamedTuple):
+    strict: bool
+    require_keys: bool
+    base_offset: int
+    base_timestamp: int
+
+    def allow(self, run: Run, least_delta: int) -> bool:
+        if self.require_keys and run.key_length < 0:
+            return False
+        gap = run.first_delta - least_delta
+        return gap == 0 or (gap > 0 and not self.strict)
+
+
+def _walk_stretch(
+    body: bytes,
+    pos: int,
+    index: int,
+    count: int,
+    least_delta: int,
+    rules: _Rules,
+    rows: list[Row] | None,
+) -> tuple[int, int, int]:
+    """Read `count` records from `pos`; return where they end, the next delta, newest timestamp.
+
+    Numbers stay folded (varint.py): null is 1, and `size >> 1` steps over a null as over nothing.
+    """
+    strict, require_keys, base_offset, base_timestamp = rules
+    nth, start, least = index, pos, least_delta << 1
+    newest, oldest = -1, 1 << 64
+    try:
+        for nth in range(index, index + count):  # noqa: B007 (which record it was)
+            start = pos
+            if (length := body[pos]) < 128:
+                pos += 1
+            elif (high := body[pos + 1]) < 128:
+                length += (high << 7) - 128
+                pos += 2
+            else:
+                length, pos = decode_folded(body, pos, 32)
+            begin = pos
+            if body[pos] and strict:
+                break
+            pos += 1
+
+            if (timestamp := body[pos]) < 128:
+                pos += 1
+            elif (high := body[pos + 1]) < 128:
+                timestamp += (high << 7) - 128
+                pos += 2
+            else:
+                timestamp, pos = decode_folded(body, pos, 64)
+            if timestamp > newest:
+                if not timestamp & 1:
+                    newest = timestamp
+                elif timestamp < oldest:
+                    oldest = timestamp
+
+            if (delta := body[pos]) < 128:
+                pos += 1
+            elif (high := body[pos + 1]) < 128:
+                delta += (high << 7) - 128
+                pos += 2
+            else:
+                delta, pos = decode_folded(body, pos, 32)
+            if delta != least:
+                if strict or delta < least or delta & 1:
+                    break
+                least = delta
+
+            if (size := body[pos]) < 128:
+                pos += 1
+            elif (high := body[pos + 1]) < 128:
+                size += (high << 7) - 128
+                pos += 2
+            else:
+                size, pos = decode_folded(body, pos, 32)
+            if size & 1 and (require_keys or size != 1):
+                break
+            key_size, key_at = size, pos
+            pos += size >> 1
+
+            if (size := body[pos]) < 128:
+                pos += 1
+            elif (high := body[pos + 1]) < 128:
+                size += (high << 7) - 128
+                pos += 2
+            else:
+                size, pos = decode_folded(body, pos, 32)
+            if size & 1 and size != 1:
+                break
+            value_at = pos
+            pos += size >> 1
+
+            headers: Headers = ()
+            if body[pos]:
+                headers, pos = read_headers(body, pos)
+            else:
+                pos += 1
+            if pos - begin << 1 != length:
+                break
+            least += 2
+            if rows is not None:
+                rows.append(
+                    (
+                        base_offset + (delta >> 1),
+                        base_timestamp + (timestamp >> 1 ^ -(timestamp & 1)),
+                        None if key_size == 1 else body[key_at : key_at + (key_size >> 1)],
+                        None if size == 1 else body[value_at : value_at + (size >> 1)],
+                        headers,
+                    )
+                )
+        else:
+            return pos, least >> 1, newest >> 1 if newest >= 0 else ~(oldest >> 1)
+    except (IndexError, CorruptRecord):
+        pass
+    raise _lie(body, start, nth, least >> 1, rules)
+
+
+def read_headers(body: bytes, pos: int) -> tuple[Headers, int]:
+    """Read the count of headers at `pos` and them; return the position after them."""
+    count, pos = decode_varint(body, pos)
+    if not 0 <= count <= (len(body) - pos) // 2:
+        raise CorruptRecord(f"header count {count} with {len(body) - pos} bytes left")
+    headers = []
+    for _ in range(count):
+        key, pos = _read_bytes(body, pos, "header key")
+        if key is None:
+            raise CorruptRecord("header key is null")
+        value, pos = _read_bytes(body, pos, "header value")
+        headers.append((key.decode("utf-8", "replace"), value))
+    return tuple(headers), pos
+
+
+class PlainRecord(NamedTuple):
+    """A record as `read_record` finds it, deltas and all."""
+
+    attributes: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def read_record(body: bytes, start: int) -> PlainRecord:
+    """Read the one record at `start`, field by field. Raises CorruptRecord: what lies."""
+    length, begin = decode_varint(body, start)
+    if not SMALLEST_RECORD - 1 <= length <= len(body) - begin:
+        raise CorruptRecord(f"length {length} with {len(body) - begin} bytes left")
+    fields = body[begin : begin + length]
+    timestamp_delta, pos = decode_varlong(fields, 1)
+    offset_delta, pos = decode_varint(fields, pos)
+    key, pos = _read_bytes(fields, pos, "key")
+    value, pos = _read_bytes(fields, pos, "value")
+    headers, pos = read_headers(fields, pos)
+    if pos != length:
+        raise CorruptRecord(f"length {length} but its fields take {pos} bytes")
+    return PlainRecord(fields[0], timestamp_delta, offset_delta, key, value, headers)
+
+
+def _read_bytes(body: bytes, pos: int, what: str) -> tuple[bytes | None, int]:
+    length, pos = decode_varint(body, pos)
+    if length == -1:
+        return None, pos
+    if not 0 <= length <= len(body) - pos:
+        raise CorruptRecord(f"{what} length {length} with {len(body) - pos} bytes left")
+    return body[pos : pos + length], pos + length
+
+
+def _lie(body: bytes, start: int, index: int, least_delta: int, rules: _Rules) -> CorruptRecord:
+    """Say what the hot loop met in the record at `start`, by reading it again, slowly."""
+    try:
+        record = read_record(body, start)
+    except CorruptRecord as lie:
+        return CorruptRecord(f"record {index}: {lie}")
+    if rules.strict and record.attributes:
+        return CorruptRecord(f"record {index}: attributes {record.attributes} are not 0")
+    if rules.strict and record.offset_delta != least_delta:
+        return CorruptRecord(
+            f"record {index}: offset delta {record.offset_delta} is not {least_delta}"
+        )
+    if record.offset_delta < least_delta:
+        return CorruptRecord(
+            f"record {index}: offset delta {record.offset_delta} is below {least_delta}"
+        )
+    assert rules.require_keys
+    assert record.key is None
+    return CorruptRecord(f"record {index}: no key, which a compacted topic requires")

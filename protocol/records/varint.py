@@ -1,0 +1,63 @@
+"""Zigzag base-128 varints, as the fields of a v2 record use them.
+
+A signed number is folded to an unsigned one (0, -1, 1, -2 become 0, 1, 2, 3) and written in groups
+of seven bits, lowest first, the high bit of a byte saying that more follow. A varint holds 32 bits
+in at most 5 bytes, a varlong 64 in at most 10. Encodings longer than needed are legal; bits beyond
+the width, which Java drops silently, are refused. Source: Kafka's message format, after
+Protocol Buffers.
+"""
+
+from protocol.records.corrupt_record import CorruptRecord
+
+
+def encode_varint(n: int) -> bytes:
+    """Encode a varint or a varlong, whose encodings differ in range only."""
+    if 0 <= n < len(SMALL_VARINTS):
+        return SMALL_VARINTS[n]
+    unsigned = n << 1 if n >= 0 else ~(n << 1)
+    groups = bytearray()
+    while unsigned > 127:
+        groups.append(unsigned & 127 | 128)
+        unsigned >>= 7
+    groups.append(unsigned)
+    return bytes(groups)
+
+
+def decode_varint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
+    """Return the 32-bit number at `pos` and the position after it. Raises CorruptRecord."""
+    if pos < len(buf) and (folded := buf[pos]) < 128:
+        return folded >> 1 ^ -(folded & 1), pos + 1
+    folded, pos = decode_folded(buf, pos, 32)
+    return folded >> 1 ^ -(folded & 1), pos
+
+
+def decode_varlong(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
+    """Return the 64-bit number at `pos` and the position after it. Raises CorruptRecord."""
+    folded, pos = decode_folded(buf, pos, 64)
+    return folded >> 1 ^ -(folded & 1), pos
+
+
+def decode_folded(buf: bytes | memoryview, pos: int, bits: int) -> tuple[int, int]:
+    """Like the two above, but leave the number folded: even is 2n, odd is -2n - 1."""
+    folded = shift = 0
+    while pos < len(buf):
+        group = buf[pos]
+        pos += 1
+        folded |= (group & 127) << shift
+        if group < 128:
+            if folded >> bits:
+                break
+            return folded, pos
+        shift += 7
+        if shift >= bits:
+            break
+    else:
+        raise CorruptRecord("the bytes end inside a varint")
+    raise CorruptRecord(f"varint is too long for {bits} bits")
+
+
+SMALL_VARINTS = (
+    *(bytes((low,)) for low in range(0, 128, 2)),
+    *(bytes((low, high)) for high in range(1, 128) for low in range(128, 256, 2)),
+)
+"""The encodings of 0 to 8191, one or two bytes each, by number: most lengths and deltas."""

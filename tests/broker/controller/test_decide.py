@@ -1,0 +1,484 @@
+"""The controller's decisions, event by event: who leads, what is written, who is told."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from broker.controller.decide import decide
+from broker.controller.effects import (
+    CloseChannel,
+    CloseChannels,
+    DeleteMarkers,
+    DeleteTopicZnodes,
+    Effect,
+    Elect,
+    MarkForDeletion,
+    OpenChannel,
+    ReadAssignments,
+    ReadCluster,
+    ReadPartitionStates,
+    ReadUncleanElection,
+    RegisterBroker,
+    Repeat,
+    SendLeaderAndIsr,
+    SendStopReplica,
+    SendUpdateMetadata,
+    StepDown,
+    WritePartitionStates,
+)
+from broker.controller.events import (
+    AssignmentsRead,
+    BrokersChanged,
+    ClusterRead,
+    ControllerMoved,
+    DeletionRequested,
+    Elected,
+    ElectionLost,
+    FailoverFailed,
+    NewSession,
+    PartitionStatesRead,
+    PartitionStatesWritten,
+    SessionExpired,
+    StopReplicaAnswered,
+    TopicDeleted,
+    TopicsChanged,
+    TopicsMarkedForDeletion,
+    UncleanElectionRead,
+)
+from broker.controller.state import ControllerState, Leadership, LiveBroker
+from protocol.topic_partition import TopicPartition
+from zk.znodes import Endpoint, PartitionState
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = 5
+E = TypeVar("E")
+
+
+def broker(broker_id: int, epoch: int = 10, port: int = 9092) -> LiveBroker:
+    return LiveBroker(broker_id, epoch, (Endpoint("PLAINTEXT", f"host{broker_id}", port),))
+
+
+def led(
+    leader: int, isr: Iterable[int], *, epoch: int = 0, zk_version: int = 0, by: int = EPOCH
+) -> Leadership:
+    return Leadership(PartitionState(leader, epoch, tuple(isr), by), zk_version)
+
+
+def reigning(
+    brokers: Iterable[int],
+    assignment: Mapping[int, tuple[int, ...]] | None = None,
+    leadership: Mapping[TopicPartition, Leadership] | None = None,
+) -> ControllerState:
+    """An active controller of these brokers and of one topic, "t"."""
+    state = ControllerState(broker_id=1)
+    state.is_active = state.is_loaded = True
+    state.epoch, state.epoch_zk_version, state.active_controller_id = EPOCH, 7, 1
+    state.brokers = {each: broker(each) for each in brokers}
+    state.assignments = {"t": assignment} if assignment else {}
+    state.leadership = dict(leadership or {})
+    return state
+
+
+def changed(brokers: Iterable[int], **epochs: int) -> BrokersChanged:
+    return BrokersChanged(tuple(broker(each, epochs.get(f"b{each}", 10)) for each in brokers))
+
+
+def writes(effects: Iterable[Effect]) -> dict[TopicPartition, tuple[Leadership, int | None]]:
+    """What is to be written: partition -> (leader, ISR and epochs), the version expected."""
+    return {
+        write.partition: (Leadership(write.state, 0), write.zk_version)
+        for effect in effects
+        if isinstance(effect, WritePartitionStates)
+        for write in effect.writes
+    }
+
+
+def told_to_lead(effects: Iterable[Effect]) -> dict[int, dict[TopicPartition, bool]]:
+    """Receivers of LeaderAndIsr: broker -> partition -> whether it is new."""
+    return {
+        effect.broker_id: {each.partition: each.is_new for each in effect.partitions}
+        for effect in effects
+        if isinstance(effect, SendLeaderAndIsr)
+    }
+
+
+def of_type(effects: Iterable[Effect], kind: type[E]) -> list[E]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def write_succeeds(state: ControllerState, effects: Iterable[Effect]) -> list[Effect]:
+    (write,) = of_type(effects, WritePartitionStates)
+    done = tuple((each, (each.zk_version or -1) + 1) for each in write.writes)
+    return decide(state, PartitionStatesWritten(done))
+
+
+# --- elections -----------------------------------------------------------------------------
+
+
+def test_elected_broker_reads_the_cluster() -> None:
+    state = ControllerState(broker_id=1)
+    assert decide(state, Elected(epoch=3, zk_version=4)) == [ReadCluster()]
+    assert (state.is_active, state.active_controller_id) == (True, 1)
+    assert (state.epoch, state.epoch_zk_version) == (3, 4)
+
+
+def test_broker_that_lost_the_election_knows_who_won() -> None:
+    state = ControllerState(broker_id=1)
+    assert decide(state, ElectionLost(2)) == []
+    assert (state.is_active, state.active_controller_id) == (False, 2)
+
+
+def test_controller_that_finds_another_in_its_place_resigns() -> None:
+    state = reigning([1, 2])
+    assert decide(state, ElectionLost(2)) == [CloseChannels()]
+    assert (state.is_active, state.active_controller_id, state.brokers) == (False, 2, {})
+
+
+def test_new_session_registers_before_it_elects() -> None:
+    assert decide(ControllerState(1), NewSession()) == [RegisterBroker(), Elect()]
+
+
+def test_expired_session_ends_the_reign() -> None:
+    state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
+    assert decide(state, SessionExpired()) == [CloseChannels()]
+    assert (state.is_active, state.reign, state.leadership) == (False, 1, {})
+
+
+def test_moved_epoch_ends_the_reign_and_asks_who_reigns() -> None:
+    state = reigning([1])
+    assert decide(state, ControllerMoved()) == [CloseChannels(), Elect()]
+    assert not state.is_active
+
+
+def test_controller_that_cannot_take_over_steps_down_under_its_epoch() -> None:
+    state = reigning([1])
+    assert decide(state, FailoverFailed()) == [CloseChannels(), StepDown(epoch_zk_version=7)]
+
+
+def test_events_on_their_way_when_it_resigned_are_ignored() -> None:
+    state = ControllerState(broker_id=1)
+    assert decide(state, changed([1, 2])) == []
+    assert decide(state, AssignmentsRead({"t": {0: (1,)}})) == []
+    assert state.brokers == {}
+
+
+# --- topics --------------------------------------------------------------------------------
+
+
+def test_unknown_topic_is_read() -> None:
+    assert decide(reigning([1]), TopicsChanged(("b", "a"))) == [ReadAssignments(("a", "b"))]
+
+
+def test_new_partition_is_led_by_its_first_live_replica_with_all_live_in_sync() -> None:
+    state = reigning([1, 2, 3])
+    effects = decide(state, AssignmentsRead({"t": {0: (2, 3, 1), 1: (9, 3, 1)}}))
+    assert writes(effects) == {
+        P0: (led(2, [2, 3, 1]), None),
+        P1: (led(3, [3, 1]), None),
+    }
+
+
+def test_no_broker_hears_of_a_new_partition_before_it_is_written() -> None:
+    state = reigning([1, 2])
+    effects = decide(state, AssignmentsRead({"t": {0: (2, 1)}}))
+    assert [type(effect) for effect in effects] == [WritePartitionStates]
+
+
+def test_new_partition_is_announced_to_replicas_as_new_and_then_to_all() -> None:
+    state = reigning([1, 2, 3])
+    effects = write_succeeds(state, decide(state, AssignmentsRead({"t": {0: (2, 1)}})))
+    assert told_to_lead(effects) == {1: {P0: True}, 2: {P0: True}}
+    assert [each.live_leaders for each in of_type(effects, SendLeaderAndIsr)] == [(broker(2),)] * 2
+    metadata = effects[-1]
+    assert isinstance(metadata, SendUpdateMetadata)
+    assert metadata.broker_ids == (1, 2, 3)
+    assert [each.partition for each in metadata.partitions] == [P0]
+    assert state.leadership == {P0: led(2, [2, 1])}
+
+
+def test_new_partition_without_live_replica_waits_for_one() -> None:
+    state = reigning([1])
+    assert decide(state, AssignmentsRead({"t": {0: (2,)}})) == []
+    assert writes(decide(state, changed([1, 2]))) == {P0: (led(2, [2]), None)}
+
+
+def test_added_partition_alone_is_elected() -> None:
+    state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
+    effects = decide(state, AssignmentsRead({"t": {0: (1,), 1: (1,)}}))
+    assert list(writes(effects)) == [P1]
+
+
+def test_known_partition_keeps_its_replicas_whatever_the_node_says() -> None:
+    state = reigning([1, 2], {0: (1,)}, {P0: led(1, [1])})
+    assert decide(state, AssignmentsRead({"t": {0: (2,)}})) == []
+    assert state.replicas(P0) == (1,)
+
+
+def test_topic_that_vanished_is_forgotten() -> None:
+    state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
+    assert decide(state, TopicsChanged(())) == []
+    assert (state.assignments, state.leadership) == ({}, {})
+
+
+# --- brokers -------------------------------------------------------------------------------
+
+
+def test_dead_follower_leaves_the_isr() -> None:
+    state = reigning([1, 2, 3], {0: (1, 2, 3)}, {P0: led(1, [1, 2, 3], zk_version=4)})
+    effects = decide(state, changed([1, 2]))
+    assert effects[0] == CloseChannel(3)
+    assert writes(effects) == {P0: (led(1, [1, 2], epoch=1), 4)}
+    assert told_to_lead(write_succeeds(state, effects)) == {1: {P0: False}, 2: {P0: False}}
+
+
+def test_dead_leader_is_followed_by_the_first_replica_in_sync() -> None:
+    state = reigning([1, 2, 3], {0: (1, 2, 3)}, {P0: led(1, [1, 3], epoch=8)})
+    assert writes(decide(state, changed([2, 3]))) == {P0: (led(3, [3], epoch=9), 0)}
+
+
+def test_last_replica_in_sync_stays_in_the_isr_when_it_dies() -> None:
+    state = reigning([1, 2], {0: (1,)}, {P0: led(1, [1])})
+    assert writes(decide(state, changed([2]))) == {P0: (led(-1, [1], epoch=1), 0)}
+
+
+def test_whole_isr_dead_at_once_stays_as_it_was() -> None:
+    state = reigning([1, 2, 3], {0: (1, 2)}, {P0: led(1, [1, 2])})
+    assert writes(decide(state, changed([3]))) == {P0: (led(-1, [1, 2], epoch=1), 0)}
+
+
+def test_partition_without_leader_is_led_again_by_the_replica_in_sync_that_returns() -> None:
+    state = reigning([2], {0: (1, 2)}, {P0: led(-1, [1], epoch=1)})
+    assert writes(decide(state, changed([1, 2]))) == {P0: (led(1, [1], epoch=2), 0)}
+
+
+def test_only_live_replica_out_of_sync_leads_if_the_topic_allows_it() -> None:
+    state = reigning([1, 2], {0: (1, 2)}, {P0: led(1, [1])})
+    effects = decide(state, changed([2]))
+    assert effects[-1] == ReadUncleanElection((P0,))
+    assert writes(effects) == {}
+    allowed = decide(state, UncleanElectionRead((P0,), {"t": True}))
+    assert writes(allowed) == {P0: (led(2, [2], epoch=1), 0)}
+
+
+def test_only_live_replica_out_of_sync_waits_if_the_topic_forbids_it() -> None:
+    state = reigning([1, 2], {0: (1, 2)}, {P0: led(1, [1])})
+    decide(state, changed([2]))
+    forbidden = decide(state, UncleanElectionRead((P0,), {"t": False}))
+    assert writes(forbidden) == {P0: (led(-1, [1], epoch=1), 0)}
+
+
+def test_dead_broker_without_partitions_is_told_to_those_who_live() -> None:
+    state = reigning([1, 2, 3], {0: (1,)}, {P0: led(1, [1])})
+    assert decide(state, changed([1, 2])) == [
+        CloseChannel(3),
+        SendUpdateMetadata((1, 2), (), (broker(1), broker(2))),
+    ]
+
+
+def test_offline_replica_is_told_even_when_it_was_not_in_sync() -> None:
+    state = reigning([1, 2], {0: (1, 2)}, {P0: led(1, [1])})
+    metadata = of_type(decide(state, changed([1])), SendUpdateMetadata)[-1]
+    assert [each.offline_replicas for each in metadata.partitions] == [(2,)]
+
+
+def test_returning_broker_knows_the_cluster_before_it_is_told_to_follow() -> None:
+    state = reigning([1], {0: (1, 2)}, {P0: led(1, [1])})
+    effects = decide(state, changed([1, 2]))
+    assert effects[0] == OpenChannel(broker(2))
+    assert told_to_lead(effects) == {2: {P0: False}}
+    to_new = [
+        type(each)
+        for each in effects
+        if (isinstance(each, SendLeaderAndIsr) and each.broker_id == 2)
+        or (isinstance(each, SendUpdateMetadata) and 2 in each.broker_ids)
+    ]
+    assert to_new == [SendUpdateMetadata, SendLeaderAndIsr, SendUpdateMetadata]
+    assert writes(effects) == {}
+
+
+def test_bounced_broker_is_dead_first_and_then_new() -> None:
+    state = reigning([1, 2], {0: (1, 2)}, {P0: led(1, [1, 2])})
+    bounce = changed([1, 2], b1=11)
+    effects = decide(state, bounce)
+    assert effects[0] == CloseChannel(1)
+    assert writes(effects) == {P0: (led(2, [2], epoch=1), 0)}
+    assert effects[-1] == Repeat(bounce)
+
+    write_succeeds(state, effects)
+    again = decide(state, bounce)
+    assert again[0] == OpenChannel(broker(1, epoch=11))
+    assert told_to_lead(again) == {1: {P0: False}}
+
+
+def test_broker_that_moved_its_listener_gets_a_new_channel_and_keeps_its_partitions() -> None:
+    state = reigning([1, 2], {0: (2,)}, {P0: led(2, [2])})
+    moved = broker(2, port=9999)
+    effects = decide(state, BrokersChanged((broker(1), moved)))
+    assert effects == [
+        CloseChannel(2),
+        OpenChannel(moved),
+        SendUpdateMetadata((1, 2), (), (broker(1), moved)),
+    ]
+
+
+def test_same_brokers_read_again_change_nothing() -> None:
+    state = reigning([1, 2], {0: (2,)}, {P0: led(2, [2])})
+    assert decide(state, changed([1, 2])) == []
+
+
+# --- conflicts -----------------------------------------------------------------------------
+
+
+def test_state_that_changed_meanwhile_is_read_and_decided_anew() -> None:
+    state = reigning([1, 2, 3], {0: (1, 2, 3)}, {P0: led(1, [1, 2, 3])})
+    decide(state, changed([2, 3]))
+    assert decide(state, PartitionStatesWritten((), (P0,))) == [ReadPartitionStates((P0,))]
+    read = PartitionStatesRead({P0: led(1, [1, 3], zk_version=1)})
+    assert writes(decide(state, read)) == {P0: (led(3, [3], epoch=1), 1)}
+
+
+def test_state_that_was_there_already_is_announced() -> None:
+    state = reigning([1], {0: (1,)})
+    effects = decide(state, PartitionStatesRead({P0: led(1, [1], epoch=3)}))
+    assert told_to_lead(effects) == {1: {P0: False}}
+    assert writes(effects) == {}
+
+
+def test_state_whose_topic_is_gone_is_not_created_again() -> None:
+    state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
+    assert decide(state, PartitionStatesRead({P0: None})) == []
+    assert state.leadership == {}
+
+
+def test_state_written_by_a_later_controller_ends_the_reign() -> None:
+    state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
+    read = PartitionStatesRead({P0: led(1, [1], by=EPOCH + 1)})
+    assert decide(state, read) == [CloseChannels(), Elect()]
+    assert not state.is_active
+
+
+# --- failover ------------------------------------------------------------------------------
+
+
+def test_new_controller_tells_who_lives_before_who_leads() -> None:
+    state = reigning([])
+    cluster = ClusterRead(
+        (broker(1), broker(2)),
+        {"t": {0: (1, 2), 1: (3, 2)}},
+        {P0: led(1, [1, 2], by=4), P1: led(3, [3, 2], by=4)},
+        (),
+    )
+    effects = decide(state, cluster)
+    assert effects[:3] == [
+        OpenChannel(broker(1)),
+        OpenChannel(broker(2)),
+        SendUpdateMetadata((1, 2), (), (broker(1), broker(2))),
+    ]
+    assert told_to_lead(effects) == {1: {P0: False}, 2: {P0: False}}
+    assert writes(effects) == {P1: (led(2, [2], epoch=1), 0)}
+    assert state.is_loaded
+
+
+def test_new_controller_goes_on_with_a_deletion_and_elects_nobody_for_it() -> None:
+    state = reigning([])
+    cluster = ClusterRead((broker(1),), {"t": {0: (1,), 1: (1,)}}, {P0: led(1, [1])}, ("t",))
+    effects = decide(state, cluster)
+    assert effects[-1] == SendStopReplica(1, (P0, P1))
+    assert (told_to_lead(effects), writes(effects)) == ({}, {})
+
+
+def test_new_controller_that_finds_a_later_epoch_in_a_state_resigns() -> None:
+    state = reigning([])
+    later = {P0: led(1, [1], by=EPOCH + 1)}
+    effects = decide(state, ClusterRead((broker(1),), {"t": {0: (1,)}}, later, ()))
+    assert effects == [CloseChannels(), Elect()]
+
+
+# --- deletions -----------------------------------------------------------------------------
+
+
+def two_replicas(brokers: Iterable[int] = (1, 2)) -> ControllerState:
+    return reigning(brokers, {0: (1, 2)}, {P0: led(1, [1, 2])})
+
+
+def test_requested_deletion_is_made_to_last_first() -> None:
+    assert decide(two_replicas(), DeletionRequested(("t",))) == [MarkForDeletion(("t",))]
+
+
+def test_marked_topic_is_hidden_before_its_replicas_are_deleted() -> None:
+    hide, *stops = decide(two_replicas(), TopicsMarkedForDeletion(("t",)))
+    assert isinstance(hide, SendUpdateMetadata)
+    assert [each.is_being_deleted for each in hide.partitions] == [True]
+    assert stops == [SendStopReplica(1, (P0,)), SendStopReplica(2, (P0,))]
+
+
+def test_nodes_are_deleted_when_all_replicas_are() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    assert decide(state, StopReplicaAnswered(1, deleted=(P0,))) == []
+    assert decide(state, StopReplicaAnswered(2, deleted=(P0,))) == [DeleteTopicZnodes("t")]
+    assert decide(state, TopicDeleted("t")) == []
+    assert (state.assignments, state.leadership, state.deletions) == ({}, {}, {})
+
+
+def test_marker_read_again_asks_nobody_twice() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    assert decide(state, TopicsMarkedForDeletion(("t",))) == []
+
+
+def test_replica_on_a_dead_broker_is_deleted_when_it_returns() -> None:
+    state = two_replicas(brokers=[1])
+    effects = decide(state, TopicsMarkedForDeletion(("t",)))
+    assert of_type(effects, SendStopReplica) == [SendStopReplica(1, (P0,))]
+    assert decide(state, StopReplicaAnswered(1, deleted=(P0,))) == []
+    returned = decide(state, changed([1, 2]))
+    assert of_type(returned, SendStopReplica) == [SendStopReplica(2, (P0,))]
+    assert told_to_lead(returned) == {}
+
+
+def test_broker_that_dies_before_it_answers_is_asked_again() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    died = decide(state, changed([1]))
+    assert (of_type(died, SendStopReplica), writes(died)) == ([], {})
+    returned = decide(state, changed([1, 2], b2=11))
+    assert of_type(returned, SendStopReplica) == [SendStopReplica(2, (P0,))]
+
+
+def test_failed_deletion_waits_for_the_next_registration() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    decide(state, StopReplicaAnswered(1, deleted=(P0,)))
+    assert decide(state, StopReplicaAnswered(2, deleted=(), failed=(P0,))) == []
+    bounced = decide(state, changed([1, 2], b2=11))
+    assert of_type(bounced, SendStopReplica) == []
+    again = decide(state, changed([1, 2], b2=11))
+    assert of_type(again, SendStopReplica) == [SendStopReplica(2, (P0,))]
+
+
+def test_marker_of_an_unknown_topic_is_deleted_only_after_a_look() -> None:
+    state = reigning([1])
+    assert decide(state, TopicsMarkedForDeletion(("new",))) == [ReadAssignments(("new",))]
+    assert decide(state, AssignmentsRead({"new": None})) == [DeleteMarkers(("new",))]
+    assert state.deletions == {}
+
+
+def test_topic_created_and_marked_at_once_is_deleted_and_never_led() -> None:
+    state = reigning([1])
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    effects = decide(state, AssignmentsRead({"t": {0: (1,)}}))
+    assert effects[-1] == SendStopReplica(1, (P0,))
+    assert writes(effects) == {}
+
+
+def test_marker_is_dropped_where_deletion_is_switched_off() -> None:
+    state = two_replicas()
+    state.delete_topic_enable = False
+    assert decide(state, TopicsMarkedForDeletion(("t",))) == [DeleteMarkers(("t",))]
+    assert state.deletions == {}
+
+
+def test_marker_of_a_topic_that_somebody_else_deleted_is_dropped() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    assert decide(state, TopicsChanged(())) == [DeleteMarkers(("t",))]

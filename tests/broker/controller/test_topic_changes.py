@@ -1,0 +1,122 @@
+"""What a new topic may be called and made of."""
+
+import pytest
+
+from broker.controller.topic_changes import NewTopic, TopicDefaults, check_name, plan_topic
+from core_log.config import LogConfig
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.create_topics import (
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+
+DEFAULTS = TopicDefaults(num_partitions=3, replication_factor=2, log=LogConfig())
+
+
+def topic(
+    name: str = "t",
+    partitions: int = 1,
+    factor: int = 1,
+    assignments: dict[int, tuple[int, ...]] | None = None,
+    configs: dict[str, str | None] | None = None,
+) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[
+            CreateTopicsRequestAssignment(partition_index=index, broker_ids=replicas)
+            for index, replicas in (assignments or {}).items()
+        ],
+        configs=[
+            CreateTopicsRequestConfig(name=key, value=value)
+            for key, value in (configs or {}).items()
+        ],
+    )
+
+
+def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
+    """Show what was asked for: as many partitions, each with replicas 0, 1, …"""
+    return {each: tuple(range(factor)) for each in range(partitions)}
+
+
+def plan(wanted: CreateTopicsRequestTopic, version: int = 4) -> NewTopic:
+    return plan_topic(wanted, {"existing", "a.b"}, DEFAULTS, place, version=version)
+
+
+def refusal(wanted: CreateTopicsRequestTopic, version: int = 4) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
+        plan(wanted, version)
+    assert refused.value.detail
+    return refused.value.code
+
+
+@pytest.mark.parametrize("name", ["a", "A-z_0.9", "__consumer_offsets", "x" * 249, "..."])
+def test_legal_names(name: str) -> None:
+    check_name(name, ())
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "a\n", "ä", "x" * 250])
+def test_illegal_names(name: str) -> None:
+    assert refusal(topic(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_name_that_exists() -> None:
+    assert refusal(topic("existing")) is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_name_that_differs_from_another_only_in_dot_and_underscore() -> None:
+    assert refusal(topic("a_b")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_numbers_are_placed() -> None:
+    assert plan(topic(partitions=2, factor=3)) == NewTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
+
+
+def test_minus_one_is_the_brokers_default_from_version_four_on() -> None:
+    assert plan(topic(partitions=-1, factor=-1), 4).assignment == place(3, 2)
+    assert plan(topic(partitions=-1, factor=-1), 3).assignment == place(-1, -1)
+
+
+def test_manual_assignment_is_taken_as_it_is_even_on_unknown_brokers() -> None:
+    wanted = topic(partitions=-1, factor=-1, assignments={1: (7, 8), 0: (8, 9)})
+    assert plan(wanted).assignment == {0: (8, 9), 1: (7, 8)}
+
+
+def test_numbers_beside_a_manual_assignment_are_refused() -> None:
+    assert refusal(topic(assignments={0: (1,)})) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        pytest.param({0: (1,), 2: (1,)}, id="gap"),
+        pytest.param({1: (1,)}, id="not from 0"),
+        pytest.param({0: (1, 2), 1: (1,)}, id="sizes differ"),
+        pytest.param({0: (1, 1)}, id="broker twice"),
+        pytest.param({0: ()}, id="no replica"),
+    ],
+)
+def test_bad_manual_assignments(assignments: dict[int, tuple[int, ...]]) -> None:
+    wanted = topic(partitions=-1, factor=-1, assignments=assignments)
+    assert refusal(wanted) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_partition_assigned_twice() -> None:
+    twice = [CreateTopicsRequestAssignment(partition_index=0, broker_ids=(1,))] * 2
+    wanted = CreateTopicsRequestTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=twice, configs=()
+    )
+    assert refusal(wanted) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_settings_are_kept_as_they_were_written() -> None:
+    assert plan(topic(configs={"retention.ms": "5"})).configs == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize(
+    "configs", [{"no.such": "1"}, {"retention.ms": "soon"}, {"retention.ms": None}]
+)
+def test_bad_settings(configs: dict[str, str | None]) -> None:
+    assert refusal(topic(configs=configs)) is ErrorCode.INVALID_CONFIG

@@ -1,0 +1,50 @@
+"""The command as a whole: help, version."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from broker.kbroker.command import ROWS, main
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The full name of every sub-command that does something."""
+    context = click.Context(group)
+    found = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = (*path, name)
+        found += leaves(command, inner) if isinstance(command, click.Group) else [inner]
+    return found
+
+
+@pytest.mark.parametrize("name", leaves(main), ids=" ".join)
+def test_every_sub_command_shows_an_example(name: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, [*name, "--help"])
+    assert result.exit_code == 0
+    assert f"  kbroker {' '.join(name)}" in result.output.split("Example")[1]
+
+
+def test_every_sub_command_has_its_line_in_the_help() -> None:
+    output = CliRunner().invoke(main, ["--help"]).output
+    assert all(line in output for _, line in ROWS.values())
+
+
+def test_help_takes_less_than_three_tenths_of_a_second() -> None:
+    program = "from broker.kbroker.command import main; main()"
+    durations = []
+    for _ in range(3):
+        started = time.monotonic()
+        subprocess.run(
+            [sys.executable, "-c", program, "--help"], cwd=ROOT, check=True, capture_output=True
+        )
+        durations.append(time.monotonic() - started)
+    assert min(durations) < 0.3

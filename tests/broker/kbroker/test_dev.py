@@ -1,0 +1,119 @@
+"""`kbroker dev`, `start` and `zookeeper` as processes."""
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, lives, until
+
+
+def test_a_cluster_says_it_is_ready_keeps_its_files_and_ends_with_zero_on_sigterm(
+    tmp_path: Path,
+) -> None:
+    with DevCluster(tmp_path) as cluster:
+        host_port = r"127\.0\.0\.1:\d+"
+        line = rf"ready bootstrap={host_port} zookeeper={host_port} data={tmp_path}\n"
+        assert re.fullmatch(line, cluster.ready)
+        pids = [cluster.pid("broker-0"), cluster.pid("zookeeper")]
+        assert all(map(lives, pids))
+        assert (tmp_path / "broker-0" / "meta.properties").exists()
+        assert "ready bootstrap=" in (tmp_path / "broker-0.log").read_text()
+    assert cluster.process.returncode == 0
+    assert not any(map(lives, pids))
+    assert not list(tmp_path.glob("*.pid"))
+
+
+def test_the_same_directory_continues_with_its_topics_and_takes_new_settings(
+    tmp_path: Path,
+) -> None:
+    with DevCluster(tmp_path) as cluster:
+        assert cluster.run("kbroker", "topics", "create", "kept").returncode == 0
+        cluster.run("kgroup", "produce", "--topic", "kept", "--acks", "all", stdin="a\nb\n")
+    with DevCluster(tmp_path, ("--set", "num.partitions=4")) as cluster:
+        offsets = cluster.run("kgroup", "offsets", "--topic", "kept", "-o", "csv").stdout
+        assert offsets.splitlines()[1:] == ["kept,0,2"]
+        assert cluster.run("kbroker", "topics", "create", "new").returncode == 0
+        described = cluster.run("kbroker", "topics", "describe", "new").stdout
+        assert "PartitionCount: 4" in described
+
+
+def test_a_second_cluster_on_the_same_directory_is_refused(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kbroker", "dev", "--data", str(dev_cluster.directory))
+    assert result.returncode == 1
+    assert result.stderr == f"error: {dev_cluster.directory} is in use by another kbroker dev\n"
+
+
+def test_a_killed_broker_is_named_the_other_lives_on_and_start_brings_it_back(
+    tmp_path: Path,
+) -> None:
+    with DevCluster(tmp_path, ("--brokers", "2")) as cluster:
+        assert cluster.process.stderr is not None
+        first, second = cluster.address("bootstrap").split(",")
+        subprocess.run(["kill", "-9", str(cluster.pid("broker-1"))], check=True)
+        named = cluster.process.stderr.readline()
+        properties = tmp_path / "broker-1.properties"
+        assert named.startswith("broker 1 was killed by SIGKILL")
+        assert named.endswith(f"kbroker start {properties}\n")
+        assert lives(cluster.pid("broker-0"))
+        assert cluster.run("kbroker", "cluster", "describe", "-b", first).returncode == 0
+
+        again = cluster.begin("kbroker", "start", str(properties))
+        try:
+            assert first_line(again) == f"ready bootstrap={second}\n"
+        finally:
+            again.send_signal(signal.SIGTERM)
+            again.communicate(timeout=DEADLINE_S)
+        assert again.returncode == 0
+
+
+def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
+    with DevCluster(tmp_path) as cluster:
+        pids = [cluster.pid("broker-0"), cluster.pid("zookeeper")]
+        cluster.process.kill()
+        until(lambda: not any(map(lives, pids)), "children gone", 10)
+
+
+def test_ctrl_c_while_starting_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = command_line("kbroker", "dev", "--port", "0", "--zookeeper-port", "0")
+    process = subprocess.Popen(
+        [*command, "--data", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    started = tmp_path / "zookeeper" / "zookeeper.log"
+    until(started.exists, "ZooKeeper is being started")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (0, "")
+    assert not list(tmp_path.glob("*.pid"))
+
+
+def test_a_setting_that_is_none_of_kafkas_keeps_the_cluster_from_starting(tmp_path: Path) -> None:
+    result = subprocess.run(
+        command_line("kbroker", "dev", "--port", "0", "--zookeeper-port", "0")
+        + ["--data", str(tmp_path), "--set", "no.such.setting=1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: broker 0 exited with 1: error: no.such.setting")
+
+
+def test_zookeeper_alone_says_it_is_ready_and_ends_with_zero_on_sigint(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command_line("kbroker", "zookeeper", "--port", "0", "--data", str(tmp_path)),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert re.fullmatch(r"ready zookeeper=127\.0\.0\.1:\d+\n", first_line(process))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+
+
+def test_a_missing_properties_file_is_wrong_usage(dev_cluster: DevCluster) -> None:
+    assert dev_cluster.run("kbroker", "start", "/no/such.properties").returncode == 2

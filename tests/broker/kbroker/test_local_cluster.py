@@ -1,0 +1,58 @@
+"""What `kbroker dev` decides before it starts anything."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.kbroker.local_cluster import (
+    HOST,
+    LocalClusterError,
+    broker_properties,
+    claim_ports,
+    owned,
+    properties_text,
+)
+from protocol.settings import parse_properties
+
+
+def test_a_development_broker_keeps_one_replica_of_offsets() -> None:
+    properties = broker_properties(1, 9093, Path("/d/broker-1"), "z:2181", {})
+    assert properties["offsets.topic.replication.factor"] == "1"
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:9093"
+    assert properties["log.dirs"] == "/d/broker-1"
+
+
+def test_what_the_user_set_wins() -> None:
+    overrides = {"offsets.topic.replication.factor": "2", "num.partitions": "4"}
+    properties = broker_properties(0, 9092, Path("/d"), "z:2181", overrides)
+    assert overrides.items() <= properties.items()
+
+
+def test_properties_read_back_as_they_were() -> None:
+    properties = {"a.b": "C:\\logs", "c": "x=y:z", "d": "#1"}
+    assert parse_properties(properties_text(properties)) == properties
+
+
+def test_free_ports_are_all_different() -> None:
+    assert len(set(claim_ports(0, 5))) == 5
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(LocalClusterError, match=f"{HOST}:{port}"):
+            claim_ports(port, 1)
+
+
+def test_a_directory_can_be_held_again_after_it_was_let_go(tmp_path: Path) -> None:
+    for _ in range(2):
+        with owned(tmp_path / "data"):
+            pass
+
+
+def test_a_directory_cannot_be_held_twice(tmp_path: Path) -> None:
+    with owned(tmp_path), pytest.raises(LocalClusterError, match="in use"), owned(tmp_path):
+        pass

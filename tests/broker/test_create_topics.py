@@ -1,0 +1,201 @@
+"""CreateTopics: what is refused, what is begun, and when the wait for it ends."""
+
+import random
+from typing import cast
+
+import attrs
+import pytest
+
+from broker.controller.controller import Controller
+from broker.controller.topic_changes import NewTopic, TopicDefaults
+from broker.dispatch import RequestContext
+from broker.handlers import create_topics
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Wait
+from broker.topic_creation import Creation, TopicCreator
+from core_log.config import LogConfig
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+from zk.memory import MemoryZooKeeper
+
+
+@attrs.frozen
+class KnownController:
+    is_active: bool
+
+
+class Creator(TopicCreator):
+    """Never started: it notes what it was asked for."""
+
+    def __init__(self) -> None:
+        session = MemoryZooKeeper().session()
+        super().__init__(
+            session, racks=lambda: {1: None}, touch=lambda key: None, chance=random.Random(1)
+        )
+        self.begun: list[Creation] = []
+
+    def create_assigned(self, topic: NewTopic) -> Creation:
+        creation = super().create_assigned(topic)
+        self.begun.append(creation)
+        return creation
+
+
+@attrs.define(eq=False)
+class Handler:
+    """The handler of broker 1 with an empty cache."""
+
+    creator: Creator = attrs.Factory(Creator)
+    cache: MetadataCache = attrs.Factory(MetadataCache)
+    is_active: bool = True
+
+    def handle(
+        self, *topics: CreateTopicsRequestTopic, validate_only: bool = False
+    ) -> CreateTopicsResponse | Wait:
+        request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+        return create_topics.handle(
+            cast(Controller, KnownController(self.is_active)),
+            self.creator,
+            self.cache,
+            TopicDefaults(1, 1, LogConfig()),
+            request,
+            RequestContext(4, "client", "PLAINTEXT", "1", 0),
+        )
+
+    def leads(self, topic: str, *leaders: int) -> None:
+        """The metadata of the topic arrives."""
+        states = [
+            UpdateMetadataRequestPartitionState(
+                partition_index=index,
+                controller_epoch=1,
+                leader=leader,
+                leader_epoch=0,
+                isr=(1,),
+                zk_version=0,
+                replicas=(1,),
+            )
+            for index, leader in enumerate(leaders)
+        ]
+        self.cache.update(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                topic_states=[
+                    UpdateMetadataRequestTopicState(topic_name=topic, partition_states=states)
+                ],
+                live_brokers=[UpdateMetadataRequestLiveBroker(id=1)],
+            )
+        )
+
+
+def topic(name: str, partitions: int = 1, factor: int = 1) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=(),
+        configs=(),
+    )
+
+
+def codes(response: object) -> dict[str, int]:
+    assert isinstance(response, CreateTopicsResponse)
+    return {each.name: each.error_code for each in response.topics}
+
+
+@pytest.fixture
+def handler() -> Handler:
+    return Handler()
+
+
+def test_broker_that_is_not_the_controller_says_so_for_each_topic(handler: Handler) -> None:
+    handler.is_active = False
+    assert codes(handler.handle(topic("a"), topic("b"))) == {
+        "a": ErrorCode.NOT_CONTROLLER,
+        "b": ErrorCode.NOT_CONTROLLER,
+    }
+    assert handler.creator.begun == []
+
+
+def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler: Handler) -> None:
+    wait = handler.handle(topic("t", partitions=2))
+    assert isinstance(wait, Wait)
+    assert (wait.keys, wait.timeout_ms) == ((("topic", "t"),), 1000)
+    assert wait.try_complete(False) is None
+    handler.creator.begun[0].outcome = ErrorCode.NONE
+    assert wait.try_complete(False) is None
+    handler.leads("t", 1)
+    assert wait.try_complete(False) is None
+    handler.leads("t", 1, -1)
+    assert wait.try_complete(False) is None
+    handler.leads("t", 1, 1)
+    assert codes(wait.try_complete(False)) == {"t": ErrorCode.NONE}
+
+
+def test_topic_that_is_not_led_in_time_has_timed_out(handler: Handler) -> None:
+    wait = handler.handle(topic("t"))
+    assert isinstance(wait, Wait)
+    handler.creator.begun[0].outcome = ErrorCode.NONE
+    assert codes(wait.try_complete(True)) == {"t": ErrorCode.REQUEST_TIMED_OUT}
+
+
+def test_topic_that_lost_a_race_is_answered_at_once(handler: Handler) -> None:
+    wait = handler.handle(topic("t"))
+    assert isinstance(wait, Wait)
+    handler.creator.begun[0].outcome = ErrorCode.TOPIC_ALREADY_EXISTS
+    assert codes(wait.try_complete(False)) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+def test_bad_topic_fails_alone(handler: Handler) -> None:
+    wait = handler.handle(topic("a b"), topic("t"), topic("r", factor=2))
+    assert isinstance(wait, Wait)
+    assert [each.topic.name for each in handler.creator.begun] == ["t"]
+    assert codes(wait.try_complete(True)) == {
+        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "r": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "t": ErrorCode.REQUEST_TIMED_OUT,
+    }
+
+
+def test_topic_named_twice_is_refused_once(handler: Handler) -> None:
+    response = handler.handle(topic("t"), topic("t"))
+    assert isinstance(response, CreateTopicsResponse)
+    assert [(each.name, each.error_code) for each in response.topics] == [
+        ("t", ErrorCode.INVALID_REQUEST)
+    ]
+
+
+def test_topic_that_is_being_created_exists(handler: Handler) -> None:
+    handler.handle(topic("t"))
+    assert codes(handler.handle(topic("t"))) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+def test_topic_of_the_metadata_exists(handler: Handler) -> None:
+    handler.leads("t", 1)
+    assert codes(handler.handle(topic("t"))) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+def test_validation_alone_creates_nothing(handler: Handler) -> None:
+    response = handler.handle(topic("t"), topic("r", factor=2), validate_only=True)
+    assert codes(response) == {
+        "r": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "t": ErrorCode.NONE,
+    }
+    assert handler.creator.begun == []
+
+
+def test_error_has_a_message_and_success_has_none(handler: Handler) -> None:
+    response = handler.handle(topic("t"), topic("a b"), validate_only=True)
+    assert isinstance(response, CreateTopicsResponse)
+    messages = {each.name: each.error_message for each in response.topics}
+    assert messages["t"] is None
+    assert "a b" in (messages["a b"] or "")

@@ -1,0 +1,128 @@
+"""DeleteTopics: what is refused, what the controller is asked, and when the wait for it ends."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import attrs
+import pytest
+
+from broker.controller.controller import Controller
+from broker.dispatch import RequestContext
+from broker.handlers import delete_topics
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Wait
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+
+DELETED = -2
+
+
+@attrs.define(eq=False)
+class NotedController:
+    is_active: bool = True
+    requested: list[tuple[str, ...]] = attrs.Factory(list)
+
+    def request_deletion(self, topics: Iterable[str]) -> None:
+        self.requested.append(tuple(topics))
+
+
+@attrs.define(eq=False)
+class Handler:
+    """The handler of a broker that knows the topics "a" and "b"."""
+
+    controller: NotedController = attrs.Factory(NotedController)
+    cache: MetadataCache = attrs.Factory(MetadataCache)
+    delete_topic_enable: bool = True
+
+    def handle(self, *names: str, version: int = 3) -> DeleteTopicsResponse | Wait:
+        return delete_topics.handle(
+            cast(Controller, self.controller),
+            self.cache,
+            self.delete_topic_enable,
+            DeleteTopicsRequest(topic_names=names, timeout_ms=1000),
+            RequestContext(version, "client", "PLAINTEXT", "1", 0),
+        )
+
+    def tell(self, topic: str, leader: int) -> None:
+        """The controller says who leads the topic's only partition."""
+        state = UpdateMetadataRequestPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=0,
+            isr=(1,),
+            zk_version=0,
+            replicas=(1,),
+        )
+        of_topic = UpdateMetadataRequestTopicState(topic_name=topic, partition_states=[state])
+        self.cache.update(
+            UpdateMetadataRequest(
+                controller_id=1, controller_epoch=1, topic_states=[of_topic], live_brokers=()
+            )
+        )
+
+
+@pytest.fixture
+def handler() -> Handler:
+    handler = Handler()
+    handler.tell("a", 1)
+    handler.tell("b", 1)
+    return handler
+
+
+def codes(response: object) -> dict[str, int]:
+    assert isinstance(response, DeleteTopicsResponse)
+    return {each.name: each.error_code for each in response.responses}
+
+
+def test_broker_that_is_not_the_controller_says_so(handler: Handler) -> None:
+    handler.controller.is_active = False
+    assert codes(handler.handle("a")) == {"a": ErrorCode.NOT_CONTROLLER}
+    assert handler.controller.requested == []
+
+
+def test_answer_comes_when_the_topics_have_left_the_metadata(handler: Handler) -> None:
+    wait = handler.handle("a", "b", "nowhere")
+    assert isinstance(wait, Wait)
+    assert handler.controller.requested == [("a", "b")]
+    assert (wait.keys, wait.timeout_ms) == ((("topic", "a"), ("topic", "b")), 1000)
+    handler.tell("a", DELETED)
+    assert wait.try_complete(False) is None
+    handler.tell("b", DELETED)
+    assert codes(wait.try_complete(False)) == {
+        "a": ErrorCode.NONE,
+        "b": ErrorCode.NONE,
+        "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_topic_that_is_still_there_at_the_end_has_timed_out(handler: Handler) -> None:
+    wait = handler.handle("a", "b")
+    assert isinstance(wait, Wait)
+    handler.tell("a", DELETED)
+    assert codes(wait.try_complete(True)) == {
+        "a": ErrorCode.NONE,
+        "b": ErrorCode.REQUEST_TIMED_OUT,
+    }
+
+
+def test_unknown_topics_are_answered_at_once(handler: Handler) -> None:
+    assert codes(handler.handle("x")) == {"x": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert handler.controller.requested == []
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
+)
+def test_deletion_switched_off_is_told_as_the_version_can(
+    handler: Handler, version: int, code: ErrorCode
+) -> None:
+    handler.delete_topic_enable = False
+    assert codes(handler.handle("a", version=version)) == {"a": code}
+    assert handler.controller.requested == []

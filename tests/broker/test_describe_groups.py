@@ -1,0 +1,88 @@
+"""DescribeGroups through its handler."""
+
+from broker.dispatch import RequestContext
+from broker.handlers import describe_groups
+from groups.coordinator.coordinator import GroupCoordinator
+from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMember,
+    GroupMetadata,
+    encode_key,
+    encode_value,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponseMember
+from protocol.records.batch import encode_batch
+from tests.serving_coordinator import (
+    NOW_MS,
+    commit,
+    coordinator_of_nothing,
+    coordinator_over,
+    coordinator_still_loading,
+)
+
+CONTEXT = RequestContext(4, "client", "PLAINTEXT", "127.0.0.1:1", 0)
+
+
+def states(coordinator: GroupCoordinator, *groups: str) -> list[tuple[str, str, ErrorCode]]:
+    request = DescribeGroupsRequest(groups=groups)
+    response = describe_groups.handle(coordinator, request, CONTEXT)
+    return [(g.group_id, g.group_state, ErrorCode.of(g.error_code)) for g in response.groups]
+
+
+def test_group_that_only_commits_is_empty_and_an_unknown_one_dead() -> None:
+    coordinator = coordinator_over(MemoryOffsetsLog())
+    commit(coordinator, "g", {("t", 0): CommittedOffset(42)})
+    assert states(coordinator, "g", "nobody") == [
+        ("g", "Empty", ErrorCode.NONE),
+        ("nobody", "Dead", ErrorCode.NONE),
+    ]
+
+
+def test_group_without_its_coordinator_has_an_error_and_no_state() -> None:
+    assert states(coordinator_of_nothing(), "g") == [("g", "", ErrorCode.NOT_COORDINATOR)]
+    assert states(coordinator_still_loading(), "g") == [
+        ("g", "", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    ]
+
+
+def test_loaded_group_with_members_is_shown_with_them() -> None:
+    member = GroupMember(
+        member_id="m",
+        group_instance_id="i",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=1,
+        session_timeout_ms=1,
+        subscription=b"s",
+        assignment=b"a",
+    )
+    metadata = GroupMetadata(
+        protocol_type="consumer",
+        generation_id=1,
+        protocol="range",
+        leader="m",
+        members=(member,),
+    )
+    log = MemoryOffsetsLog()
+    row = (NOW_MS, encode_key(GroupKey("g")), encode_value(metadata), ())
+    log.append(0, encode_batch([row]), NOW_MS)
+    request = DescribeGroupsRequest(groups=["g"])
+    (group,) = describe_groups.handle(coordinator_over(log), request, CONTEXT).groups
+    assert (group.group_state, group.protocol_type, group.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert list(group.members) == [
+        DescribeGroupsResponseMember(
+            member_id="m",
+            group_instance_id="i",
+            client_id="c",
+            client_host="/h",
+            member_metadata=b"s",
+            member_assignment=b"a",
+        )
+    ]

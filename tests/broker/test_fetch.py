@@ -1,0 +1,178 @@
+"""Fetch: what is read, what is waited for, and in what bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.handlers import fetch
+from broker.purgatory import Wait
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from protocol.records.batch import decode_records
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, batch, context
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def request(
+    *parts: tuple[TopicPartition, int],
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    epoch: int = -1,
+    session: tuple[int, int] = (0, -1),
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[
+            FetchRequestTopic(
+                topic=tp.topic,
+                partitions=[
+                    FetchRequestPartition(
+                        partition=tp.partition,
+                        fetch_offset=offset,
+                        current_leader_epoch=epoch,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                ],
+            )
+            for tp, offset in parts
+        ],
+    )
+
+
+def handle(replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30) -> Any:
+    return fetch.handle(replicas.manager, replicas.cache, most_bytes, asked, context(11))
+
+
+def parts(response: FetchResponse) -> list[FetchResponsePartition]:
+    return [p for topic in response.responses for p in topic.partitions]
+
+
+def values(part: FetchResponsePartition) -> list[bytes | None]:
+    data = part.records if isinstance(part.records, bytes) else part.records.read()
+    return [record.value for record in decode_records(data)]
+
+
+def filled(*batches: bytes, partitions: int = 1, **lead: Any) -> Replicas:
+    """A topic led here whose every partition holds `batches`."""
+    replicas = Replicas().lead("t", partitions, **lead)
+    for index in range(partitions):
+        for data in batches:
+            replicas.manager.append(
+                TopicPartition("t", index), data, all_in_sync=False, zstd_allowed=True, now_ms=0
+            )
+    return replicas
+
+
+def test_it_reads_from_the_batch_that_holds_the_offset() -> None:
+    replicas = filled(batch(b"a", b"b"), batch(b"c"))
+    (part,) = parts(handle(replicas, request((T0, 1))))
+    assert values(part) == [b"a", b"b", b"c"]
+    assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (3, 3, 0)
+
+
+def test_at_the_end_it_waits_and_an_append_ends_the_wait() -> None:
+    replicas = filled(batch(b"a"))
+    wait = handle(replicas, request((T0, 1), max_wait_ms=500))
+    assert isinstance(wait, Wait)
+    assert wait.keys == (T0,)
+    assert wait.try_complete(False) is None
+    replicas.manager.append(T0, batch(b"b"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    (part,) = parts(wait.try_complete(False))
+    assert values(part) == [b"b"]
+
+
+def test_when_the_time_is_up_it_gives_what_there_is() -> None:
+    wait = handle(filled(batch(b"a")), request((T0, 0), max_wait_ms=500, min_bytes=10_000))
+    (part,) = parts(wait.try_complete(True))
+    assert values(part) == [b"a"]
+
+
+def test_what_is_not_replicated_is_not_shown_and_does_not_end_a_wait() -> None:
+    replicas = filled(batch(b"a"), isr=(0, 1), replicas=(0, 1))
+    wait = handle(replicas, request((T0, 0), max_wait_ms=500))
+    assert wait.try_complete(False) is None
+    (part,) = parts(wait.try_complete(True))
+    assert (part.error_code, part.records, part.high_watermark) == (ErrorCode.NONE, b"", 0)
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+def test_an_offset_out_of_range_is_said_at_once(offset: int) -> None:
+    (part,) = parts(handle(filled(batch(b"a")), request((T0, offset), max_wait_ms=500)))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (part.high_watermark, part.records) == (-1, b"")
+
+
+def test_an_error_of_one_partition_leaves_the_others_their_data() -> None:
+    unknown = TopicPartition("nope", 0)
+    answer = handle(filled(batch(b"a")), request((unknown, 0), (T0, 0), max_wait_ms=500))
+    first, second = parts(answer)
+    assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert values(second) == [b"a"]
+
+
+def test_only_the_leader_answers() -> None:
+    replicas = Replicas().lead("t", leader=1, isr=(0, 1), replicas=(0, 1))
+    (part,) = parts(handle(replicas, request((T0, 0))))
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (2, ErrorCode.FENCED_LEADER_EPOCH),
+        (3, ErrorCode.NONE),
+        (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_a_leader_epoch_is_compared(epoch: int, code: ErrorCode) -> None:
+    (part,) = parts(handle(filled(batch(b"a"), epoch=3), request((T0, 0), epoch=epoch)))
+    assert part.error_code == code
+
+
+def test_the_first_batch_comes_whole_whatever_the_bounds_and_no_other() -> None:
+    replicas = filled(batch(b"x" * 5000), batch(b"y" * 5000), partitions=2)
+    first, second = parts(handle(replicas, request((T0, 0), (T1, 0), partition_max_bytes=100)))
+    assert values(first) == [b"x" * 5000]
+    assert (second.error_code, second.records) == (ErrorCode.NONE, b"")
+
+
+def test_the_bytes_of_all_partitions_are_bounded_in_the_order_asked() -> None:
+    replicas = filled(batch(b"x" * 1000), partitions=2)
+    size = replicas.manager.log(T0).size
+    first, second = parts(handle(replicas, request((T1, 0), (T0, 0), max_bytes=size)))
+    assert (first.partition_index, values(first)) == (1, [b"x" * 1000])
+    assert (second.partition_index, second.records) == (0, b"")
+
+
+def test_the_brokers_own_bound_counts_too() -> None:
+    replicas = filled(batch(b"x" * 1000), batch(b"y" * 1000))
+    (part,) = parts(handle(replicas, request((T0, 0)), most_bytes=1100))
+    assert values(part) == [b"x" * 1000]
+
+
+def test_a_session_that_does_not_exist_is_refused_at_the_top() -> None:
+    answer = handle(filled(batch(b"a")), request((T0, 0), session=(5, 1)))
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert list(answer.responses) == []
+
+
+def test_closing_a_session_is_answered_as_a_full_fetch_without_one() -> None:
+    answer = handle(filled(batch(b"a")), request((T0, 0), session=(5, -1)))
+    assert answer.session_id == 0
+    assert values(parts(answer)[0]) == [b"a"]

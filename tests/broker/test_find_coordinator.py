@@ -1,0 +1,128 @@
+"""FindCoordinator through its handler."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker.dispatch import RequestContext
+from broker.handlers import find_coordinator
+from broker.metadata_cache import MetadataCache
+from offsets.config import OffsetsConfig
+from offsets.topic import OFFSETS_TOPIC, partition_for, topic_properties
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+
+CONFIG = OffsetsConfig(topic_num_partitions=4, topic_replication_factor=1)
+CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
+Created = tuple[str, int, int, dict[str, str]]
+
+
+class Topics:
+    """Takes the topics that are asked for; `refusal` is raised instead if there is one."""
+
+    def __init__(self, refusal: ErrorCode | None = None) -> None:
+        self.refusal = refusal
+        self.created: list[Created] = []
+
+    def create(self, name: str, partitions: int, factor: int, configs: Mapping[str, str]) -> None:
+        if self.refusal is not None:
+            raise ApiError(self.refusal)
+        self.created.append((name, partitions, factor, dict(configs)))
+
+
+def cache_with(*leaders: int) -> MetadataCache:
+    """Brokers 0 and 1; partition i of the offsets topic is led by the i-th of `leaders`."""
+    cache = MetadataCache()
+    brokers = [
+        UpdateMetadataRequestLiveBroker(
+            id=number,
+            endpoints=[
+                UpdateMetadataRequestEndpoint(
+                    port=9092 + number,
+                    host=f"host{number}",
+                    listener="PLAINTEXT",
+                    security_protocol=0,
+                )
+            ],
+        )
+        for number in range(2)
+    ]
+    states = [
+        UpdateMetadataRequestPartitionState(
+            partition_index=partition,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=0,
+            isr=[leader],
+            zk_version=0,
+            replicas=[leader],
+        )
+        for partition, leader in enumerate(leaders)
+    ]
+    topics = [UpdateMetadataRequestTopicState(topic_name=OFFSETS_TOPIC, partition_states=states)]
+    cache.update(
+        UpdateMetadataRequest(
+            controller_id=0,
+            controller_epoch=1,
+            topic_states=topics if leaders else [],
+            live_brokers=brokers,
+        )
+    )
+    return cache
+
+
+def find(
+    cache: MetadataCache, topics: Topics, group: str = "g", key_type: int = 0
+) -> FindCoordinatorResponse:
+    request = FindCoordinatorRequest(key=group, key_type=key_type)
+    return find_coordinator.handle(cache, topics.create, CONFIG, request, CONTEXT)
+
+
+def refusal(cache: MetadataCache, topics: Topics, key_type: int = 0) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
+        find(cache, topics, key_type=key_type)
+    return refused.value.code
+
+
+def test_coordinator_is_the_leader_of_the_partition_the_group_hashes_to() -> None:
+    leaders = (0, 1, 1, 0)
+    for group in ("a", "b", "c", "d"):
+        response = find(cache_with(*leaders), Topics(), group)
+        leader = leaders[partition_for(group, 4)]
+        assert (response.node_id, response.host, response.port) == (
+            leader,
+            f"host{leader}",
+            9092 + leader,
+        )
+        assert response.error_code == ErrorCode.NONE
+
+
+def test_first_question_creates_the_topic_and_is_told_to_come_again() -> None:
+    topics = Topics()
+    assert refusal(cache_with(), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert topics.created == [(OFFSETS_TOPIC, 4, 1, topic_properties(CONFIG))]
+
+
+def test_topic_that_cannot_be_created_is_no_error_of_the_asker() -> None:
+    topics = Topics(ErrorCode.INVALID_REPLICATION_FACTOR)
+    assert refusal(cache_with(), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_partition_without_a_live_leader_has_no_coordinator() -> None:
+    topics = Topics()
+    assert refusal(cache_with(-1, -1, -1, -1), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(cache_with(9, 9, 9, 9), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert topics.created == []
+
+
+def test_transactions_have_no_coordinator_and_other_keys_are_invalid() -> None:
+    cache = cache_with(0, 0, 0, 0)
+    assert refusal(cache, Topics(), 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(cache, Topics(), 2) is ErrorCode.INVALID_REQUEST

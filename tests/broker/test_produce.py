@@ -1,0 +1,211 @@
+"""Produce: where batches go, what is refused, and when the answer comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.connection import CLOSE
+from broker.handlers import produce
+from broker.purgatory import Wait
+from core_log.config import LogConfig
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from protocol.records.batch import encode_batch
+from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, batch, context, leader_and_isr
+
+T0 = TopicPartition("t", 0)
+
+
+def request(*parts: tuple[str, int, bytes | None], acks: int = 1) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            ProduceRequestTopic(
+                name=topic,
+                partition_data=[ProduceRequestPartition(index=index, records=records)],
+            )
+            for topic, index, records in parts
+        ],
+    )
+
+
+def handle(replicas: Replicas, asked: ProduceRequest, version: int = 7) -> Any:
+    return produce.handle(replicas.manager, replicas.cache, asked, context(version))
+
+
+def codes(response: ProduceResponse) -> list[ErrorCode]:
+    return [ErrorCode.of(p.error_code) for t in response.responses for p in t.partition_responses]
+
+
+def test_batches_get_consecutive_offsets() -> None:
+    replicas = Replicas().lead("t")
+    first = handle(replicas, request(("t", 0, batch(b"a", b"b"))))
+    second = handle(replicas, request(("t", 0, batch(b"c"))))
+    offsets = [r.responses[0].partition_responses[0].base_offset for r in (first, second)]
+    assert offsets == [0, 2]
+    assert replicas.manager.high_watermark(T0) == 3
+
+
+def test_each_partition_fails_for_itself() -> None:
+    replicas = Replicas().lead("t")
+    bad = bytearray(batch(b"x"))
+    bad[-1] ^= 1
+    answer = handle(
+        replicas,
+        request(
+            ("t", 0, batch(b"a")),
+            ("t", 0, bytes(bad)),
+            ("t", 9, batch(b"a")),
+            ("__consumer_offsets", 0, batch(b"a")),
+        ),
+    )
+    assert codes(answer) == [
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert replicas.manager.log(T0).log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.CORRUPT_MESSAGE),
+        (b"", ErrorCode.CORRUPT_MESSAGE),
+        (b"short", ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a") + batch(b"b"), ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (encode_batch([(1, None, b"a", ())], base_offset=5), ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
+        (
+            encode_batch([(1, None, b"a", ())], producer_id=1, producer_epoch=0, base_sequence=0),
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ),
+    ],
+)
+def test_a_batch_that_cannot_be_is_refused_whole(records: bytes | None, code: ErrorCode) -> None:
+    replicas = Replicas().lead("t")
+    assert codes(handle(replicas, request(("t", 0, records)))) == [code]
+    assert replicas.manager.log(T0).log_end_offset == 0
+
+
+def test_a_compacted_topic_refuses_records_without_a_key() -> None:
+    replicas = Replicas(config=LogConfig(cleanup_policy=("compact",))).lead("t")
+    assert codes(handle(replicas, request(("t", 0, batch(b"a"))))) == [ErrorCode.CORRUPT_MESSAGE]
+    assert codes(handle(replicas, request(("t", 0, batch(b"a", key=b"k"))))) == [ErrorCode.NONE]
+
+
+def test_zstd_needs_version_seven() -> None:
+    replicas = Replicas().lead("t")
+    packed = encode_batch([(1, None, b"a", ())], codec=Codec.ZSTD)
+    asked = request(("t", 0, packed))
+    assert codes(handle(replicas, asked, 6)) == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
+    assert codes(handle(replicas, asked, 7)) == [ErrorCode.NONE]
+
+
+def test_a_topic_with_a_codec_of_its_own_recompresses() -> None:
+    replicas = Replicas(config=LogConfig(compression_type="gzip")).lead("t")
+    assert codes(handle(replicas, request(("t", 0, batch(b"a" * 1000))))) == [ErrorCode.NONE]
+    assert replicas.manager.log(T0).size < 300
+
+
+def test_a_timestamp_out_of_range_is_refused() -> None:
+    replicas = Replicas(config=LogConfig(message_timestamp_difference_max_ms=1000)).lead("t")
+    asked = request(("t", 0, batch(b"a", timestamp_ms=5)))
+    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_TIMESTAMP]
+
+
+def test_formats_before_the_second_are_refused_for_now() -> None:
+    replicas = Replicas().lead("t")
+    asked = request(("t", 0, batch(b"a")))
+    assert codes(handle(replicas, asked, 2)) == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
+
+
+def test_acks_that_do_not_exist_are_refused() -> None:
+    replicas = Replicas().lead("t")
+    asked = request(("t", 0, batch(b"a")), acks=2)
+    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_REQUIRED_ACKS]
+
+
+def test_without_acks_there_is_no_answer_and_a_failure_closes() -> None:
+    replicas = Replicas().lead("t")
+    assert handle(replicas, request(("t", 0, batch(b"a")), acks=0)) is None
+    assert handle(replicas, request(("t", 7, batch(b"a")), acks=0)) is CLOSE
+
+
+def test_too_few_in_sync_replicas_refuse_before_anything_is_written() -> None:
+    replicas = Replicas(config=LogConfig(min_insync_replicas=2)).lead("t")
+    asked = request(("t", 0, batch(b"a")), acks=-1)
+    assert codes(handle(replicas, asked)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert replicas.manager.log(T0).log_end_offset == 0
+
+
+def test_with_acks_of_all_it_waits_for_the_follower_and_times_out() -> None:
+    replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
+    wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
+    assert isinstance(wait, Wait)
+    assert wait.try_complete(False) is None
+    assert codes(wait.try_complete(True)) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_with_acks_of_all_it_is_answered_when_the_follower_has_it() -> None:
+    replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
+    wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
+    partition = replicas.manager.partition(T0)
+    partition.follower_ends[1] = 1
+    partition.advance_high_watermark()
+    assert codes(wait.try_complete(False)) == [ErrorCode.NONE]
+
+
+def test_a_waiting_producer_hears_that_the_leader_moved() -> None:
+    replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
+    wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
+    replicas.manager.become_leader_or_follower(
+        leader_and_isr("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    )
+    assert codes(wait.try_complete(False)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_where_every_message_is_flushed_the_answer_waits_for_the_disk() -> None:
+    replicas = Replicas(config=LogConfig(flush_messages=1)).lead("t")
+    wait = handle(replicas, request(("t", 0, batch(b"a"))))
+    assert isinstance(wait, Wait)
+    assert wait.try_complete(False) is None
+    (partition,) = replicas.flushes
+    flush = partition.log.begin_flush()
+    flush.run()
+    partition.log.end_flush(flush)
+    assert codes(wait.try_complete(False)) == [ErrorCode.NONE]
+
+
+def test_a_full_disk_fails_that_partition_alone() -> None:
+    replicas = Replicas().lead("t", 2)
+    handle(replicas, request(("t", 0, batch(b"a")), ("t", 1, batch(b"a"))))
+    replicas.directory.disk.free_bytes = 10
+    full = handle(replicas, request(("t", 0, batch(b"b"))))
+    replicas.directory.disk.free_bytes = None
+    after = handle(replicas, request(("t", 0, batch(b"c")), ("t", 1, batch(b"c"))))
+    assert codes(full) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    by_index = {p.index: p.error_code for t in after.responses for p in t.partition_responses}
+    assert by_index == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
+    assert replicas.manager.log(T0).log_end_offset == 1
+
+
+def test_log_append_time_is_told_and_create_time_is_not() -> None:
+    create = handle(Replicas().lead("t"), request(("t", 0, batch(b"a"))))
+    assert create.responses[0].partition_responses[0].log_append_time_ms == -1
+    stamped = Replicas(config=attrs.evolve(LogConfig(), message_timestamp_type="LogAppendTime"))
+    append = handle(stamped.lead("t"), request(("t", 0, batch(b"a"))))
+    assert append.responses[0].partition_responses[0].log_append_time_ms > 0

@@ -1,0 +1,206 @@
+"""`kgroup list` and `describe` on a running cluster."""
+
+import asyncio
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from clients.admin import Admin
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.dev_cluster import DEADLINE_S, DevCluster, until
+from zk.session import KazooSession
+from zk.znodes import ConsumerOffset, PartitionOwner
+
+KAFKA_COLUMNS = (
+    ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(dev_cluster: DevCluster) -> DevCluster:
+    """With topic `rows` of two partitions, ten messages in all, all keyed alike."""
+    dev_cluster.run("kbroker", "topics", "create", "rows", "--partitions", "2")
+    lines = "".join(f"k:{number}\n" for number in range(10))
+    sent = dev_cluster.run(
+        "kgroup", "produce", "--topic", "rows", "--key-separator", ":", stdin=lines
+    )
+    assert sent.returncode == 0
+    return dev_cluster
+
+
+def commit(cluster: DevCluster, group: str, offsets: dict[int, int], metadata: str = "") -> None:
+    """What a Spark query does: commit with the coordinator, without being a member."""
+
+    async def run() -> None:
+        async with Admin(cluster.address("bootstrap")) as admin:
+            await admin.commit_group_offsets(
+                group,
+                {
+                    TopicPartition("rows", partition): OffsetAndMetadata(offset, metadata)
+                    for partition, offset in offsets.items()
+                },
+            )
+
+    asyncio.run(run())
+
+
+def write(cluster: DevCluster, znodes: dict[str, bytes]) -> None:
+    """Make persistent znodes."""
+
+    async def run() -> None:
+        session = KazooSession(cluster.address("zookeeper"))
+        await session.start()
+        for path, data in znodes.items():
+            await session.create(path, data, make_parents=True)
+        await session.close()
+
+    asyncio.run(run())
+
+
+def described(cluster: DevCluster, *args: str) -> list[dict[str, Any]]:
+    """The items of `kgroup describe … -o json`."""
+    items = json.loads(cluster.run("kgroup", "describe", *args, "-o", "json").stdout)["items"]
+    assert isinstance(items, list)
+    return items
+
+
+def end_offsets(cluster: DevCluster) -> list[int]:
+    """Of both partitions: all ten messages are in one of them."""
+    lines = cluster.run("kgroup", "offsets", "--topic", "rows", "-o", "csv").stdout.splitlines()[1:]
+    return [int(line.split(",")[2]) for line in lines]
+
+
+def test_a_group_that_only_commits_has_offsets_lag_and_no_members(cluster: DevCluster) -> None:
+    commit(cluster, "committer", {0: 0, 1: 0}, "query 1")
+    result = cluster.run("kgroup", "describe", "committer")
+    assert (result.returncode, result.stderr) == (
+        0,
+        "Consumer group 'committer' has no active members.\n",
+    )
+    header, *rows = [line.split() for line in result.stdout.splitlines()]
+    assert header == KAFKA_COLUMNS
+    assert [(row[0], row[1], row[2], row[3], *row[6:]) for row in rows] == [
+        ("committer", "rows", "0", "0", "-", "-", "-"),
+        ("committer", "rows", "1", "0", "-", "-", "-"),
+    ]
+    assert sum(int(row[5]) for row in rows) == 10
+
+
+def test_the_wide_columns_name_the_store_and_the_committers_note(cluster: DevCluster) -> None:
+    commit(cluster, "noted", {0: 0}, "query 7")
+    (item,) = described(cluster, "noted")
+    assert (item["coordination"], item["offsets"], item["metadata"]) == ("none", "kafka", "query 7")
+
+
+def test_kafkas_own_spelling_gives_the_same_table(cluster: DevCluster) -> None:
+    commit(cluster, "spelled", {0: 0})
+    ours = cluster.run("kgroup", "describe", "spelled")
+    kafkas = cluster.run(
+        "kgroup",
+        "--bootstrap-server",
+        cluster.address("bootstrap"),
+        "--describe",
+        "--group",
+        "spelled",
+    )
+    assert (kafkas.returncode, kafkas.stdout) == (0, ours.stdout)
+
+
+def test_a_member_in_zookeeper_owns_its_partitions_until_it_leaves(cluster: DevCluster) -> None:
+    member = cluster.begin("kgroup", "consume", "--topic", "rows", "--group", "owners")
+    try:
+        until(lambda: described(cluster, "owners", "--members"), "the member is registered")
+        until(
+            lambda: all(item["consumer_id"] for item in described(cluster, "owners")),
+            "both partitions are owned",
+        )
+        items = described(cluster, "owners")
+        assert [item["partition"] for item in items] == [0, 1]
+        assert {item["coordination"] for item in items} == {"zookeeper"}
+        assert all(item["consumer_id"].startswith("owners_") for item in items)
+        assert all(item["host"] for item in items)
+        state = cluster.run("kgroup", "describe", "owners", "--state").stdout.splitlines()[1]
+        assert state.split()[-2:] == ["Stable", "1"]
+        members = cluster.run("kgroup", "describe", "owners", "--members", "--verbose").stdout
+        assert members.splitlines()[1].split()[-2:] == ["2", "rows(0,1)"]
+    finally:
+        member.send_signal(signal.SIGINT)
+        _, stderr = member.communicate(timeout=DEADLINE_S)
+    assert (member.returncode, "Traceback" in stderr) == (0, False)
+    assert {item["consumer_id"] for item in described(cluster, "owners")} == {None}
+
+
+def test_a_group_with_offsets_in_both_stores_shows_them_side_by_side(cluster: DevCluster) -> None:
+    commit(cluster, "dual", {0: 0})
+    write(cluster, {ConsumerOffset.path("dual", "rows", 0): b"3"})
+    (item,) = described(cluster, "dual", "--topic", "rows:0")
+    assert (item["offsets"], item["zk_offset"], item["kafka_offset"]) == ("dual", 3, 0)
+
+
+def test_an_unreadable_znode_is_named_and_the_rest_is_shown(cluster: DevCluster) -> None:
+    bad = ConsumerOffset.path("spoilt", "rows", 0)
+    write(cluster, {bad: b"not a number", ConsumerOffset.path("spoilt", "rows", 1): b"0"})
+    result = cluster.run("kgroup", "describe", "spoilt")
+    assert result.returncode == 1
+    assert f"error: {bad}: " in result.stderr
+    assert [line.split()[2:4] for line in result.stdout.splitlines()[1:]] == [["1", "0"]]
+
+
+def test_an_owner_without_a_member_is_a_rebalance_not_a_crash(cluster: DevCluster) -> None:
+    path = PartitionOwner.path("ghost", "rows", 0)
+    write(cluster, {path: b"ghost_h-1418710530123-1a2b3c4d-0", "/consumers/ghost/ids": b""})
+    first, second = described(cluster, "ghost")
+    assert (first["consumer_id"], first["host"]) == ("ghost_h-1418710530123-1a2b3c4d", "h")
+    assert second["consumer_id"] is None
+
+
+def test_an_offset_beyond_the_log_end_is_flagged_and_its_lag_no_less_than_zero_for_people(
+    cluster: DevCluster,
+) -> None:
+    commit(cluster, "beyond", {0: 1000})
+    (item,) = described(cluster, "beyond")
+    assert (item["lag"], item["position"]) == (end_offsets(cluster)[0] - 1000, "beyond-log-end")
+    assert cluster.run("kgroup", "describe", "beyond").stdout.splitlines()[1].split()[5] == "0"
+
+
+def test_a_group_nobody_knows_fails_and_the_others_are_shown(cluster: DevCluster) -> None:
+    commit(cluster, "known", {0: 0})
+    result = cluster.run("kgroup", "describe", "known", "unknown")
+    assert result.returncode == 1
+    assert "error: unknown: Consumer group 'unknown' does not exist." in result.stderr
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_groups_of_both_kinds_are_in_one_list(cluster: DevCluster) -> None:
+    commit(cluster, "both-kafka", {0: 0})
+    write(cluster, {"/consumers/both-zookeeper/ids": b""})
+    listed = cluster.run("kgroup", "list", "--match", "^both-", "-o", "json")
+    assert json.loads(listed.stdout)["items"] == [
+        {"group": "both-kafka", "coordination": "none", "state": "Empty"},
+        {"group": "both-zookeeper", "coordination": "zookeeper", "state": "Empty"},
+    ]
+    plain = cluster.run("kgroup", "--list").stdout.splitlines()
+    assert {"both-kafka", "both-zookeeper"} <= set(plain)
+
+
+def test_a_list_by_state_leaves_the_others_out(cluster: DevCluster) -> None:
+    commit(cluster, "by-state", {0: 0})
+    stable = cluster.run("kgroup", "list", "--match", "by-state", "--state", "stable")
+    empty = cluster.run("kgroup", "list", "--match", "by-state", "--state", "EMPTY")
+    assert (stable.stdout, empty.stdout.split()) == ("", ["GROUP", "STATE", "by-state", "Empty"])
+
+
+def test_without_the_brokers_what_zookeeper_holds_is_still_listed(cluster: DevCluster) -> None:
+    write(cluster, {"/consumers/alone/ids": b""})
+    result = cluster.run("kgroup", "list", "-b", "127.0.0.1:1", "--timeout", "500")
+    assert (result.returncode, "alone" in result.stdout) == (1, True)
+    assert result.stderr.startswith("error: brokers: ")
+
+
+@pytest.mark.parametrize("args", [(), ("g", "--all-groups"), ("g", "--topic", "t:x")])
+def test_a_describe_that_makes_no_sense_is_wrong_usage(
+    cluster: DevCluster, args: tuple[str, ...]
+) -> None:
+    assert cluster.run("kgroup", "describe", *args).returncode == 2

@@ -1,0 +1,220 @@
+"""`kgroup produce`, `consume` and `offsets` on a running cluster."""
+
+import json
+import signal
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line
+
+
+@pytest.fixture
+def topic(dev_cluster: DevCluster) -> str:
+    """A topic of one partition, this test's alone."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    assert dev_cluster.run("kbroker", "topics", "create", name).returncode == 0
+    return name
+
+
+def produce(cluster: DevCluster, topic: str, lines: Sequence[str], *args: str) -> None:
+    stdin = "".join(f"{line}\n" for line in lines)
+    result = cluster.run("kgroup", "produce", "--topic", topic, "--acks", "all", *args, stdin=stdin)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def consume(cluster: DevCluster, *args: str) -> subprocess.CompletedProcess[str]:
+    result = cluster.run("kgroup", "consume", "--from-beginning", *args)
+    assert result.returncode == 0
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def numbers(first: int, end: int) -> list[str]:
+    return [str(number) for number in range(first, end)]
+
+
+def test_a_consumer_resumes_behind_the_last_line_it_wrote(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, numbers(0, 30))
+    args = ("--topic", topic, "--group", topic, "--max-messages", "10")
+    for first in (0, 10, 20):
+        assert consume(dev_cluster, *args).stdout.split() == numbers(first, first + 10)
+
+
+def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, numbers(0, 3))
+    args = ("--topic", topic, "--group", topic, "--timeout-ms", "1500")
+    first = consume(dev_cluster, *args)
+    assert first.stdout.split() == numbers(0, 3)
+    assert first.stderr == "Processed a total of 3 messages\n"
+    assert consume(dev_cluster, *args).stdout == ""
+
+
+def test_a_reader_that_goes_away_ends_it_cleanly_and_what_was_not_written_comes_again(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    lines = [f"{number:05}" + "x" * 1000 for number in range(1000)]
+    produce(dev_cluster, topic, lines)
+    consumer = dev_cluster.begin(
+        "kgroup", "consume", "--topic", topic, "--group", topic, "--from-beginning"
+    )
+    assert first_line(consumer) == f"{lines[0]}\n"
+    assert consumer.stdout is not None
+    assert consumer.stderr is not None
+    consumer.stdout.close()
+    stderr = consumer.stderr.read()
+    assert (consumer.wait(DEADLINE_S), "Traceback" in stderr) == (0, False)
+    written = int(stderr.split()[4])  # Processed a total of N messages
+    rest = consume(dev_cluster, "--topic", topic, "--group", topic, "--timeout-ms", "1500")
+    assert rest.stdout.split() == lines[written:]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_the_group_cleanly_with_zero(
+    dev_cluster: DevCluster, topic: str, number: signal.Signals
+) -> None:
+    produce(dev_cluster, topic, ["one"])
+    args = ("--topic", topic, "--group", topic, "--from-beginning")
+    consumer = dev_cluster.begin("kgroup", "consume", *args)
+    assert first_line(consumer) == "one\n"
+    consumer.send_signal(number)
+    _, stderr = consumer.communicate(timeout=DEADLINE_S)
+    assert (consumer.returncode, stderr) == (0, "Processed a total of 1 messages\n")
+    members = dev_cluster.run("kgroup", "describe", topic, "--members", "-o", "json")
+    assert json.loads(members.stdout)["items"] == []
+    (item,) = json.loads(dev_cluster.run("kgroup", "describe", topic, "-o", "json").stdout)["items"]
+    assert (item["current_offset"], item["lag"]) == (1, 0)
+
+
+def test_a_group_that_was_not_named_is_forgotten(dev_cluster: DevCluster, topic: str) -> None:
+    produce(dev_cluster, topic, ["one"])
+    assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "one\n"
+    assert "console-consumer-" not in dev_cluster.run("kgroup", "list").stdout
+
+
+def test_two_streams_and_a_whitelist_bring_every_message_once(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, numbers(0, 5))
+    produce(dev_cluster, f"{topic}-b", numbers(5, 10))
+    result = consume(
+        dev_cluster, "--whitelist", f"{topic}.*", "--streams", "2", "--max-messages", "10"
+    )
+    assert sorted(result.stdout.split(), key=int) == numbers(0, 10)
+
+
+def test_keys_values_and_nothing_else_come_back_as_json(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, ["k=v=w"], "--key-separator", "=", "--compression", "gzip")
+    result = consume(dev_cluster, "--topic", topic, "--max-messages", "1", "-o", "json")
+    message = json.loads(result.stdout)
+    assert message.pop("timestamp") > 1_700_000_000_000
+    assert message == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "key": "k",
+        "value": "v=w",
+        "headers": [],
+    }
+
+
+def test_properties_go_to_the_formatter_or_to_the_consumer_by_their_name(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, ["k:v"], "--key-separator", ":")
+    args = ("--topic", topic, "--max-messages", "1", "--property", "print.key=true")
+    both = (*args, "--property", "key.separator=;", "--property", "fetch.min.bytes=2")
+    assert consume(dev_cluster, *both).stdout == "k;v\n"
+
+
+def test_a_property_nobody_knows_is_refused(dev_cluster: DevCluster, topic: str) -> None:
+    result = dev_cluster.run("kgroup", "consume", "--topic", topic, "--property", "no.such=1")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: no.such")
+
+
+@pytest.mark.parametrize("args", [(), ("--topic", "a", "--whitelist", "b")])
+def test_exactly_one_way_to_name_topics_is_needed(
+    dev_cluster: DevCluster, args: tuple[str, ...]
+) -> None:
+    assert dev_cluster.run("kgroup", "consume", *args).returncode == 2
+
+
+def test_a_file_is_sent_whole_also_without_an_end_to_its_last_line(
+    dev_cluster: DevCluster, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("\n".join(numbers(0, 20_000)))
+    with file.open() as stdin:
+        subprocess.run(
+            command_line("kgroup", "produce", "--topic", topic),
+            cwd=ROOT,
+            env=dev_cluster.env,
+            stdin=stdin,
+            check=True,
+            timeout=DEADLINE_S,
+        )
+    result = consume(dev_cluster, "--topic", topic, "--max-messages", "20000")
+    assert result.stdout.split() == numbers(0, 20_000)
+
+
+def test_a_line_without_its_separator_is_named_and_those_before_it_are_sent(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    result = dev_cluster.run(
+        "kgroup", "produce", "--topic", topic, "--key-separator", ":", stdin="a:1\nb\n"
+    )
+    assert (result.returncode, result.stderr) == (1, "error: no key separator in line 2\n")
+    offsets = dev_cluster.run("kgroup", "offsets", "--topic", topic, "-o", "csv").stdout
+    assert offsets.splitlines()[1:] == [f"{topic},0,1"]
+
+
+def test_ctrl_c_ends_a_producer_that_waits_for_input(dev_cluster: DevCluster, topic: str) -> None:
+    producer = subprocess.Popen(
+        command_line("kgroup", "produce", "--topic", topic),
+        cwd=ROOT,
+        env=dev_cluster.env,
+        text=True,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert producer.stdin is not None
+    producer.stdin.write("sent\n")
+    producer.stdin.flush()
+    assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "sent\n"
+    producer.send_signal(signal.SIGINT)
+    _, stderr = producer.communicate(timeout=DEADLINE_S)
+    assert (producer.returncode, stderr) == (130, "")
+
+
+def test_offsets_are_found_by_time(dev_cluster: DevCluster, topic: str) -> None:
+    produce(dev_cluster, topic, numbers(0, 4))
+
+    def offset(*args: str) -> object:
+        result = dev_cluster.run("kgroup", "offsets", "--topic", topic, "-o", "json", *args)
+        (item,) = json.loads(result.stdout)["items"]
+        return item["offset"]
+
+    assert offset() == 4
+    assert offset("--time", "earliest") == 0
+    assert offset("--time", "2001-01-01T00:00:00Z") == 0
+    assert offset("--time", "2999-01-01") is None
+
+
+def test_offsets_of_a_topic_that_is_not_there_fail(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kgroup", "offsets", "--topic", "nowhere", "--timeout", "1000")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+
+
+def test_a_time_that_is_none_is_wrong_usage(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kgroup", "offsets", "--topic", "t", "--time", "teatime")
+    assert result.returncode == 2

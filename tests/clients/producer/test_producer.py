@@ -1,0 +1,349 @@
+"""The producer whole, against a scripted broker: what is acknowledged, retried, refused, lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients.errors import (
+    BufferExhausted,
+    DeadlineExceeded,
+    DeliveryTimedOut,
+    ProducerClosed,
+    RecordTooLarge,
+)
+from clients.producer.producer import Producer
+from clients.producer.sender import RecordMetadata
+from clients.serializers import int_encoder, json_encoder
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.settings import SettingError
+from protocol.topic_partition import TopicPartition
+from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+
+P0 = TopicPartition("t", 0)
+
+
+def with_producer(
+    scenario: Callable[[Producer, ScriptedBroker], Awaitable[Any]],
+    partitions: int = 1,
+    **settings: Any,
+) -> Any:
+    """Run a scenario with a producer of topic t, and bound it in time."""
+
+    async def run() -> Any:
+        async with ScriptedBroker({"t": partitions}) as broker:
+            fast = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
+            async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
+                return await scenario(producer, broker)
+
+    return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:
+    return [record.value for record in broker.log[partition]]
+
+
+def test_records_are_acknowledged_with_their_offsets_in_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = [await producer.send("t", b"%d" % n, timestamp_ms=n) for n in range(500)]
+        got = await asyncio.gather(*sent)
+        assert got == [RecordMetadata("t", 0, n, n) for n in range(500)]
+        assert values(broker) == [b"%d" % n for n in range(500)]
+
+    with_producer(scenario)
+
+
+def test_key_value_headers_and_time_arrive_as_serialized() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        headers = [("h", b"1"), ("n", None)]
+        await producer.send_and_wait("t", {"a": 1}, key=7, headers=headers, timestamp_ms=123)
+        await producer.send_and_wait("t", None, key=8)
+        record, tombstone = broker.log[P0]
+        assert (record.key, record.value) == (b"\0\0\0\7", b'{"a":1}')
+        assert (record.headers, record.timestamp_ms) == (tuple(headers), 123)
+        assert tombstone.value is None
+
+    with_producer(scenario, key_serializer=int_encoder, value_serializer=json_encoder)
+
+
+def test_equal_keys_go_to_the_partition_of_their_hash() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = [await producer.send_and_wait("t", b"", key=b"key") for _ in range(3)]
+        assert {metadata.partition for metadata in sent} == {4}
+
+    with_producer(scenario, partitions=7)
+
+
+def test_keyless_records_fill_a_batch_and_then_move_on() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = [await producer.send("t", b"x" * 100) for _ in range(40)]
+        got = [metadata.partition for metadata in await asyncio.gather(*sent)]
+        runs = [p for n, p in enumerate(got) if n == 0 or got[n - 1] != p]
+        assert len(set(got)) > 1
+        assert len(runs) <= 6, "a batch of 1000 bytes takes seven of these records"
+
+    with_producer(scenario, partitions=3, batch_size=1000, linger_ms=50)
+
+
+def test_own_partitioner_decides_and_is_held_to_the_range() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        assert (await producer.send_and_wait("t", b"", key=b"a")).partition == 1
+        with pytest.raises(ValueError, match="partitioner chose 9 of 3 for t"):
+            await producer.send("t", b"", key=b"b")
+
+    with_producer(scenario, partitions=3, partitioner=lambda key, n: 1 if key == b"a" else 9)
+
+
+def test_batch_refused_by_an_old_leader_is_sent_again_before_later_records() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors += [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+        for n in range(200):
+            await producer.send("t", b"%03d" % n * 20)
+        await producer.flush()
+        assert values(broker) == [b"%03d" % n * 20 for n in range(200)]
+        assert len(broker.asked(ApiKey.METADATA)) > 1
+
+    with_producer(scenario, batch_size=500)
+
+
+def test_records_survive_a_connection_that_is_lost() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: HANG_UP
+        delivery = await producer.send("t", b"a")
+        await broker.received(ApiKey.PRODUCE)
+        broker.answers[ApiKey.PRODUCE] = broker.produce
+        assert (await delivery).offset == 0
+
+    with_producer(scenario)
+
+
+def test_batch_over_the_brokers_limit_is_split_until_it_fits() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        def at_most_1000_bytes(request: Any) -> Any:
+            if len(request.topic_data[0].partition_data[0].records) > 1000:
+                broker.produce_errors.append(ErrorCode.MESSAGE_TOO_LARGE)
+            return broker.produce(request)
+
+        broker.answers[ApiKey.PRODUCE] = at_most_1000_bytes
+        sent = [await producer.send("t", b"%03d" % n * 20) for n in range(100)]
+        sent.append(await producer.send("t", b"x" * 2000))
+        sent.append(await producer.send("t", b"last"))
+        *most, too_large, last = await asyncio.gather(*sent, return_exceptions=True)
+        assert [metadata.offset for metadata in most] == list(range(100))
+        assert isinstance(too_large, ApiError)
+        assert too_large.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert last.offset == 100
+
+    with_producer(scenario, linger_ms=20)
+
+
+def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        sent = [await producer.send("t", b"a"), await producer.send("t", b"b")]
+        first, second = await asyncio.gather(*sent, return_exceptions=True)
+        assert first is not second
+        assert [type(first), type(second)] == [ApiError, ApiError]
+        assert (await producer.send_and_wait("t", b"c")).offset == 0
+
+    with_producer(scenario, linger_ms=10)
+
+
+def test_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        complaints: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+        broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        await producer.send("t", b"a")
+        await producer.flush()
+        assert complaints == []
+
+    with_producer(scenario)
+
+
+def test_record_that_is_never_answered_fails_after_the_delivery_timeout() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        with pytest.raises(DeliveryTimedOut, match="t-0"):
+            await producer.send_and_wait("t", b"a")
+
+    with_producer(scenario, request_timeout_ms=30, delivery_timeout_ms=80)
+
+
+def test_without_acks_records_are_done_when_sent_with_offset_unknown() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        assert (await producer.send_and_wait("t", b"a")).offset == -1
+        await broker.received(ApiKey.PRODUCE)
+        assert values(broker) == [b"a"]
+
+    with_producer(scenario, acks=0)
+
+
+def test_several_partitions_of_a_leader_share_a_request() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        for partition in range(5):
+            await producer.send("t", b"x", partition=partition)
+        await producer.flush()
+        (request,) = broker.asked(ApiKey.PRODUCE)
+        (topic,) = request.topic_data
+        assert [sent.index for sent in topic.partition_data] == [0, 1, 2, 3, 4]
+
+    with_producer(scenario, partitions=5, linger_ms=10_000)
+
+
+def test_flush_ends_lingering_and_returns_when_all_is_acknowledged() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        delivery = await producer.send("t", b"a")
+        await producer.flush()
+        assert delivery.done()
+
+    with_producer(scenario, linger_ms=100_000, delivery_timeout_ms=200_000)
+
+
+def test_unknown_topic_is_waited_for_and_then_refused() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(DeadlineExceeded, match=r"max\.block\.ms for metadata of nope"):
+            await producer.send("nope", b"a")
+        broker.topics["nope"] = 1
+        assert (await producer.send_and_wait("nope", b"a")).offset == 0
+
+    with_producer(scenario, max_block_ms=50)
+
+
+def test_partition_that_does_not_exist_yet_is_waited_for() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(DeadlineExceeded, match="partition 1 of t, which has 1"):
+            await producer.send("t", b"a", partition=1)
+        broker.topics["t"] = 2
+        assert (await producer.send_and_wait("t", b"a", partition=1)).partition == 1
+
+    with_producer(scenario, max_block_ms=50)
+
+
+def test_full_buffer_blocks_and_then_refuses_and_serves_again_once_there_is_room() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        waiting: list[Any] = []
+        broker.answers[ApiKey.PRODUCE] = lambda request: waiting.append(request) or SILENCE
+        first = await producer.send("t", b"x" * 600)
+        with pytest.raises(BufferExhausted, match=r"buffer\.memory"):
+            await producer.send("t", b"x" * 600)
+        broker.answers[ApiKey.PRODUCE] = broker.produce
+        broker.hang_up()
+        await producer.send_and_wait("t", b"y" * 600)
+        assert (await first).offset == 0
+
+    with_producer(scenario, buffer_memory=1000, max_block_ms=50)
+
+
+def test_waiting_for_room_is_first_come_first_served() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        order = [b"a" * 600, b"b" * 900, b"c" * 100, b"d" * 800]
+        sends = [asyncio.create_task(producer.send_and_wait("t", value)) for value in order]
+        await asyncio.gather(*sends)
+        assert values(broker) == order
+
+    with_producer(scenario, buffer_memory=1000)
+
+
+def test_record_too_large_for_a_request_or_the_buffer_is_refused_at_once() -> None:
+    async def request_bound(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(RecordTooLarge, match=r"max\.request\.size, 500"):
+            await producer.send("t", b"x" * 500)
+
+    async def buffer_bound(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(RecordTooLarge, match=r"buffer\.memory, 400"):
+            await producer.send("t", b"x" * 500)
+
+    with_producer(request_bound, max_request_size=500)
+    with_producer(buffer_bound, buffer_memory=400)
+
+
+def test_value_that_is_not_bytes_is_refused_with_its_type() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(TypeError, match="expected bytes, got str"):
+            await producer.send("t", "text")
+
+    with_producer(scenario)
+
+
+@pytest.mark.parametrize("wrong", [{"partition": -1}, {"timestamp_ms": -5}])
+def test_negative_partition_or_timestamp_is_refused(wrong: dict[str, int]) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(ValueError, match="is negative"):
+            await producer.send("t", b"", **wrong)  # type: ignore[arg-type]
+
+    with_producer(scenario)
+
+
+def test_close_sends_what_lingers_and_refuses_what_comes_after() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        delivery = await producer.send("t", b"a")
+        await producer.close()
+        assert (await delivery).offset == 0
+        with pytest.raises(ProducerClosed):
+            await producer.send("t", b"b")
+        await producer.close()
+
+    with_producer(scenario, linger_ms=100_000, delivery_timeout_ms=200_000)
+
+
+def test_close_with_a_timeout_fails_what_was_not_acknowledged() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        delivery = await producer.send("t", b"a")
+        await producer.close(timeout_ms=20)
+        with pytest.raises(ProducerClosed):
+            await delivery
+
+    with_producer(scenario)
+
+
+def test_records_leave_while_their_sender_does_nothing_but_send() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = [await producer.send("t", b"x" * 100) for _ in range(2000)]
+        assert sent[0].done()
+
+    with_producer(scenario, batch_size=4096)
+
+
+def test_broker_too_old_for_record_batches_fails_the_records() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(PRODUCE=(0, 2))
+        with pytest.raises(ApiError, match="UNSUPPORTED_VERSION"):
+            await producer.send_and_wait("t", b"a")
+
+    with_producer(scenario)
+
+
+def test_delivery_timeout_shorter_than_linger_and_request_is_refused_if_set() -> None:
+    with pytest.raises(SettingError, match=r"delivery\.timeout\.ms"):
+        Producer({"bootstrap.servers": "h:1", "delivery.timeout.ms": 100})
+
+
+def test_delivery_timeout_that_was_not_set_is_raised_to_linger_and_request() -> None:
+    producer = Producer({"bootstrap.servers": "h:1", "request.timeout.ms": 600_000})
+    assert producer.config.delivery_timeout_ms == 600_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("enable.idempotence", "true"),
+        ("transactional.id", "x"),
+        ("acks", "2"),
+        ("compression.type", "brotli"),
+        ("key.serializer", "com.example.Mine"),
+        ("linger.msec", "5"),
+    ],
+)
+def test_setting_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        Producer({"bootstrap.servers": "h:1", name: value})
+    assert refused.value.name == name
+
+
+def test_setting_without_effect_is_noted() -> None:
+    producer = Producer({"bootstrap.servers": "h:1", "metric.reporters": "x"})
+    assert producer.notes == ["metric.reporters=x: there is no JMX here"]

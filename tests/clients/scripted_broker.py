@@ -1,0 +1,197 @@
+"""A broker made of answers: a peer for clients, on loopback, with the protocol's real frames.
+
+Each API has an answer, a function of the request. It returns the response; or HANG_UP, and the
+connection is closed; or SILENCE, and nothing is sent. Requests are kept in the order they came.
+By default it is a cluster of one broker that leads every partition of `topics` and keeps what is
+produced.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Self
+
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.frames import FrameCutter
+from protocol.header import RequestHeader, encode_response, read_request, read_request_header
+from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
+from protocol.messages.find_coordinator import FindCoordinatorResponse
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.messages.produce import (
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from protocol.records.batch import Record, decode_batch
+from protocol.registry import API
+from protocol.topic_partition import TopicPartition
+
+SILENCE = object()
+HANG_UP = object()
+
+Answer = Callable[[Any], Any]
+
+
+class ScriptedBroker:
+    """Serves while its `async with` block runs. `topics` maps names to numbers of partitions."""
+
+    def __init__(self, topics: dict[str, int] | None = None, node_id: int = 0) -> None:
+        self.node_id = node_id
+        self.topics = topics or {}
+        self.peers: dict[int, int] = {}
+        """Other brokers of the cluster: node id to port."""
+        self.leaders: dict[TopicPartition, int] = {}
+        """Leaders other than this broker, -1 for none."""
+        self.port = 0
+        self.connections = 0
+        self.requests: list[tuple[RequestHeader, Any]] = []
+        self.log: dict[TopicPartition, list[Record]] = defaultdict(list)
+        self.produce_errors: list[ErrorCode] = []
+        """Answered to the next produced batches instead of appending them."""
+        self.answers: dict[ApiKey, Answer] = {
+            ApiKey.API_VERSIONS: lambda request: all_versions(),
+            ApiKey.METADATA: self.metadata,
+            ApiKey.PRODUCE: self.produce,
+            ApiKey.FIND_COORDINATOR: lambda request: FindCoordinatorResponse(
+                error_code=0, node_id=node_id, host="127.0.0.1", port=self.port
+            ),
+        }
+        self.correlation_shift = 0
+        """Added to the correlation ids of responses, to lie about them."""
+        self._arrived = asyncio.Event()
+        self._transports: list[asyncio.Transport] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def asked(self, api_key: ApiKey) -> list[Any]:
+        """The requests of one API so far."""
+        return [request for header, request in self.requests if header.api_key == api_key]
+
+    async def received(self, api_key: ApiKey, count: int = 1) -> list[Any]:
+        """The requests of one API, once there are so many."""
+        while len(self.asked(api_key)) < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self.asked(api_key)
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Peer(self), "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        self.hang_up()
+        self._server.close()
+        await self._server.wait_closed()
+
+    def hang_up(self) -> None:
+        """Close every connection."""
+        for transport in self._transports:
+            transport.abort()
+        self._transports.clear()
+
+    def metadata(self, request: Any) -> MetadataResponse:
+        names = self.topics if request.topics is None else [topic.name for topic in request.topics]
+        peers = {self.node_id: self.port, **self.peers}
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=port)
+                for node_id, port in peers.items()
+            ],
+            controller_id=self.node_id,
+            topics=[self._topic(name) for name in names],
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        if name not in self.topics:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+        partitions = []
+        for index in range(self.topics[name]):
+            leader = self.leaders.get(TopicPartition(name, index), self.node_id)
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                    partition_index=index,
+                    leader_id=leader,
+                    replica_nodes=[self.node_id],
+                    isr_nodes=[self.node_id],
+                )
+            )
+        return MetadataResponseTopic(error_code=0, name=name, partitions=partitions)
+
+    def produce(self, request: Any) -> Any:
+        topics = []
+        for topic in request.topic_data:
+            answers = [
+                self._append(TopicPartition(topic.name, sent.index), sent.records)
+                for sent in topic.partition_data
+            ]
+            topics.append(ProduceResponseTopic(name=topic.name, partition_responses=answers))
+        return SILENCE if request.acks == 0 else ProduceResponse(responses=topics)
+
+    def _append(self, partition: TopicPartition, batch: Any) -> ProduceResponsePartition:
+        base_offset, code = len(self.log[partition]), ErrorCode.NONE
+        if self.produce_errors:
+            base_offset, code = -1, self.produce_errors.pop(0)
+        if code is ErrorCode.NONE:
+            self.log[partition] += decode_batch(batch)
+        return ProduceResponsePartition(
+            index=partition.partition, error_code=code, base_offset=base_offset
+        )
+
+
+class _Peer(asyncio.Protocol):
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self._broker = broker
+        self._cutter = FrameCutter(64 * 1024 * 1024)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._broker.connections += 1
+        self._broker._transports.append(transport)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._cutter.feed(data):
+            header, pos = read_request_header(frame)
+            request = read_request(header, frame, pos)
+            self._broker.requests.append((header, request))
+            self._broker._arrived.set()
+            answer = self._broker.answers[ApiKey(header.api_key)](request)
+            if answer is HANG_UP:
+                self._transport.abort()
+                return
+            if answer is not SILENCE:
+                self.reply(header, answer)
+
+    def reply(self, header: RequestHeader, answer: Any) -> None:
+        version = header.api_version
+        if isinstance(answer, ApiVersionsResponse) and answer.error_code:
+            version = 0
+        correlation_id = header.correlation_id + self._broker.correlation_shift
+        out, holes = encode_response(header.api_key, version, correlation_id, answer)
+        assert not holes
+        self._transport.write(bytes(out))
+
+
+def all_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
+    """Every API we speak, with other ranges for those named: `FETCH=(0, 3)`."""
+    keys = {
+        key: ranges.get(key.name, (api.min_version, api.max_version)) for key, api in API.items()
+    }
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=[
+            ApiVersionsResponseKey(api_key=key, min_version=least, max_version=most)
+            for key, (least, most) in keys.items()
+        ],
+    )

@@ -1,0 +1,252 @@
+"""Which broker the admin client asks, how often, and what it makes of the answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages import create_topics, list_groups, offset_commit, offset_fetch
+from protocol.messages.create_topics import CreateTopicsResponse, CreateTopicsResponseTopic
+from protocol.messages.delete_topics import DeleteTopicsResponse, DeleteTopicsResponseResult
+from protocol.messages.describe_configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
+from protocol.messages.describe_groups import DescribeGroupsResponse, group_error
+from protocol.messages.list_groups import ListGroupsResponse, ListGroupsResponseGroup
+from protocol.messages.list_offsets import (
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.clients.scripted_broker import ScriptedBroker
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Awaitable[Any]]) -> Any:
+    """Run a scenario on two brokers, 1 and 2: of topic t, 1 leads partitions 0 and 1, 2 leads 2."""
+
+    async def run() -> Any:
+        async with (
+            ScriptedBroker({"t": 3}, node_id=1) as one,
+            ScriptedBroker({"t": 3}, node_id=2) as two,
+        ):
+            for broker, other in ((one, two), (two, one)):
+                broker.peers[other.node_id] = other.port
+                broker.leaders.update({P0: 1, P1: 1, P2: 2})
+                broker.answers[ApiKey.LIST_OFFSETS] = lambda r, n=broker.node_id: ends(r, n)
+            settings = {"bootstrap.servers": one.bootstrap, "retry.backoff.ms": 1}
+            async with Admin(settings) as admin:
+                return await scenario(admin, one, two)
+
+    return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def ends(request: Any, offset: int, error: int = 0) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsResponsePartition(
+                        partition_index=p.partition_index, error_code=error, offset=offset
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def test_offsets_are_asked_of_each_leader_in_one_request() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        found = await admin.list_offsets(dict.fromkeys((P0, P1, P2), LATEST_TIME))
+        assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P1: 1, P2: 2}
+        assert len(one.asked(ApiKey.LIST_OFFSETS)) == len(two.asked(ApiKey.LIST_OFFSETS)) == 1
+
+    with_admin(scenario)
+
+
+def test_only_the_partition_whose_leader_moved_is_asked_again() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def moved(request: Any) -> ListOffsetsResponse:
+            one.leaders[P2] = two.leaders[P2] = 1
+            return ends(request, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        two.answers[ApiKey.LIST_OFFSETS] = moved
+        found = await admin.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
+        assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P2: 1}
+        again = one.asked(ApiKey.LIST_OFFSETS)[1]
+        assert [p.partition_index for p in again.topics[0].partitions] == [2]
+
+    with_admin(scenario)
+
+
+def test_partition_that_cannot_answer_has_its_error_and_the_others_their_offsets() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        one.leaders[P1] = two.leaders[P1] = -1
+        nowhere = TopicPartition("nope", 0)
+        found = await admin.list_offsets(
+            dict.fromkeys((P0, P1, nowhere), LATEST_TIME), timeout_ms=30
+        )
+        assert found[P0] == ListedOffset(1, -1, -1)
+        assert found[P1].error is ErrorCode.LEADER_NOT_AVAILABLE
+        assert found[nowhere].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with_admin(scenario)
+
+
+def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def not_controller(request: Any) -> CreateTopicsResponse:
+            one.answers[ApiKey.METADATA] = two.metadata
+            return create_topics.error_response(request, ErrorCode.NOT_CONTROLLER, 4)
+
+        one.answers[ApiKey.CREATE_TOPICS] = not_controller
+        two.answers[ApiKey.CREATE_TOPICS] = lambda request: CreateTopicsResponse(
+            topics=[
+                CreateTopicsResponseTopic(name="new", error_code=0, error_message=None),
+                CreateTopicsResponseTopic(name="t", error_code=36, error_message="it exists"),
+            ]
+        )
+        new = NewTopic("new", 3, 2, {"cleanup.policy": "compact"})
+        results = await admin.create_topics([new, NewTopic("t", assignments={0: [1, 2]})])
+        assert results["new"] is None
+        assert str(results["t"]) == "TOPIC_ALREADY_EXISTS: it exists"
+        first, second = two.asked(ApiKey.CREATE_TOPICS)[0].topics
+        assert (first.num_partitions, first.replication_factor) == (3, 2)
+        assert [(c.name, c.value) for c in first.configs] == [("cleanup.policy", "compact")]
+        assert (second.num_partitions, second.replication_factor) == (-1, -1)
+        assert [tuple(a.broker_ids) for a in second.assignments] == [(1, 2)]
+
+    with_admin(scenario)
+
+
+def test_deletion_says_of_each_topic_whether_it_went() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        one.answers[ApiKey.DELETE_TOPICS] = lambda request: DeleteTopicsResponse(
+            responses=[
+                DeleteTopicsResponseResult(name="t", error_code=0),
+                DeleteTopicsResponseResult(name="u", error_code=3),
+            ]
+        )
+        results = await admin.delete_topics(["t", "u"])
+        assert results["t"] is None
+        assert results["u"] is not None
+        assert results["u"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with_admin(scenario)
+
+
+def test_topics_are_listed_and_described() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        assert await admin.list_topics() == ["t"]
+        described = (await admin.describe_topics(["t"]))["t"]
+        assert [p.leader for p in described.partitions.values()] == [1, 1, 2]
+        with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION: nope"):
+            await admin.describe_topics(["nope"])
+
+    with_admin(scenario)
+
+
+def test_groups_of_all_brokers_are_listed_together() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def listing(*names: str) -> ListGroupsResponse:
+            groups = [ListGroupsResponseGroup(group_id=n, protocol_type="consumer") for n in names]
+            return ListGroupsResponse(error_code=0, groups=groups)
+
+        loading = list_groups.error_response
+        answers = [
+            lambda r: loading(r, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 2),
+            lambda r: listing("c", "a"),
+        ]
+        one.answers[ApiKey.LIST_GROUPS] = lambda r: answers.pop(0)(r)
+        two.answers[ApiKey.LIST_GROUPS] = lambda r: listing("b")
+        groups = await admin.list_groups()
+        assert [(g.group_id, g.coordinator.node_id) for g in groups] == [
+            ("a", 1),
+            ("b", 2),
+            ("c", 1),
+        ]
+
+    with_admin(scenario)
+
+
+def test_groups_are_described_by_their_coordinator() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        one.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: DescribeGroupsResponse(
+            groups=[group_error(group, ErrorCode.NONE, "Dead") for group in request.groups]
+        )
+        described = await admin.describe_groups(["g", "h"])
+        assert {g: d.group.group_state for g, d in described.items()} == {"g": "Dead", "h": "Dead"}
+
+    with_admin(scenario)
+
+
+def test_offsets_of_a_group_leave_out_partitions_without_a_commit() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        committed = [
+            offset_fetch.OffsetFetchResponsePartition(
+                partition_index=index, committed_offset=offset, metadata="m", error_code=0
+            )
+            for index, offset in enumerate((5, -1))
+        ]
+        one.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.OffsetFetchResponse(
+            topics=[offset_fetch.OffsetFetchResponseTopic(name="t", partitions=committed)]
+        )
+        assert await admin.group_offsets("g") == {P0: OffsetAndMetadata(5, "m")}
+        assert one.asked(ApiKey.OFFSET_FETCH)[0].topics is None
+
+    with_admin(scenario)
+
+
+def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+        one.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, codes.pop(0), 7
+        )
+        await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
+        assert len(one.asked(ApiKey.FIND_COORDINATOR)) == 2
+        with pytest.raises(ApiError, match="UNKNOWN_MEMBER_ID: commit of group g for t-0"):
+            await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
+
+    with_admin(scenario)
+
+
+def test_settings_of_a_broker_are_asked_of_itself() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def described(request: Any) -> DescribeConfigsResponse:
+            config = DescribeConfigsResponseConfig(
+                name="n", value="v", read_only=False, is_default=False, is_sensitive=False
+            )
+            return DescribeConfigsResponse(
+                results=[
+                    DescribeConfigsResponseResult(
+                        error_code=0,
+                        error_message=None,
+                        resource_type=r.resource_type,
+                        resource_name=r.resource_name,
+                        configs=[config],
+                    )
+                    for r in request.resources
+                ]
+            )
+
+        one.answers[ApiKey.DESCRIBE_CONFIGS] = two.answers[ApiKey.DESCRIBE_CONFIGS] = described
+        broker = ConfigResource.broker(2)
+        topic = ConfigResource.topic("t")
+        found = await admin.describe_configs([broker, topic])
+        assert [c.name for c in found[broker]] == [c.name for c in found[topic]] == ["n"]
+        asked = [r.resource_name for r in two.asked(ApiKey.DESCRIBE_CONFIGS)[0].resources]
+        assert asked == ["2"]
+
+    with_admin(scenario)

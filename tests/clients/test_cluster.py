@@ -1,0 +1,198 @@
+"""Metadata, connections and coordinators against scripted brokers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from clients.cluster import Cluster
+from clients.config import ClusterConfig
+from clients.errors import ConnectionFailed, DeadlineExceeded, NoBrokersAvailable
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from protocol.topic_partition import TopicPartition
+from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
+
+P0 = TopicPartition("t", 0)
+
+
+def cluster_of(broker: ScriptedBroker, *more: str, **settings: Any) -> Cluster:
+    servers = (broker.bootstrap, *more)
+    settings = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
+    config = ClusterConfig(bootstrap_servers=servers, **settings)
+    return Cluster(servers, config=config)
+
+
+def test_leader_is_waited_for_while_there_is_none() -> None:
+    async def scenario() -> tuple[int, int]:
+        async with ScriptedBroker({"t": 1}, node_id=5) as broker:
+            broker.leaders[P0] = -1
+
+            def elected_on_third_question(request: Any) -> Any:
+                if len(broker.asked(ApiKey.METADATA)) == 3:
+                    broker.leaders.clear()
+                return broker.metadata(request)
+
+            broker.answers[ApiKey.METADATA] = elected_on_third_question
+            cluster = cluster_of(broker)
+            leader = await cluster.leader(P0)
+            await cluster.close()
+            return leader.node_id, len(broker.asked(ApiKey.METADATA))
+
+    assert asyncio.run(scenario()) == (5, 3)
+
+
+def test_leader_that_never_comes_ends_in_deadline_exceeded() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({"t": 1}) as broker:
+            broker.leaders[P0] = -1
+            cluster = cluster_of(broker)
+            with pytest.raises(DeadlineExceeded, match="leader of t-0"):
+                await cluster.leader(P0, timeout_ms=30)
+            await cluster.close()
+
+    asyncio.run(scenario())
+
+
+def test_topic_that_cannot_be_is_not_asked_for_again() -> None:
+    async def scenario() -> tuple[ErrorCode, int]:
+        async with ScriptedBroker() as broker:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+            def invalid(request: Any) -> MetadataResponse:
+                whole: MetadataResponse = broker.metadata(request)
+                topic = MetadataResponseTopic(error_code=code, name="a b", partitions=[])
+                return MetadataResponse(brokers=whole.brokers, topics=[topic])
+
+            broker.answers[ApiKey.METADATA] = invalid
+            cluster = cluster_of(broker)
+            with pytest.raises(ApiError) as refused:
+                await cluster.partitions("a b")
+            await cluster.close()
+            return refused.value.code, len(broker.asked(ApiKey.METADATA))
+
+    assert asyncio.run(scenario()) == (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)
+
+
+def test_callers_who_ask_at_once_share_one_refresh() -> None:
+    async def scenario() -> int:
+        async with ScriptedBroker({"t": 1}) as broker:
+            cluster = cluster_of(broker)
+            await asyncio.gather(*(cluster.refresh(["t"]) for _ in range(10)))
+            await cluster.close()
+            return len(broker.asked(ApiKey.METADATA))
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_refresh_for_another_topic_is_not_satisfied_by_the_one_under_way() -> None:
+    async def scenario() -> set[str]:
+        async with ScriptedBroker({"t": 1, "u": 1}) as broker:
+            cluster = cluster_of(broker)
+            first = asyncio.create_task(cluster.refresh(["t"]))
+            await broker.received(ApiKey.METADATA)
+            await cluster.refresh(["u"])
+            await first
+            await cluster.close()
+            return set(cluster.view.topics)
+
+    assert asyncio.run(scenario()) == {"t", "u"}
+
+
+def test_unreachable_bootstrap_address_is_passed_over() -> None:
+    async def scenario() -> int:
+        async with ScriptedBroker() as gone:
+            dead = gone.bootstrap
+        async with ScriptedBroker({"t": 1}) as broker:
+            cluster = cluster_of(broker, dead)
+            partitions = await cluster.partitions("t")
+            await cluster.close()
+            return partitions
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_no_reachable_broker_is_said_with_each_address() -> None:
+    async def scenario() -> tuple[str, str]:
+        async with ScriptedBroker() as gone:
+            pass
+        cluster = cluster_of(gone)
+        with pytest.raises(NoBrokersAvailable) as failed:
+            await cluster.refresh()
+        return gone.bootstrap, str(failed.value)
+
+    address, text = asyncio.run(scenario())
+    assert address in text
+
+
+def test_coordinator_not_available_is_asked_again_and_the_answer_remembered() -> None:
+    async def scenario() -> tuple[int, int]:
+        async with ScriptedBroker() as broker:
+            found = broker.answers[ApiKey.FIND_COORDINATOR]
+            not_yet = FindCoordinatorResponse(
+                error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1
+            )
+            answers = [lambda r: not_yet, found, found]
+            broker.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
+            cluster = cluster_of(broker)
+            await cluster.coordinator("g")
+            await cluster.coordinator("g")
+            remembered = len(broker.asked(ApiKey.FIND_COORDINATOR))
+            cluster.forget_coordinator("g")
+            await cluster.coordinator("g")
+            await cluster.close()
+            return remembered, len(broker.asked(ApiKey.FIND_COORDINATOR))
+
+    assert asyncio.run(scenario()) == (2, 3)
+
+
+def test_each_purpose_has_a_connection_of_its_own_that_is_kept() -> None:
+    async def scenario() -> tuple[bool, bool]:
+        async with ScriptedBroker() as broker:
+            cluster = cluster_of(broker)
+            await cluster.refresh()
+            fetch, fetch_again = await asyncio.gather(
+                cluster.connection(0, "fetch"), cluster.connection(0, "fetch")
+            )
+            commit = await cluster.connection(0, "commit")
+            await cluster.close()
+            return fetch is fetch_again, fetch is commit
+
+    assert asyncio.run(scenario()) == (True, False)
+
+
+def test_lost_connection_is_replaced_when_next_asked_for() -> None:
+    async def scenario() -> tuple[bool, bool]:
+        async with ScriptedBroker() as broker:
+            cluster = cluster_of(broker)
+            await cluster.refresh()
+            first = await cluster.connection(0, "x")
+            broker.answers[ApiKey.FIND_COORDINATOR] = lambda r: HANG_UP
+            with pytest.raises(ConnectionFailed):
+                await first.call(FindCoordinatorRequest(key="g"))
+            assert cluster.open_connection(0, "x") is None
+            second = await cluster.connection(0, "x")
+            result = first is second, second.closed
+            await cluster.close()
+            return result
+
+    assert asyncio.run(scenario()) == (False, False)
+
+
+def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
+    async def scenario() -> list[str]:
+        async with ScriptedBroker() as gone:
+            pass
+        cluster = cluster_of(gone, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000)
+        reasons = []
+        for _ in range(2):
+            with pytest.raises(ConnectionFailed) as failed:
+                await cluster.connection(cluster.bootstrap[0])
+            reasons.append(failed.value.reason)
+        return reasons
+
+    first, second = asyncio.run(scenario())
+    assert "backing off" not in first
+    assert "backing off" in second

@@ -1,0 +1,69 @@
+"""What a metadata response makes of a client's view; how addresses are read."""
+
+import pytest
+
+from clients.cluster_view import ClusterView, parse_bootstrap
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.settings import SettingError
+from protocol.topic_partition import TopicPartition
+
+BROKER = MetadataResponseBroker(node_id=1, host="h", port=9092)
+
+
+def response(*topics: MetadataResponseTopic) -> MetadataResponse:
+    return MetadataResponse(brokers=[BROKER], controller_id=1, topics=topics)
+
+
+def topic(name: str, *leaders: int, error: ErrorCode = ErrorCode.NONE) -> MetadataResponseTopic:
+    partitions = [
+        MetadataResponsePartition(
+            error_code=0, partition_index=index, leader_id=leader, replica_nodes=[1], isr_nodes=[1]
+        )
+        for index, leader in enumerate(leaders)
+    ]
+    return MetadataResponseTopic(error_code=error, name=name, partitions=partitions)
+
+
+def test_partition_without_leader_counts_but_is_not_led() -> None:
+    view = ClusterView().updated(response(topic("t", 1, -1)), whole=False)
+    assert len(view.topics["t"]) == 2
+    assert view.leaders == {TopicPartition("t", 0): 1}
+
+
+def test_topic_that_answers_with_an_error_keeps_what_was_known_of_it() -> None:
+    known = ClusterView().updated(response(topic("t", 1)), whole=False)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    view = known.updated(response(topic("t", error=error)), whole=False)
+    assert view.leaders == {TopicPartition("t", 0): 1}
+    assert view.errors == {"t": error}
+
+
+def test_topic_not_asked_for_is_kept_and_one_missing_from_the_whole_is_forgotten() -> None:
+    known = ClusterView().updated(response(topic("t", 1)), whole=False)
+    assert set(known.updated(response(topic("u", 1)), whole=False).topics) == {"t", "u"}
+    assert set(known.updated(response(topic("u", 1)), whole=True).topics) == {"u"}
+
+
+def test_error_is_forgotten_once_the_topic_is_well() -> None:
+    ill = response(topic("t", error=ErrorCode.LEADER_NOT_AVAILABLE))
+    view = ClusterView().updated(ill, whole=False).updated(response(topic("t", 1)), whole=False)
+    assert view.errors == {}
+
+
+def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:
+    read = parse_bootstrap("a:1, 10.0.0.1:2,[::1]:3,")
+    assert [(e.host, e.port) for e in read] == [("a", 1), ("10.0.0.1", 2), ("::1", 3)]
+    assert len({e.node_id for e in read}) == 3
+    assert all(e.node_id < 0 for e in read)
+
+
+@pytest.mark.parametrize("wrong", ["", "host", "host:", ":9092", "host:port", "host:0", "h:99999"])
+def test_bootstrap_servers_that_name_no_address_are_refused(wrong: str) -> None:
+    with pytest.raises(SettingError, match=r"bootstrap\.servers"):
+        parse_bootstrap(wrong)

@@ -1,0 +1,73 @@
+"""What all tests share: one real ZooKeeper per run, and a chroot in it for each test that asks."""
+
+import asyncio
+import os
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.dev_cluster import DevCluster
+from zk.embedded import EmbeddedZooKeeper
+from zk.session import KazooSession
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """The server itself, for tests that stop its process. They must let it go on."""
+    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.stop())
+
+
+@pytest.fixture(scope="session")
+def zookeeper(zookeeper_server: EmbeddedZooKeeper) -> str:
+    """host:port of a running ZooKeeper. Tests share it: use `zk_chroot`, or names of your own."""
+    return zookeeper_server.connect_string
+
+
+@pytest.fixture
+def zk_chroot(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """host:port/chroot of a ZooKeeper tree that is empty, and this test's alone."""
+    connect_string = f"{zookeeper}/{tmp_path_factory.mktemp('chroot').name}"
+
+    async def make_chroot() -> None:
+        session = KazooSession(connect_string)
+        await session.start()
+        await session.ensure_path("/")
+        await session.close()
+
+    asyncio.run(make_chroot())
+    return connect_string
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under CI=true a test that skips for a "missing tool: …" fails: there, all must be there."""
+    report = yield
+    fail_if_tool_is_missing(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips as a whole."""
+    report = yield
+    fail_if_tool_is_missing(report)
+    return report
+
+
+def fail_if_tool_is_missing(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a failure of a skip for a missing tool, if the environment says CI=true."""
+    if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if "missing tool:" in reason:
+            report.outcome = "failed"
+            report.longrepr = f"{reason} (with CI=true no tool may be missing)"
+
+
+@pytest.fixture(scope="session")
+def dev_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A running `kbroker dev` with one broker. Tests share it: use topics and groups of your own."""
+    with DevCluster(tmp_path_factory.mktemp("dev")) as cluster:
+        yield cluster

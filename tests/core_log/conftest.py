@@ -1,0 +1,121 @@
+"""Logs to test: on a disk in memory unless a test is about the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from core_log.config import LogConfig
+from core_log.directory import LogDirectory
+from core_log.log import Appended, Log
+from core_log.memory_directory import MemoryDirectory
+from core_log.storage import Directory
+from protocol.records.batch import decode_records, encode_batch, read_header
+from protocol.topic_partition import TopicPartition
+
+FLIGHTS_0 = TopicPartition("flights", 0)
+T0 = 1_000_000
+
+
+@pytest.fixture(params=["memory", "disk"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+    """The directory of one log: in memory, then on a real disk."""
+    if request.param == "memory":
+        return MemoryDirectory("logs").child("flights-0")
+    return LogDirectory(tmp_path / "flights-0")
+
+
+@pytest.fixture
+def memory() -> MemoryDirectory:
+    """A disk in memory, to be filled up or to lose its power."""
+    return MemoryDirectory("logs")
+
+
+@attrs.define(eq=False)
+class Writer:
+    """Appends and reads back as a leader's handlers do."""
+
+    log: Log
+    now_ms: int = T0
+
+    def append(
+        self,
+        *values: bytes,
+        timestamp: int | None = None,
+        epoch: int = 0,
+        **header: int,
+    ) -> Appended:
+        """One batch of `values`."""
+        timestamp = self.now_ms if timestamp is None else timestamp
+        batch = encode_batch([(timestamp, None, value, ()) for value in values], **header)
+        return self.log.append(
+            batch,
+            read_header(batch),
+            leader_epoch=epoch,
+            now_ms=self.now_ms,
+            max_timestamp=timestamp,
+        )
+
+    def append_many(self, count: int, size: int = 100) -> None:
+        """`count` batches of one record that starts with its offset."""
+        for _ in range(count):
+            self.append(b"%d" % self.log.log_end_offset + b"." * size)
+
+    def values(self, offset: int | None = None, end_offset: int | None = None) -> list[bytes]:
+        """What a consumer gets, fetch by fetch, without the filling."""
+        found: list[bytes] = []
+        offset = self.log.log_start_offset if offset is None else offset
+        end_offset = self.log.log_end_offset if end_offset is None else end_offset
+        while (fetched := self.log.read(offset, 1000, end_offset)) is not None:
+            records = decode_records(fetched.read(), offset)
+            if not records:
+                break
+            found += [(record.value or b"").rstrip(b".") for record in records]
+            offset = records[-1].offset + 1
+        return found
+
+    def numbers(self, offset: int | None = None) -> list[int]:
+        """The values of `append_many`."""
+        return [int(value) for value in self.values(offset)]
+
+
+@pytest.fixture
+def open_log() -> Callable[..., Writer]:
+    """Open a log: `open_log(directory, recovery_point=…, clean=…, **settings)`."""
+
+    def open_log(
+        directory: Directory,
+        *,
+        recovery_point: int = 0,
+        clean: bool = True,
+        log_start_offset: int = 0,
+        now_ms: int = T0,
+        **settings: object,
+    ) -> Writer:
+        log = Log.load(
+            directory,
+            FLIGHTS_0,
+            LogConfig(**settings),
+            recovery_point=recovery_point,
+            clean_shutdown=clean,
+            now_ms=now_ms,
+            log_start_offset=log_start_offset,
+        )
+        return Writer(log, now_ms)
+
+    return open_log
+
+
+@pytest.fixture
+def flush() -> Callable[[Writer], None]:
+    """Run a flush to its end."""
+
+    def flush(writer: Writer) -> None:
+        begun = writer.log.begin_flush()
+        begun.run()
+        writer.log.end_flush(begun)
+
+    return flush

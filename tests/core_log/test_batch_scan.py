@@ -1,0 +1,104 @@
+"""Walking batches by their headers."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from core_log.batch_scan import SCAN_BYTES, check_entry, scan, scan_checked
+from core_log.memory_directory import MemoryDirectory, MemoryFile
+from protocol.records.batch import encode_batch
+from protocol.records.corrupt_record import CorruptRecord
+
+
+def batch(base_offset: int, count: int = 1, size: int = 10, timestamp: int = 5) -> bytes:
+    rows = [(timestamp, None, b"v" * size, ()) for _ in range(count)]
+    return encode_batch(rows, base_offset=base_offset, leader_epoch=3)
+
+
+def legacy(offset: int, magic: int, value: bytes = b"v", timestamp: int = 7) -> bytes:
+    body = struct.pack(">BB", magic, 0) + (struct.pack(">q", timestamp) if magic else b"")
+    body += struct.pack(">ii", -1, len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message
+
+
+def file_of(directory: MemoryDirectory, *parts: bytes) -> MemoryFile:
+    file = directory.open_segment("a.log")
+    file.append(parts)
+    return file
+
+
+def test_batches_are_found_with_positions_and_offsets(memory: MemoryDirectory) -> None:
+    first, second = batch(100, 3, timestamp=8), batch(105, 2)
+    found = list(scan(file_of(memory, first, second)))
+    assert [(b.position, b.size, b.base_offset, b.last_offset) for b in found] == [
+        (0, len(first), 100, 102),
+        (len(first), len(second), 105, 106),
+    ]
+    assert (found[0].leader_epoch, found[0].max_timestamp, found[0].magic) == (3, 8, 2)
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000, SCAN_BYTES - 60, SCAN_BYTES, 3 * SCAN_BYTES])
+def test_every_size_of_batch_is_walked(memory: MemoryDirectory, size: int) -> None:
+    parts = [batch(offset, size=size) for offset in range(40)]
+    file = file_of(memory, *parts)
+    assert [b.base_offset for b in scan(file)] == list(range(40))
+    assert [b.position for b in scan_checked(file)] == [b.position for b in scan(file)]
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40, 60, 70])
+def test_partial_batch_at_the_end_is_none(memory: MemoryDirectory, cut: int) -> None:
+    file = file_of(memory, batch(0), batch(1)[:cut])
+    assert [b.base_offset for b in scan(file)] == [0]
+    assert [b.base_offset for b in scan_checked(file)] == [0]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        bytes(100),
+        b"\xff" * 100,
+        struct.pack(">qi4xb", 1, 48, 2) + bytes(100),
+        legacy(1, 1)[:8] + bytes(100),
+    ],
+    ids=["zeros", "ones", "short header", "size 0"],
+)
+def test_nonsense_is_corrupt(memory: MemoryDirectory, nonsense: bytes) -> None:
+    found = scan(file_of(memory, batch(0), nonsense))
+    assert next(found).base_offset == 0
+    with pytest.raises(CorruptRecord):
+        next(found)
+
+
+def test_checksum_is_tested_only_when_asked(memory: MemoryDirectory) -> None:
+    broken = bytearray(batch(1))
+    broken[-2] ^= 1
+    file = file_of(memory, batch(0), bytes(broken))
+    assert len(list(scan(file))) == 2
+    checked = scan_checked(file)
+    assert next(checked).base_offset == 0
+    with pytest.raises(CorruptRecord, match="CRC"):
+        next(checked)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_the_old_formats_are_walked_and_checked(
+    memory: MemoryDirectory, magic: int
+) -> None:
+    found = list(scan_checked(file_of(memory, legacy(4, magic), legacy(9, magic), batch(10))))
+    assert [(b.base_offset, b.last_offset, b.magic) for b in found] == [
+        (4, 4, magic),
+        (9, 9, magic),
+        (10, 10, 2),
+    ]
+    assert found[0].max_timestamp == (7 if magic else -1)
+
+
+def test_old_message_with_a_wrong_checksum_is_corrupt() -> None:
+    message = bytearray(legacy(4, 1))
+    message[-1] ^= 1
+    with pytest.raises(CorruptRecord):
+        check_entry(memoryview(bytes(message)), 1)

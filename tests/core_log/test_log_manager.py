@@ -1,0 +1,274 @@
+"""All logs of a broker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core_log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, decode_offsets
+from core_log.config import LogConfig
+from core_log.directory import LogDirectory
+from core_log.log_dir import CLEAN_SHUTDOWN
+from core_log.log_manager import LogDirectoryError, LogManager
+from core_log.memory_directory import MemoryDirectory
+from core_log.meta_properties import MetaProperties
+from core_log.storage import Directory
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import encode_batch, read_header
+from protocol.topic_partition import TopicPartition
+
+T0 = 1_000_000
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.c-d", 0)
+
+
+class Clock:
+    """A wall clock that stands still."""
+
+    def __init__(self) -> None:
+        self.ms = T0
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def loaded(*dirs: Directory, clock: Callable[[], int] | None = None, **config: Any) -> LogManager:
+    manager = LogManager(dirs, LogConfig(**config), clock or Clock())
+    manager.load()
+    return manager
+
+
+def append(manager: LogManager, topic_partition: TopicPartition, count: int = 1) -> None:
+    for _ in range(count):
+        batch = encode_batch([(T0, None, b"abc", ())])
+        manager.get_or_create(topic_partition, manager.defaults).append(
+            batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=T0
+        )
+
+
+def test_logs_are_found_again_after_a_clean_stop(directory: Directory) -> None:
+    manager = loaded(directory)
+    append(manager, A0, 3)
+    append(manager, B0, 2)
+    manager.close()
+    assert directory.read(CLEAN_SHUTDOWN) == b""
+    assert decode_offsets(directory.read(RECOVERY_POINTS)) == {A0: 3, B0: 2}
+    again = loaded(directory)
+    assert {tp: log.log_end_offset for tp, log in again.logs.items()} == {A0: 3, B0: 2}
+    assert again.get(A1) is None
+    assert directory.read(CLEAN_SHUTDOWN) is None
+    again.close()
+
+
+def test_logs_are_recovered_after_a_crash(directory: Directory) -> None:
+    manager = loaded(directory)
+    append(manager, A0, 3)
+    manager.close(clean=False)
+    again = loaded(directory)
+    assert again.logs[A0].log_end_offset == 3
+    append(again, A0)
+    again.close()
+
+
+def test_crash_after_a_clean_stop_is_a_crash(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 3)
+    manager.close()
+    again = loaded(memory)
+    append(again, A0, 2)
+    memory.lose_power(lambda synced, now: now[:-1])
+    third = loaded(memory)
+    assert third.logs[A0].log_end_offset == 4
+
+
+def test_new_logs_go_where_there_are_fewest() -> None:
+    dirs = [MemoryDirectory("one"), MemoryDirectory("two"), MemoryDirectory("three")]
+    manager = loaded(*dirs)
+    for partition in range(10):
+        manager.get_or_create(TopicPartition("a", partition), LogConfig())
+    assert sorted(len(directory.children()) for directory in dirs) == [3, 3, 4]
+
+
+def test_directory_in_use_is_refused(directory: Directory) -> None:
+    manager = loaded(directory)
+    again = directory if isinstance(directory, MemoryDirectory) else LogDirectory(directory.path)
+    with pytest.raises(LogDirectoryError, match="locked by another broker"):
+        loaded(again)
+    manager.close()
+    loaded(again).close()
+
+
+def test_same_directory_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogDirectoryError, match="twice"):
+        loaded(LogDirectory(tmp_path), LogDirectory(f"{tmp_path}/x/../"))
+
+
+def test_stray_directory_is_named(memory: MemoryDirectory) -> None:
+    memory.child("lost+found")
+    with pytest.raises(LogDirectoryError, match=r"'lost\+found' is not named topic-partition"):
+        loaded(memory)
+
+
+def test_partition_in_two_directories_is_refused() -> None:
+    dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
+    for directory in dirs:
+        directory.child("a-0")
+    with pytest.raises(LogDirectoryError, match="a-0 is in /two and in /one/a-0"):
+        loaded(*dirs)
+
+
+def test_topics_own_settings_are_used_when_loading(memory: MemoryDirectory) -> None:
+    memory.child("a-0")
+    manager = LogManager([memory], LogConfig(), Clock())
+    manager.load({"a": LogConfig(segment_bytes=99)})
+    assert manager.logs[A0].config.segment_bytes == 99
+
+
+def test_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
+    clock = Clock()
+    manager = loaded(directory, clock=clock, file_delete_delay_ms=100)
+    append(manager, A0)
+    append(manager, A1)
+    log = manager.logs[A0]
+    manager.delete(A0)
+    assert manager.get(A0) is None
+    assert [name[-7:] for name in directory.children()] == ["-delete", "a-1"]
+    with pytest.raises(ApiError):
+        log.roll(T0)
+    manager.tick(T0 + 99)
+    assert len(directory.children()) == 2
+    manager.tick(T0 + 100)
+    assert directory.children() == ["a-1"]
+    manager.delete(A0)
+    manager.close()
+
+
+def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    manager.checkpoint_recovery_points()
+    memory.write_atomic(CLEANER_OFFSETS, b"0\n2\na 0 3\na 1 4\n")
+    manager.delete(A0)
+    append(manager, A1)
+    manager.tick(T0)
+    append(manager, A0)
+    assert manager.logs[A0].log_end_offset == 1
+    assert A0 not in decode_offsets(memory.read(RECOVERY_POINTS))
+    assert decode_offsets(memory.read(CLEANER_OFFSETS)) == {A1: 4}
+
+
+def test_deletion_is_finished_at_the_next_start(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0)
+    manager.delete(A0)
+    manager.close(clean=False)
+    again = loaded(memory)
+    assert again.logs == {}
+    again.tick(T0)
+    assert memory.children() == []
+
+
+def test_high_watermarks_are_kept_per_directory() -> None:
+    dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
+    manager = loaded(*dirs)
+    append(manager, A0)
+    append(manager, B0)
+    manager.checkpoint_high_watermarks({A0: 1, B0: 0})
+    assert [len(decode_offsets(d.read(HIGH_WATERMARKS))) for d in dirs] == [1, 1]
+    assert manager.read_high_watermarks() == {A0: 1, B0: 0}
+
+
+def test_unreadable_checkpoint_counts_as_empty(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 2)
+    manager.close(clean=False)
+    memory.write_atomic(RECOVERY_POINTS, b"rubbish\nrubbish\n")
+    assert loaded(memory).logs[A0].log_end_offset == 2
+
+
+def test_log_start_within_a_segment_survives(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    manager.logs[A0].increment_log_start_offset(3)
+    manager.close()
+    assert loaded(memory).logs[A0].log_start_offset == 3
+
+
+def test_meta_properties_are_stored_in_every_directory() -> None:
+    dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
+    manager = loaded(*dirs)
+    assert manager.stored_meta_properties() == []
+    manager.store_meta_properties(MetaProperties(3, "abc"))
+    assert manager.stored_meta_properties() == [MetaProperties(3, "abc")] * 2
+
+
+def test_retention_goes_over_the_logs_whose_high_watermark_is_known(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory, segment_bytes=80, retention_ms=10)
+    append(manager, A0, 3)
+    append(manager, B0, 3)
+    assert manager.delete_old_segments({A0: 3, A1: 7}, T0 + 11) == 3
+    assert (manager.logs[A0].log_start_offset, manager.logs[B0].log_start_offset) == (3, 0)
+
+
+def test_full_disk_fails_the_partition_and_the_clean_mark(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0)
+    append(manager, A1)
+    memory.disk.free_bytes = 10
+    with pytest.raises(ApiError) as raised:
+        append(manager, A0)
+    assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    manager.checkpoint_recovery_points()
+    memory.disk.free_bytes = None
+    append(manager, A1)
+    manager.close()
+    assert memory.read(CLEAN_SHUTDOWN) is None
+    again = loaded(memory)
+    assert {tp: log.log_end_offset for tp, log in again.logs.items()} == {A0: 1, A1: 2}
+
+
+def test_log_that_cannot_be_loaded_leaves_the_others_served(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0)
+    append(manager, A1)
+    manager.close()
+    memory.child("a-0").write_atomic("rubbish.log", b"")
+    again = loaded(memory)
+    assert list(again.logs) == [A1]
+    with pytest.raises(ApiError, match="rubbish"):
+        again.get_or_create(A0, LogConfig())
+    again.close()
+    assert memory.read(CLEAN_SHUTDOWN) is None
+
+
+def test_progress_of_a_long_recovery_is_told(
+    memory: MemoryDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partition in range(40):
+        memory.child(f"a-{partition}")
+    ticking = iter(range(0, 10**9, 500))
+    with caplog.at_level(logging.INFO):
+        LogManager([memory], LogConfig(), lambda: next(ticking)).load()
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0] == "/logs: loading 40 logs with recovery"
+    assert any("of 40 logs loaded" in line for line in told[1:-1])
+    assert told[-1].startswith("/logs: 40 logs loaded in")
+
+
+def test_two_hundred_closed_logs_are_loaded_within_a_second(tmp_path: Path) -> None:
+    manager = loaded(LogDirectory(tmp_path))
+    for partition in range(200):
+        append(manager, TopicPartition("a", partition), 3)
+    manager.close()
+    started = time.perf_counter()
+    again = loaded(LogDirectory(tmp_path))
+    took_s = time.perf_counter() - started
+    assert sum(log.log_end_offset for log in again.logs.values()) == 600
+    again.close(clean=False)
+    assert took_s < 1

@@ -1,0 +1,130 @@
+"""A whole cluster as a user starts it: `kbroker dev` in a process of its own, and commands on it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import attrs
+import pytest
+
+from zk.embedded import ZkServerError, find_jars, find_java
+
+ROOT = Path(__file__).resolve().parent.parent
+DEADLINE_S = 60.0
+
+_COMMANDS = {
+    "kgroup": "from clients.kgroup.command import main; main(prog_name='kgroup')",
+    "kbroker": "from broker.kbroker.command import main; main(prog_name='kbroker')",
+}
+
+
+def command_line(program: str, *args: str) -> list[str]:
+    """`kgroup …` or `kbroker …`, without needing them installed."""
+    return [sys.executable, "-c", _COMMANDS[program], *args]
+
+
+def until(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Poll until something holds of another process."""
+    ends = time.monotonic() + deadline_s
+    while not holds():
+        assert time.monotonic() < ends, f"{what}: not within {deadline_s:.0f} s"
+        time.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process that is not a zombie."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def first_line(process: subprocess.Popen[str], deadline_s: float = DEADLINE_S) -> str:
+    """The first line of its standard output; "" when it ends without one."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], deadline_s)
+    assert ready, f"no line within {deadline_s:.0f} s"
+    return process.stdout.readline()
+
+
+@attrs.define(eq=False)
+class DevCluster:
+    """`kbroker dev` on a directory. Use it as a context manager; `ready` is its one line."""
+
+    directory: Path
+    args: tuple[str, ...] = ()
+    process: subprocess.Popen[str] = attrs.field(init=False)
+    ready: str = attrs.field(default="", init=False)
+
+    def __enter__(self) -> Self:
+        try:
+            find_java(), find_jars()
+        except ZkServerError as error:
+            pytest.skip(f"missing tool: {error}")
+        command = command_line(
+            "kbroker", "dev", "--port", "0", "--zookeeper-port", "0", "--data", str(self.directory)
+        )
+        self.process = subprocess.Popen(
+            [*command, *self.args],
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.ready = first_line(self.process)
+        assert self.ready.startswith("ready "), self.process.communicate()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=DEADLINE_S)
+
+    def address(self, name: str) -> str:
+        """`bootstrap` or `zookeeper` of the ready line."""
+        return dict(word.split("=", 1) for word in self.ready.split()[1:])[name]
+
+    def pid(self, name: str) -> int:
+        """Of `broker-N` or `zookeeper`."""
+        return int((self.directory / f"{name}.pid").read_text())
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which commands find this cluster."""
+        return {
+            **os.environ,
+            "KGROUP_BOOTSTRAP_SERVER": self.address("bootstrap"),
+            "KGROUP_ZOOKEEPER": self.address("zookeeper"),
+        }
+
+    def run(
+        self, program: str, *args: str, stdin: str = "", deadline_s: float = DEADLINE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """A command on this cluster, to its end."""
+        return subprocess.run(
+            command_line(program, *args),
+            cwd=ROOT,
+            env=self.env,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=deadline_s,
+        )
+
+    def begin(self, program: str, *args: str) -> subprocess.Popen[str]:
+        """A command on this cluster that goes on; the caller ends it."""
+        return subprocess.Popen(
+            command_line(program, *args),
+            cwd=ROOT,
+            env=self.env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )

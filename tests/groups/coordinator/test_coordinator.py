@@ -1,0 +1,361 @@
+"""The coordinator's shell over an offsets log in memory, in virtual time."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.events import CommitOffsets
+from groups.coordinator.listing import GroupOverview
+from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from offsets.config import OffsetsConfig
+from offsets.journal import MAX_WAITING_BYTES
+from offsets.loader import SLICE_RECORDS
+from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import encode_batch, read_header
+from tests.virtual_time import VirtualTimeLoop
+
+NUM_PARTITIONS = 2
+OWN, OTHER = "groupId", "otherGroup"  # partitions 0 and 1
+NOW_MS = 1_700_000_000_000
+
+
+class Bench:
+    """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
+
+    def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
+        self.log = log
+        self.loop = VirtualTimeLoop()
+        self.coordinator = GroupCoordinator(
+            log,
+            config or OffsetsConfig(),
+            num_partitions=lambda: NUM_PARTITIONS,
+            now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
+            spawn=self.loop.create_task,
+        )
+
+    def lead(self, *partitions: int) -> "Bench":
+        self.coordinator.on_leadership(set(partitions), set())
+        return self
+
+    def run(self, seconds: float = 0.0) -> "Bench":
+        """Let time pass, or without any let everything happen that can at once."""
+        turns = asyncio.sleep(seconds) if seconds else self._turns()
+        self.loop.run_until_complete(turns)
+        return self
+
+    async def _turns(self) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    def commit(self, offset: int, group: str = OWN, partition: int = 0) -> Pending:
+        event = CommitOffsets(
+            next(self.coordinator.request_ids), group, -1, "", None, [record(offset, group)]
+        )
+        return self.coordinator.submit(event)
+
+    def committed(self, group: str = OWN) -> int | None:
+        kept = self.coordinator.committed_offsets(group).get("t", {}).get(0)
+        return kept and kept.offset
+
+    def refusal(self, group: str = OWN) -> ErrorCode:
+        try:
+            self.coordinator.committed_offsets(group)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def batches(self, partition: int = 0) -> list[int]:
+        """How many records each batch of the log has."""
+        return [read_header(data).count for _, data in self.log.partition(partition).batches]
+
+
+def record(offset: int, group: str = OWN) -> Record:
+    return OffsetKey(group, "t", 0), CommittedOffset(offset, -1, "", NOW_MS)
+
+
+def batch_of(*records: Record, base_offset: int = 0) -> bytes:
+    rows = [(NOW_MS, encode_key(key), encode_value(value), ()) for key, value in records]
+    return encode_batch(rows, base_offset=base_offset)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """One replica: what is appended is replicated."""
+    made = Bench(MemoryOffsetsLog()).lead(0).run()
+    yield made
+    made.loop.close()
+
+
+@pytest.fixture
+def replicated() -> Iterator[Bench]:
+    """Several replicas: an append is replicated when the test says so."""
+    made = Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()
+    yield made
+    made.loop.close()
+
+
+# ---- committing
+
+
+def test_commit_that_waits_for_nobody_is_answered_at_once(bench: Bench) -> None:
+    assert bench.commit(42).error is ErrorCode.NONE
+    assert bench.committed() == 42
+
+
+def test_commit_is_neither_answered_nor_seen_before_it_is_replicated(replicated: Bench) -> None:
+    pending = replicated.commit(42)
+    assert pending.error is None
+    assert replicated.committed() is None
+    replicated.log.replicate(0)
+    assert pending.error is ErrorCode.NONE
+    assert replicated.committed() == 42
+
+
+def test_commits_that_arrive_while_one_is_in_flight_share_the_next_batch(
+    replicated: Bench,
+) -> None:
+    pending = [replicated.commit(offset) for offset in range(10)]
+    assert replicated.batches() == [1]
+    replicated.log.replicate(0)
+    assert [p.error for p in pending] == [ErrorCode.NONE] + [None] * 9
+    assert replicated.batches() == [1, 9]
+    replicated.log.replicate(0)
+    assert [p.error for p in pending] == [ErrorCode.NONE] * 10
+    assert replicated.committed() == 9
+
+
+def test_append_that_fails_is_told_and_nothing_is_seen_of_it(bench: Bench) -> None:
+    bench.commit(1)
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert bench.commit(2).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.committed() == 1
+    bench.log.fail(0, None)
+    assert bench.commit(3).error is ErrorCode.NONE
+    assert bench.committed() == 3
+
+
+def test_failed_append_is_logged_with_its_groups_and_partition(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.commit(2)
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    assert "__consumer_offsets-0: a commit of groupId failed" in caplog.text
+    assert "KAFKA_STORAGE_ERROR" in caplog.text
+
+
+def test_shared_batch_that_fails_fails_for_all_who_share_it(replicated: Bench) -> None:
+    first = replicated.commit(1)
+    others = [replicated.commit(2), replicated.commit(3)]
+    replicated.log.fail(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    replicated.log.replicate(0)
+    assert first.error is ErrorCode.NONE
+    assert [p.error for p in others] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert replicated.committed() == 1
+
+
+def test_commit_larger_than_a_batch_may_be_is_refused_alone(replicated: Bench) -> None:
+    replicated.log.batch_bytes = 400
+    first = replicated.commit(1)
+    event = CommitOffsets(
+        next(replicated.coordinator.request_ids), OWN, -1, "", None, [record(2)] * 10
+    )
+    large, small = replicated.coordinator.submit(event), replicated.commit(3)
+    replicated.log.replicate(0)
+    replicated.log.replicate(0)
+    assert first.error is ErrorCode.NONE
+    assert large.error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert small.error is ErrorCode.NONE
+    assert replicated.committed() == 3
+
+
+def test_partition_that_is_never_replicated_stops_accepting_at_its_bound(
+    replicated: Bench,
+) -> None:
+    replicated.log.batch_bytes = 2**31
+    large: Record = (OffsetKey(OWN, "t", 0), CommittedOffset(1, -1, "m" * 30_000))
+    for count in itertools.count():
+        event = CommitOffsets(
+            next(replicated.coordinator.request_ids), OWN, -1, "", None, [large] * 500
+        )
+        pending = replicated.coordinator.submit(event)
+        if pending.error is not None:
+            break
+        assert count * 500 * 30_000 < 2 * MAX_WAITING_BYTES
+    assert pending.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# ---- leadership
+
+
+def test_group_of_a_partition_led_elsewhere_has_another_coordinator(bench: Bench) -> None:
+    assert bench.refusal(OTHER) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(ApiError, match="NOT_COORDINATOR"):
+        bench.commit(1, OTHER)
+
+
+def test_losing_the_partition_ends_every_commit_under_way(replicated: Bench) -> None:
+    in_flight, waiting = replicated.commit(1), replicated.commit(2)
+    replicated.coordinator.on_leadership(set(), {0})
+    assert in_flight.error is ErrorCode.NOT_COORDINATOR
+    assert waiting.error is ErrorCode.NOT_COORDINATOR
+    assert replicated.refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_that_comes_back_is_loaded_with_what_was_in_flight(replicated: Bench) -> None:
+    replicated.commit(1)
+    replicated.coordinator.on_leadership(set(), {0})
+    replicated.log.replicate(0)
+    replicated.lead(0).run()
+    assert replicated.committed() == 1
+    assert replicated.commit(2).error is None
+    replicated.log.replicate(0)
+    assert replicated.committed() == 2
+
+
+def test_leading_on_in_a_new_epoch_keeps_state_and_commits_in_flight(replicated: Bench) -> None:
+    pending = replicated.commit(1)
+    replicated.lead(0)
+    assert replicated.refusal() is ErrorCode.NONE
+    replicated.log.replicate(0)
+    assert pending.error is ErrorCode.NONE
+
+
+# ---- loading
+
+
+def load_of(*batches: bytes, config: OffsetsConfig | None = None) -> Bench:
+    """A coordinator that finds `batches` in partition 0, before it leads it."""
+    bench = Bench(MemoryOffsetsLog(), config)
+    for data in batches:
+        bench.log.append(0, data, NOW_MS)
+    return bench
+
+
+def test_groups_are_refused_until_their_partition_is_loaded() -> None:
+    bench = load_of(batch_of(record(42))).lead(0)
+    assert bench.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert bench.coordinator.overviews() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    bench.run()
+    assert bench.refusal() is ErrorCode.NONE
+    assert bench.committed() == 42
+    assert bench.coordinator.overviews() == (ErrorCode.NONE, [GroupOverview(OWN, "")])
+
+
+def test_restarted_coordinator_has_what_the_old_one_acknowledged(bench: Bench) -> None:
+    for offset in range(5):
+        bench.commit(offset)
+    again = Bench(bench.log).lead(0).run()
+    assert again.committed() == bench.committed() == 4
+
+
+def test_partition_larger_than_the_load_buffer_is_read_in_pieces() -> None:
+    batches = [batch_of(record(offset), record(offset, "g2")) for offset in range(20)]
+    bench = load_of(*batches, config=OffsetsConfig(load_buffer_bytes=300)).lead(0).run()
+    assert bench.committed() == 19
+
+
+def test_batch_larger_than_the_load_buffer_is_read_whole() -> None:
+    bench = load_of(batch_of(record(1)), config=OffsetsConfig(load_buffer_bytes=1)).lead(0).run()
+    assert bench.committed() == 1
+
+
+def test_loading_gives_way_to_others_after_every_slice() -> None:
+    slices = 5
+    bench = load_of(batch_of(*[record(1)] * (slices * SLICE_RECORDS)))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while bench.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            turns += 1
+            await asyncio.sleep(0)
+
+    bench.lead(0)
+    bench.loop.run_until_complete(count_turns())
+    assert turns >= slices
+
+
+def test_load_that_fails_is_not_served_and_is_tried_again_with_back_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = load_of(batch_of(record(42)))
+    bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.lead(0).run()
+    assert bench.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bench.run(6.9)  # tried after 1 s, 3 s, and again at 7 s
+    tries = [r.message for r in caplog.records if "is not served" in r.message]
+    assert [t.split(" ms:")[0].split()[-1] for t in tries] == ["1000", "2000", "4000"]
+    assert "__consumer_offsets-0" in tries[0]
+    bench.log.fail(0, None)
+    bench.run(0.2)
+    assert bench.committed() == 42
+
+
+def test_half_of_a_partition_with_a_corrupt_batch_is_never_served() -> None:
+    bad = bytearray(batch_of(record(2)))
+    bad[-1] ^= 1
+    bench = load_of(batch_of(record(1)), bytes(bad)).lead(0).run()
+    assert bench.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.coordinator.overviews() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+
+
+def test_value_of_an_unknown_version_is_named_and_the_partition_not_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [(NOW_MS, encode_key(record(0)[0]), b"\x00\x63", ())]
+    bench = load_of(batch_of(record(1)), encode_batch(rows)).lead(0).run()
+    assert bench.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "__consumer_offsets-0 at offset 1: offset value of version 99" in caplog.text
+
+
+def test_partition_that_cannot_be_loaded_leaves_the_others_served() -> None:
+    bench = load_of(batch_of(record(1)))
+    bench.log.append(1, batch_of(record(7, OTHER)), NOW_MS)
+    bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.lead(0, 1).run()
+    assert bench.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert bench.committed(OTHER) == 7
+
+
+def test_load_of_a_partition_lost_meanwhile_ends_without_effect() -> None:
+    bench = load_of(batch_of(*[record(1)] * (3 * SLICE_RECORDS)))
+    bench.lead(0)
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    bench.coordinator.on_leadership(set(), {0})
+    bench.run()
+    assert bench.refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_older_load_that_ends_late_does_not_hide_the_newer_one() -> None:
+    bench = load_of(batch_of(*[record(1)] * (3 * SLICE_RECORDS)))
+    bench.lead(0)
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    bench.coordinator.on_leadership(set(), {0})
+    bench.log.append(0, batch_of(record(2)), NOW_MS)
+    bench.lead(0)
+    assert bench.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.run()
+    assert bench.committed() == 2
+
+
+def test_lost_partition_that_could_not_be_loaded_is_not_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = load_of(batch_of(record(1)))
+    bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.lead(0).run()
+    bench.coordinator.on_leadership(set(), {0})
+    bench.run(3600)
+    assert len([r for r in caplog.records if "is not served" in r.message]) == 1
+
+
+def test_load_is_logged_with_its_counts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    load_of(batch_of(record(1), record(2), record(3, "g2"))).lead(0).run()
+    expected = "__consumer_offsets-0: loaded 2 offsets of 2 groups from 3 records in 0 ms"
+    assert expected in caplog.text

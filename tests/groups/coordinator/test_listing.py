@@ -1,0 +1,56 @@
+"""What is shown of groups with members, groups that had some, and groups that only commit."""
+
+from groups.coordinator.listing import GroupDescription, GroupOverview, describe, overviews
+from groups.coordinator.shard import Shard
+from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
+
+MEMBER = GroupMember(
+    member_id="m",
+    client_id="c",
+    client_host="/h",
+    rebalance_timeout_ms=1,
+    session_timeout_ms=1,
+    subscription=b"s",
+    assignment=b"a",
+)
+
+
+def shard() -> Shard:
+    made = Shard()
+    for group, members in {"live": (MEMBER,), "left": ()}.items():
+        metadata = GroupMetadata(
+            protocol_type="consumer",
+            generation_id=1,
+            protocol="range" if members else None,
+            leader="m" if members else None,
+            members=members,
+        )
+        made.replay(GroupKey(group), metadata)
+    for group in ("live", "simple"):
+        made.replay(OffsetKey(group, "t", 0), CommittedOffset(1))
+    return made
+
+
+def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:
+    assert overviews(shard()) == [
+        GroupOverview("live", "consumer"),
+        GroupOverview("left", "consumer"),
+        GroupOverview("simple", ""),
+    ]
+
+
+def test_group_with_members_is_stable_and_shows_them() -> None:
+    expected = GroupDescription("live", "Stable", "consumer", "range", (MEMBER,))
+    assert describe(shard(), "live") == expected
+
+
+def test_group_all_members_left_is_empty_and_keeps_its_protocol_type() -> None:
+    assert describe(shard(), "left") == GroupDescription("left", "Empty", "consumer")
+
+
+def test_group_that_only_commits_is_empty() -> None:
+    assert describe(shard(), "simple") == GroupDescription("simple", "Empty")
+
+
+def test_unknown_group_is_dead() -> None:
+    assert describe(shard(), "nobody") == GroupDescription("nobody", "Dead")

@@ -1,0 +1,431 @@
+"""Value tests of a member's decisions: what each event makes of it, and what it wants done."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from groups.zookeeper import effects as do
+from groups.zookeeper import events as on
+from groups.zookeeper.membership import Membership, MembershipSettings, Phase, decide
+from groups.zookeeper.registration import StaticSubscription
+from protocol.topic_partition import TopicPartition
+
+ME, OTHER = "g_a", "g_b"
+SESSION = 0x77
+BACKOFF_MS = 200
+ALL = frozenset(TopicPartition("t", p) for p in range(4))
+P0, P1, P2, P3 = sorted(ALL)
+
+
+class Script:
+    """One member, driven by hand. `tell` gives the effects of one event."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now_ms = 0
+        self.member = Membership(
+            ME, MembershipSettings(rebalance_backoff_ms=BACKOFF_MS, **settings)
+        )
+
+    def tell(self, event: on.Event) -> list[do.Effect]:
+        self.member, effects = decide(self.member, event, self.now_ms)
+        return effects
+
+    @property
+    def round(self) -> int:
+        return self.member.round
+
+    def register(self) -> list[do.Effect]:
+        assert self.tell(on.SessionEstablished(SESSION))[-1] == do.Register(SESSION)
+        return self.tell(on.Registered(SESSION))
+
+    def read_group(self, *members: str, streams: int = 1, partitions: int = 4) -> list[do.Effect]:
+        """The group as it is: each member with so many streams of topic t."""
+        snapshot = on.GroupSnapshot(
+            {member: StaticSubscription({"t": streams}) for member in members},
+            (),
+            {"t": tuple(range(partitions))},
+        )
+        return self.tell(on.GroupRead(self.round, snapshot))
+
+    def read_owners(
+        self, ours: Mapping[TopicPartition, str], foreign: Iterable[TopicPartition] = ()
+    ) -> list[do.Effect]:
+        owners = {p: on.Owner(thread, 0, SESSION) for p, thread in ours.items()}
+        owners |= {p: on.Owner(f"{OTHER}-0", 0, 0x99) for p in foreign}
+        return self.tell(on.OwnersRead(self.round, owners))
+
+    def settle_alone(self) -> None:
+        """Own all of t, alone in the group."""
+        self.register()
+        self.read_group(ME)
+        self.read_owners({})
+        self.tell(on.Claimed(self.round))
+        self.tell(on.OffsetsFetched(self.round, dict.fromkeys(ALL, 5)))
+        assert self.member.phase is Phase.SETTLED
+        assert self.member.delivering.keys() == ALL
+
+
+def kinds(effects: Iterable[do.Effect]) -> list[type[do.Effect]]:
+    return [type(effect) for effect in effects]
+
+
+def one(effects: Iterable[do.Effect], kind: type[Any]) -> Any:
+    (found,) = [effect for effect in effects if isinstance(effect, kind)]
+    return found
+
+
+def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> None:
+    script = Script()
+    assert script.tell(on.SessionEstablished(SESSION)) == [
+        do.Abandon(),
+        do.ResumeDelivery(),
+        do.Register(SESSION),
+    ]
+    (read_group,) = script.tell(on.Registered(SESSION))
+    assert read_group == do.ReadGroup(script.round)
+    assert script.read_group(ME) == [do.ReadOwners(script.round, ALL)]
+    assert script.read_owners({}) == [
+        do.NotifyReleasing(script.round, frozenset()),
+        do.ClaimOwners(script.round, dict.fromkeys(ALL, f"{ME}-0"), {}),
+    ]
+    assert script.tell(on.Claimed(script.round)) == [do.FetchOffsets(script.round, ALL)]
+    assert script.tell(on.OffsetsFetched(script.round, {P0: 5, P1: None, P2: 7, P3: 0})) == [
+        do.NotifyStarting(script.round, dict.fromkeys(ALL, f"{ME}-0")),
+        do.StartFetchers(
+            {
+                P0: (f"{ME}-0", 5),
+                P1: (f"{ME}-0", None),
+                P2: (f"{ME}-0", 7),
+                P3: (f"{ME}-0", 0),
+            }
+        ),
+        do.Report(),
+    ]
+    assert script.member.phase is Phase.SETTLED
+
+
+def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in_that_order() -> (
+    None
+):
+    script = Script()
+    script.settle_alone()
+    script.tell(on.GroupChanged())
+    script.read_group(ME, OTHER)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    leaving = frozenset({P2, P3})
+    assert effects[:5] == [
+        do.StopFetchers(leaving),
+        do.CommitOffsets(script.round, leaving),
+        do.NotifyReleasing(script.round, ALL),
+        do.ForgetPositions(leaving),
+        do.ReleaseOwners(script.round, leaving),
+    ]
+    assert kinds(effects[5:]) == [do.NotifyStarting, do.Report]
+    assert script.member.delivering.keys() == {P0, P1}
+
+
+def test_without_auto_commit_a_rebalance_commits_nothing() -> None:
+    script = Script(auto_commit_enable=False)
+    script.settle_alone()
+    script.tell(on.GroupChanged())
+    script.read_group(ME, OTHER)
+    assert do.CommitOffsets not in kinds(script.read_owners(dict.fromkeys(ALL, f"{ME}-0")))
+
+
+def test_a_round_that_changes_nothing_touches_nothing() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.TopicsChanged())
+    script.read_group(ME)
+    assert script.read_owners(dict.fromkeys(ALL, f"{ME}-0")) == [do.Report()]
+
+
+def test_what_another_member_still_holds_is_watched_and_the_rest_is_consumed() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    claim = one(script.read_owners({}, foreign=[P1]), do.ClaimOwners)
+    assert claim.create.keys() == {P0, P2, P3}
+    script.tell(on.Claimed(script.round))
+    effects = script.tell(on.OffsetsFetched(script.round, dict.fromkeys([P0, P2, P3], 0)))
+    assert one(effects, do.StartFetchers).starts.keys() == {P0, P2, P3}
+    assert effects[-2:] == [
+        do.WatchOwners(script.round, frozenset({P1})),
+        do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10),
+    ]
+    assert script.tell(on.OwnerReleased()) == [do.ReadGroup(script.round)]
+
+
+def test_a_node_of_our_own_earlier_session_is_not_ours() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    earlier = {P0: on.Owner(f"{ME}-0", 0, SESSION - 1)}
+    effects = script.tell(on.OwnersRead(script.round, earlier))
+    assert one(effects, do.ClaimOwners).create.keys() == {P1, P2, P3}
+    assert script.member.blocked == {P0}
+
+
+def test_a_partition_lost_in_a_race_is_set_aside_and_the_others_are_claimed() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    (again,) = script.tell(on.ClaimFailed(script.round, P2, claimed=frozenset({P0})))
+    assert again == do.ClaimOwners(script.round, dict.fromkeys([P1, P3], f"{ME}-0"), {})
+    script.tell(on.Claimed(script.round))
+    assert script.member.blocked == {P2}
+
+
+def test_a_claim_that_succeeded_unseen_is_found_in_the_tree_and_delivered() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    script.tell(on.RoundFailed(script.round, "ConnectionLoss"))
+    script.tell(on.Retry(script.round))
+    script.read_group(ME)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert kinds(effects) == [do.NotifyReleasing, do.FetchOffsets]
+
+
+def test_a_claim_that_succeeded_unseen_and_is_no_longer_wanted_is_released() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    script.tell(on.RoundFailed(script.round, "ConnectionLoss"))
+    script.tell(on.Retry(script.round))
+    (read,) = script.read_group(ME, OTHER)
+    assert read == do.ReadOwners(script.round, ALL)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert one(effects, do.ReleaseOwners).partitions == {P2, P3}
+
+
+def test_a_release_that_failed_is_found_out_and_made_up_for() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.GroupChanged())
+    script.read_group(ME, OTHER)
+    script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert script.member.phase is Phase.SETTLED
+    effects = script.tell(on.RoundFailed(script.round, "ReleaseOwners: ConnectionLoss"))
+    assert one(effects, do.SetTimer).event == on.Retry(script.round)
+    script.tell(on.Retry(script.round))
+    (read,) = script.read_group(ME, OTHER)
+    assert read == do.ReadOwners(script.round, ALL)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert one(effects, do.ReleaseOwners).partitions == {P2, P3}
+
+
+def test_a_partition_that_moves_between_our_threads_keeps_its_position() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME, streams=2)
+    script.read_owners({})
+    script.tell(on.Claimed(script.round))
+    script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 0)))
+    script.tell(on.TopicsChanged())
+    script.read_group(ME, streams=2, partitions=8)
+    ours = {P0: f"{ME}-0", P1: f"{ME}-0", P2: f"{ME}-1", P3: f"{ME}-1"}
+    claim = one(script.read_owners(ours), do.ClaimOwners)
+    assert claim.move == {P2: (f"{ME}-0", 0), P3: (f"{ME}-0", 0)}
+    assert claim.create.keys() == {TopicPartition("t", p) for p in range(4, 8)}
+    effects = script.tell(on.Claimed(script.round))
+    assert effects[0] == do.MoveFetchers({P2: f"{ME}-0", P3: f"{ME}-0"})
+    assert one(effects, do.FetchOffsets).partitions == claim.create.keys()
+
+
+def test_a_partition_whose_node_was_deleted_by_hand_is_stopped_uncommitted_and_claimed_again() -> (
+    None
+):
+    script = Script()
+    script.settle_alone()
+    script.tell(on.GroupChanged())
+    script.read_group(ME)
+    effects = script.read_owners(dict.fromkeys([P0, P1, P2], f"{ME}-0"))
+    assert effects[:2] == [
+        do.StopFetchers(frozenset({P3})),
+        do.ForgetPositions(frozenset({P3})),
+    ]
+    assert do.CommitOffsets not in kinds(effects)
+    assert one(effects, do.ClaimOwners).create == {P3: f"{ME}-0"}
+
+
+def test_an_offset_that_cannot_be_read_holds_up_its_partition_alone() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    script.tell(on.Claimed(script.round))
+    effects = script.tell(
+        on.OffsetsFetched(script.round, dict.fromkeys([P0, P1, P2], 1), {P3: "not a number"})
+    )
+    assert one(effects, do.StartFetchers).starts.keys() == {P0, P1, P2}
+    script.tell(on.Retry(script.round))
+    script.read_group(ME)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert one(effects, do.FetchOffsets).partitions == {P3}
+
+
+def test_a_change_during_the_reading_begins_a_new_round() -> None:
+    script = Script()
+    script.register()
+    script.tell(on.GroupChanged())
+    old_round = script.round
+    (again,) = script.read_group(ME)
+    assert again == do.ReadGroup(old_round + 1)
+
+
+def test_a_change_during_the_claim_begins_a_round_when_this_one_has_ended() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    assert script.tell(on.GroupChanged()) == []
+    script.tell(on.Claimed(script.round))
+    old_round = script.round
+    effects = script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 0)))
+    assert effects[-1] == do.ReadGroup(old_round + 1)
+    assert do.Report not in kinds(effects)
+
+
+def test_results_of_an_older_round_are_ignored() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    before = script.member
+    assert script.tell(on.Claimed(script.round - 1)) == []
+    assert script.tell(on.ClaimFailed(script.round - 1, P0)) == []
+    assert script.tell(on.OwnersRead(script.round, {})) == []
+    assert script.tell(on.RoundFailed(script.round - 1, "late")) == []
+    assert script.tell(on.Retry(script.round - 1)) == []
+    assert script.member == before
+
+
+def test_after_max_retries_who_waits_is_told_and_the_member_goes_on_trying() -> None:
+    script = Script(rebalance_max_retries=2)
+    script.register()
+    told: list[do.Report] = []
+    for _ in range(4):
+        script.read_group(ME)
+        effects = script.read_owners(
+            dict.fromkeys(script.member.delivering, f"{ME}-0"), foreign=ALL
+        )
+        told += [effect for effect in effects if isinstance(effect, do.Report)]
+        assert one(effects, do.SetTimer).event == on.Retry(script.round)
+        assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
+    (report,) = told
+    assert report.error is not None
+    assert "can't rebalance after 2 retries" in report.error
+    assert "t-0, t-1, t-2, t-3" in report.error
+
+
+def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
+    script = Script()
+    script.settle_alone()
+    assert script.tell(on.SessionExpired()) == [do.Abandon()]
+    assert script.member.delivering == {}
+    assert script.tell(on.GroupChanged()) == []
+    effects = script.tell(on.SessionEstablished(SESSION + 1))
+    assert effects[-1] == do.Register(SESSION + 1)
+    assert script.tell(on.Registered(SESSION)) == []
+    assert script.tell(on.Registered(SESSION + 1)) == [do.ReadGroup(script.round)]
+
+
+def test_a_claim_of_a_session_that_has_ended_counts_for_nothing() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    claiming_round = script.round
+    script.tell(on.SessionExpired())
+    assert script.tell(on.Claimed(claiming_round)) == []
+    assert script.member.held == frozenset()
+
+
+def test_a_new_session_without_word_of_expiry_means_expiry() -> None:
+    script = Script()
+    script.settle_alone()
+    effects = script.tell(on.SessionEstablished(SESSION + 1))
+    assert effects == [do.Abandon(), do.ResumeDelivery(), do.Register(SESSION + 1)]
+
+
+def test_delivery_pauses_two_thirds_into_a_silence_and_resumes_with_the_session() -> None:
+    script = Script()
+    script.settle_alone()
+    silence = on.Suspended(since_ms=1000, session_timeout_ms=6000)
+    assert script.tell(silence) == [do.SetTimer(on.LeaseEnded(1000), 5000)]
+    assert script.tell(on.LeaseEnded(1000)) == [do.PauseDelivery()]
+    effects = script.tell(on.SessionEstablished(SESSION))
+    assert effects == [do.ResumeDelivery(), do.ReadGroup(script.round)]
+
+
+def test_a_short_silence_pauses_nothing() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.Suspended(since_ms=1000, session_timeout_ms=6000))
+    script.tell(on.SessionEstablished(SESSION))
+    assert script.tell(on.LeaseEnded(1000)) == []
+
+
+def test_a_consumer_id_in_use_ends_a_member_that_has_not_joined() -> None:
+    script = Script()
+    script.tell(on.SessionEstablished(SESSION))
+    effects = script.tell(on.RegistrationFailed(SESSION, "in use by 0x1", in_use=True))
+    assert effects == [do.Report("in use by 0x1", in_use=True)]
+    assert script.tell(on.SessionEstablished(SESSION + 1)) == []
+
+
+def test_a_member_that_had_joined_tries_to_register_again() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.SessionEstablished(SESSION + 1))
+    effects = script.tell(on.RegistrationFailed(SESSION + 1, "in use", in_use=True))
+    assert one(effects, do.SetTimer).event == on.Retry(script.round)
+    assert script.tell(on.Retry(script.round)) == [do.Register(SESSION + 1)]
+
+
+def test_a_member_whose_registration_was_deleted_registers_again_and_goes_on_delivering() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.GroupChanged())
+    assert script.read_group(OTHER) == [do.Register(SESSION)]
+    assert script.member.delivering.keys() == ALL
+
+
+def test_shutdown_stops_commits_and_leaves() -> None:
+    script = Script()
+    script.settle_alone()
+    assert script.tell(on.Shutdown()) == [
+        do.StopFetchers(ALL),
+        do.CommitOffsets(script.round, ALL),
+        do.LeaveGroup(ALL),
+    ]
+    assert script.tell(on.GroupChanged()) == []
+
+
+def test_shutdown_during_a_claim_leaves_what_the_claim_may_have_got() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    script.read_owners({})
+    assert script.tell(on.Shutdown())[-1] == do.LeaveGroup(ALL)
+
+
+def test_shutdown_without_zookeeper_commits_nothing_that_may_be_anothers() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.Suspended(0, 6000))
+    script.tell(on.LeaseEnded(0))
+    assert do.CommitOffsets not in kinds(script.tell(on.Shutdown()))
+
+
+def test_a_deleted_topic_is_released() -> None:
+    script = Script()
+    script.settle_alone()
+    script.tell(on.TopicsChanged())
+    script.read_group(ME, partitions=0)
+    effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert one(effects, do.ReleaseOwners).partitions == ALL
+    assert script.member.phase is Phase.SETTLED

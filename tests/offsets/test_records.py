@@ -1,0 +1,190 @@
+"""The record formats against bytes computed apart from this code."""
+
+import pytest
+
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMember,
+    GroupMetadata,
+    OffsetKey,
+    RecordError,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+
+KEY = OffsetKey("group1", "topic1", 3)
+KEY_V0 = "0000000667726f7570310006746f7069633100000003"
+KEY_V1 = "0001000667726f7570310006746f7069633100000003"
+GROUP_KEY_V2 = "0002000667726f757031"
+
+COMMIT_MS = 1_400_000_000_000
+DAY_MS = 86_400_000
+VALUES = {
+    0: "0000000000000000002a00046d65746100000145f680b000",
+    1: "0001000000000000002a00046d65746100000145f680b00000000145fba70c00",
+    2: "0002000000000000002a00046d65746100000145f680b000",
+    3: "0003000000000000002affffffff00046d65746100000145f680b000",
+}
+EXPIRING = CommittedOffset(42, -1, "meta", COMMIT_MS, COMMIT_MS + DAY_MS)
+LASTING = CommittedOffset(42, -1, "meta", COMMIT_MS)
+
+GROUP_V0 = (
+    "00000008636f6e73756d657200000001000572616e67650003632d31000000010003632d31000163"
+    "000a2f3132372e302e302e31000027100000000000000000"
+)
+GROUP_V1 = (
+    "00010008636f6e73756d657200000001000572616e67650003632d31000000010003632d31000163"
+    "000a2f3132372e302e302e310000ea60000027100000000000000000"
+)
+EMPTY_GROUP_V1 = "00010008636f6e73756d657200000002ffffffff00000000"
+
+
+def member(rebalance_timeout_ms: int) -> GroupMember:
+    return GroupMember(
+        member_id="c-1",
+        client_id="c",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        session_timeout_ms=10_000,
+        subscription=b"",
+        assignment=b"",
+    )
+
+
+def group(*members: GroupMember) -> GroupMetadata:
+    return GroupMetadata(
+        protocol_type="consumer", generation_id=1, protocol="range", leader="c-1", members=members
+    )
+
+
+@pytest.mark.parametrize("text", [KEY_V0, KEY_V1])
+def test_offset_keys_of_both_versions_name_the_same_partition(text: str) -> None:
+    assert decode_key(bytes.fromhex(text)) == KEY
+
+
+def test_group_key_is_read() -> None:
+    assert decode_key(bytes.fromhex(GROUP_KEY_V2)) == GroupKey("group1")
+
+
+def test_keys_are_written_in_the_versions_of_kafka_0_9_and_later() -> None:
+    assert encode_key(KEY).hex() == KEY_V1
+    assert encode_key(GroupKey("group1")).hex() == GROUP_KEY_V2
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(0, LASTING), (1, EXPIRING), (2, LASTING), (3, LASTING)]
+)
+def test_offset_value_of_each_version_is_read(version: int, expected: CommittedOffset) -> None:
+    assert decode_value(KEY, bytes.fromhex(VALUES[version])) == expected
+
+
+def test_expiry_of_minus_one_in_version_1_means_none_was_asked_for() -> None:
+    value = bytes.fromhex(VALUES[1])[:-8] + b"\xff" * 8
+    assert decode_value(KEY, value) == LASTING
+
+
+def test_offset_is_written_in_version_3() -> None:
+    encoded = encode_value(LASTING)
+    assert encoded is not None
+    assert encoded.hex() == VALUES[3]
+
+
+def test_offset_with_an_expiry_is_written_in_version_1() -> None:
+    encoded = encode_value(EXPIRING)
+    assert encoded is not None
+    assert encoded.hex() == VALUES[1]
+
+
+def test_leader_epoch_and_text_beyond_ascii_come_back() -> None:
+    value = CommittedOffset(2**62, 7, "käse 🧀", 5)
+    assert decode_value(KEY, encode_value(value)) == value
+
+
+def test_tombstone_is_none_both_ways() -> None:
+    assert encode_value(None) is None
+    assert decode_value(KEY, None) is None
+    assert decode_value(GroupKey("group1"), None) is None
+
+
+def test_group_value_of_version_0_has_no_rebalance_timeout() -> None:
+    assert decode_value(GroupKey("group1"), bytes.fromhex(GROUP_V0)) == group(member(-1))
+
+
+def test_group_value_of_version_1_is_read() -> None:
+    assert decode_value(GroupKey("group1"), bytes.fromhex(GROUP_V1)) == group(member(60_000))
+
+
+def test_group_without_members_has_neither_protocol_nor_leader() -> None:
+    assert decode_value(GroupKey("group1"), bytes.fromhex(EMPTY_GROUP_V1)) == GroupMetadata(
+        protocol_type="consumer", generation_id=2, protocol=None, leader=None, members=()
+    )
+
+
+def test_group_is_written_in_version_3_with_its_static_members() -> None:
+    static = GroupMember(
+        member_id="c-1",
+        group_instance_id="one",
+        client_id="c",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
+        subscription=b"s",
+        assignment=b"a",
+    )
+    kept = GroupMetadata(
+        protocol_type="consumer",
+        generation_id=1,
+        protocol="range",
+        leader="c-1",
+        state_timestamp_ms=9,
+        members=(static,),
+    )
+    encoded = encode_value(kept)
+    assert encoded is not None
+    assert encoded[:2] == b"\x00\x03"
+    assert decode_value(GroupKey("group1"), encoded) == kept
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (None, "without a key"),
+        (b"", "malformed key"),
+        (bytes.fromhex("0003") + b"\0\0", "key of version 3, and only"),
+        (bytes.fromhex(KEY_V1)[:-1], "malformed key"),
+        (bytes.fromhex("00017fff"), "a string of 32767 bytes"),
+        (bytes.fromhex("0001ffff"), "a string of -1 bytes"),
+        (bytes.fromhex("00020001ff"), "malformed key"),
+    ],
+)
+def test_key_that_cannot_be_read_is_refused_with_the_reason(key: bytes, reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        decode_key(key)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0004" + VALUES[3][4:], "offset value of version 4, and only"),
+        (VALUES[3][:-2], "malformed offset value"),
+        ("0001", "malformed offset value"),
+    ],
+)
+def test_offset_value_that_cannot_be_read_is_refused(value: str, reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        decode_value(KEY, bytes.fromhex(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("0004" + GROUP_V1[4:], "group value of version 4, and only"),
+        (GROUP_V1[:-2], "malformed group value"),
+    ],
+)
+def test_group_value_that_cannot_be_read_is_refused(value: str, reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        decode_value(GroupKey("group1"), bytes.fromhex(value))

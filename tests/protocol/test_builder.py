@@ -1,0 +1,63 @@
+from protocol.records.batch import BatchBuilder, Codec, decode_batch, read_header
+
+
+def test_record_that_would_not_fit_is_left_out() -> None:
+    builder = BatchBuilder(Codec.NONE, 1000)
+    added = 0
+    while builder.try_append(added, b"key", b"v" * 100):
+        added += 1
+
+    batch = builder.build()
+
+    assert builder.count == added == read_header(batch).count
+    assert builder.size_estimate == len(batch) <= 1000 < len(batch) + 112
+    assert [record.timestamp_ms for record in decode_batch(batch)] == list(range(added))
+
+
+def test_record_that_fits_exactly_is_taken() -> None:
+    probe = BatchBuilder(Codec.NONE, 10**6)
+    for n in range(5):
+        probe.try_append(n, None, b"v" * 100)
+
+    exact = BatchBuilder(Codec.NONE, probe.size_estimate)
+
+    assert [exact.try_append(n, None, b"v" * 100) for n in range(6)] == [True] * 5 + [False]
+
+
+def test_first_record_fits_whatever_its_size() -> None:
+    builder = BatchBuilder(Codec.NONE, 0)
+
+    assert builder.try_append(1, None, b"v" * 100_000)
+    assert not builder.try_append(2, None, b"")
+    assert len(decode_batch(builder.build())) == 1
+
+
+def test_record_that_cannot_be_encoded_leaves_the_builder_as_it_was() -> None:
+    builder = BatchBuilder()
+    builder.try_append(1, b"k", b"v")
+    before = builder.build()
+    for headers in ([("name", 5)], [(5, b"value")]):
+        try:
+            builder.try_append(2, b"k", b"v", headers)
+        except (AttributeError, TypeError):
+            assert builder.build() == before
+        else:
+            raise AssertionError("that record was taken")
+
+
+def test_timestamps_of_the_header_are_the_first_and_the_greatest() -> None:
+    builder = BatchBuilder()
+    for timestamp in (500, 900, 100):
+        builder.try_append(timestamp, None, None)
+
+    header = read_header(builder.build())
+
+    assert (header.base_timestamp, header.max_timestamp) == (500, 900)
+
+
+def test_size_estimate_of_a_compressed_batch_is_that_before_compression() -> None:
+    builder = BatchBuilder(Codec.GZIP, 10_000)
+    while builder.try_append(0, b"same", b"again" * 20):
+        pass
+
+    assert len(builder.build()) < 1_000 < 9_800 < builder.size_estimate <= 10_000

@@ -1,0 +1,154 @@
+"""The embedded server: it starts, stops, says why it can't, and outlives nobody."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zk.embedded import EmbeddedZooKeeper, ZkServerError, find_jars, find_java
+from zk.session import KazooSession
+
+PATIENCE_S = 20.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_started_server_serves_until_stopped(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        async with EmbeddedZooKeeper(tmp_path) as server:
+            session = KazooSession(server.connect_string)
+            await session.start()
+            await session.create("/node", b"x")
+            await session.close()
+            return server.pid
+
+    pid = asyncio.run(scenario())
+    assert not lives(pid)
+    assert "binding to port" in (tmp_path / "zookeeper.log").read_text()
+
+
+def test_the_same_directory_continues_with_its_data(tmp_path: Path) -> None:
+    async def scenario() -> bytes | None:
+        for _ in range(2):
+            async with EmbeddedZooKeeper(tmp_path) as server:
+                session = KazooSession(server.connect_string)
+                await session.start()
+                if not await session.exists("/node"):
+                    await session.create("/node", b"kept")
+                data, _ = await session.get("/node")
+                await session.close()
+        return data
+
+    assert asyncio.run(scenario()) == b"kept"
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(ZkServerError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            asyncio.run(EmbeddedZooKeeper(tmp_path, port).start())
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "version-2").write_text("in the way of the data")
+    with pytest.raises(ZkServerError, match=r"(?s)exited with status.*version-2"):
+        asyncio.run(EmbeddedZooKeeper(tmp_path).start())
+
+
+def test_a_frozen_server_is_killed_when_it_does_not_stop(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        async with EmbeddedZooKeeper(tmp_path, stop_timeout_s=0.2) as server:
+            os.kill(server.pid, signal.SIGSTOP)
+            return server.pid
+
+    assert not lives(asyncio.run(scenario()))
+
+
+def test_the_server_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    program = """
+import asyncio, pathlib, sys
+from zk.embedded import EmbeddedZooKeeper
+async def main():
+    async with EmbeddedZooKeeper(pathlib.Path(sys.argv[1])) as server:
+        print(server.pid, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        assert lives(pid)
+        parent.kill()
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while lives(pid):
+            assert time.monotonic() < deadline, "the server outlived its parent"
+            time.sleep(0.05)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_java_of_java_home_comes_before_the_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "21.0.1").parents[1]))
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "other", "17.0.2").parent))
+    assert find_java() == tmp_path / "home/bin/java"
+
+
+def test_java_on_the_path_serves_when_that_of_java_home_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "1.8.0_392").parents[1]))
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "other", "17.0.2").parent))
+    assert find_java() == tmp_path / "other/bin/java"
+
+
+def test_java_too_old_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path, "11.0.20").parent))
+    with pytest.raises(ZkServerError, match="bin/java is Java 11; install Java 17 or newer"):
+        find_java()
+
+
+def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ZkServerError, match="none was found; install Java 17 or newer"):
+        find_java()
+
+
+def test_zookeeper_home_is_where_jars_come_from_when_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOOKEEPER_HOME", str(tmp_path))
+    with pytest.raises(ZkServerError, match=f"no ZooKeeper jar in ZOOKEEPER_HOME={tmp_path}"):
+        find_jars()
+    jar = tmp_path / "lib" / "zookeeper-3.8.4.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    assert find_jars() == [jar]
+
+
+def fake_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process that isn't a zombie."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return bool(listed.stdout.strip()) and not listed.stdout.startswith("Z")

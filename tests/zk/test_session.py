@@ -1,0 +1,714 @@
+"""What a ZkSession does, asked of both: the session in memory and kazoo's on a real ZooKeeper.
+
+What only a process or a network can do to a session is asked of the real one, at the end.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.zk.worlds import Events, MemoryWorld, RealWorld, World, reached
+from zk.embedded import EmbeddedZooKeeper
+from zk.session import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    Create,
+    Delete,
+    KazooSession,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionExpired,
+    SessionState,
+    SetData,
+    WatchEvent,
+    ZkError,
+    ZkSession,
+)
+
+
+@pytest.fixture(params=["memory", "kazoo"])
+def world(request: pytest.FixtureRequest) -> World:
+    if request.param == "memory":
+        return MemoryWorld()
+    return RealWorld(request.getfixturevalue("zk_chroot"))
+
+
+# Nodes
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\x00\xff"], ids=["null", "empty", "bytes"])
+def test_created_data_reads_back_as_it_was(world: World, data: bytes | None) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        assert await zk.create("/node", data) == "/node"
+        return (await zk.get("/node"))[0]
+
+    assert world.run(scenario) == data
+
+
+def test_null_data_set_over_some_reads_back_null(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/node", b"some")
+        await zk.set("/node", None)
+        return (await zk.get("/node"))[0]
+
+    assert world.run(scenario) is None
+
+
+def test_what_is_not_there_is_no_node(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        assert await zk.exists("/none") is None
+        for call in (zk.get, zk.children, zk.delete):
+            with pytest.raises(NoNode):
+                await call("/none")
+        with pytest.raises(NoNode):
+            await zk.set("/none", b"")
+        with pytest.raises(NoNode):
+            await zk.create("/none/below", b"")
+
+    world.run(scenario)
+
+
+def test_what_is_there_is_not_created_again(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/node", b"first")
+        with pytest.raises(NodeExists):
+            await zk.create("/node", b"second", make_parents=True)
+        return (await zk.get("/node"))[0]
+
+    assert world.run(scenario) == b"first"
+
+
+def test_parents_made_on_the_way_are_persistent_and_null(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/a/b/leaf", b"x", ephemeral=True, make_parents=True)
+        data, stat = await zk.get("/a/b")
+        return data, stat.ephemeral_owner
+
+    assert world.run(scenario) == (None, 0)
+
+
+def test_sequence_counts_every_creation_below_the_parent(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/queue", None)
+        await zk.create("/queue/plain", None)
+        await zk.delete("/queue/plain")
+        first = await zk.create("/queue/n-", b"", sequence=True)
+        await zk.delete(first)
+        return first, await zk.create("/queue/other-", b"", sequence=True, ephemeral=True)
+
+    assert world.run(scenario) == ("/queue/n-0000000001", "/queue/other-0000000002")
+
+
+def test_set_counts_versions_and_refuses_another(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/node", b"0")
+        written = (await zk.set("/node", b"1", 0)).version
+        with pytest.raises(BadVersion):
+            await zk.set("/node", b"2", 0)
+        data, stat = await zk.get("/node")
+        return written, data, stat.version
+
+    assert world.run(scenario) == (1, b"1", 1)
+
+
+def test_delete_refuses_another_version_and_children(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/node/child", None, make_parents=True)
+        with pytest.raises(BadVersion):
+            await zk.delete("/node", 3)
+        with pytest.raises(NotEmpty):
+            await zk.delete("/node", 0)
+        await zk.delete("/node/child", 0)
+        await zk.delete("/node", 0)
+        assert await zk.exists("/node") is None
+
+    world.run(scenario)
+
+
+def test_cversion_counts_children_created_and_deleted(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/node", b"")
+        await zk.create("/node/a", b"")
+        await zk.create("/node/b", b"")
+        await zk.set("/node/b", b"x")
+        await zk.delete("/node/a")
+        names, stat = await zk.children("/node")
+        return names, stat.cversion, stat.num_children, stat.version, stat.mzxid == stat.czxid
+
+    assert world.run(scenario) == (["b"], 3, 1, 0, True)
+
+
+def test_children_come_sorted(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        for name in ("b", "10", "a", "9"):
+            await zk.create(f"/dir/{name}", None, make_parents=True)
+        return (await zk.children("/dir"))[0]
+
+    assert world.run(scenario) == ["10", "9", "a", "b"]
+
+
+def test_a_node_created_again_has_a_greater_czxid(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/node", b"")
+        first = (await zk.get("/node"))[1]
+        await zk.delete("/node")
+        await zk.create("/node", b"")
+        changed = await zk.set("/node", b"")
+        assert first.czxid < changed.czxid < changed.mzxid
+
+    world.run(scenario)
+
+
+def test_ephemeral_has_its_sessions_id_and_no_children(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> None:
+        await zk.create("/mine", b"", ephemeral=True)
+        stat = await other.exists("/mine")
+        assert stat
+        assert stat.ephemeral_owner == zk.session_id != other.session_id
+        with pytest.raises(ZkError):
+            await zk.create("/mine/child", b"")
+
+    world.run(scenario)
+
+
+def test_ensure_path_makes_what_is_missing_and_may_be_repeated(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.create("/a", b"kept")
+        for _ in range(2):
+            await zk.ensure_path("/a/b/c")
+        return [(await zk.get(path))[0] for path in ("/a", "/a/b", "/a/b/c")]
+
+    assert world.run(scenario) == [b"kept", None, None]
+
+
+def test_delete_recursive_takes_all_below_and_nothing_beside(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        for path in ("/a/b/c", "/a/b/d", "/a/e", "/ab"):
+            await zk.ensure_path(path)
+        await zk.delete_recursive("/a")
+        await zk.delete_recursive("/a")
+        return (await zk.children("/"))[0]
+
+    assert world.run(scenario) == ["ab"]
+
+
+# Multi
+
+
+def test_multi_does_all_and_answers_each(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/epoch", b"1")
+        results = await zk.multi(
+            [
+                Check("/epoch", 0),
+                Create("/null", None),
+                Create("/mine", b"", ephemeral=True),
+                SetData("/null", b"x", 0),
+                Delete("/epoch", 0),
+            ]
+        )
+        stat = await zk.exists("/null")
+        mine = await zk.exists("/mine")
+        assert results == [None, "/null", "/mine", stat, None]
+        assert stat
+        assert mine
+        assert stat.czxid == mine.czxid
+        assert mine.ephemeral_owner == zk.session_id
+        assert await zk.exists("/epoch") is None
+
+    world.run(scenario)
+
+
+def test_multi_creates_null_data(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        await zk.multi([Create("/null", None), Create("/empty", b"")])
+        return [(await zk.get(path))[0] for path in ("/null", "/empty")]
+
+    assert world.run(scenario) == [None, b""]
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (Check("/epoch", 7), BadVersion),
+        (SetData("/epoch", b"2", 7), BadVersion),
+        (Create("/epoch", None), NodeExists),
+        (Create("/none/child", None), NoNode),
+        (Delete("/none"), NoNode),
+        (Delete("/dir"), NotEmpty),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, type) else value.__name__,
+)
+def test_multi_does_nothing_when_one_fails_and_says_which(
+    world: World, op: Any, error: type[ZkError]
+) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/epoch", b"1")
+        await zk.ensure_path("/dir/child")
+        with pytest.raises(MultiFailed) as failed:
+            await zk.multi([Create("/new", None), op, SetData("/epoch", b"3")])
+        assert failed.value.index == 1
+        assert type(failed.value.error) is error
+        assert await zk.exists("/new") is None
+        assert (await zk.get("/epoch"))[0] == b"1"
+
+    world.run(scenario)
+
+
+def test_multi_of_nothing_does_nothing(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        return await zk.multi([])
+
+    assert world.run(scenario) == []
+
+
+# Order
+
+
+def test_calls_in_flight_are_done_in_the_order_they_were_made(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/queue", None)
+        made = await asyncio.gather(
+            *(zk.create("/queue/n-", b"%d" % i, sequence=True) for i in range(400))
+        )
+        assert made == [f"/queue/n-{i:010d}" for i in range(400)]
+
+    world.run(scenario)
+
+
+def test_what_one_session_wrote_another_reads_after_sync(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        await zk.create("/node", b"x")
+        await other.sync("/node")
+        return (await other.get("/node"))[0]
+
+    assert world.run(scenario) == b"x"
+
+
+# Watches
+
+
+def test_watch_on_data_fires_once(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", b"")
+        await zk.get("/node", watch=events)
+        await other.set("/node", b"1")
+        await other.set("/node", b"2")
+        first = await events.next()
+        await zk.sync("/node")
+        return first, events.so_far()
+
+    assert world.run(scenario) == (WatchEvent("changed", "/node"), [])
+
+
+def test_watch_fires_before_a_read_shows_the_change(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", b"old")
+        await zk.get("/node", watch=events)
+        reads = [asyncio.ensure_future(zk.get("/node")) for _ in range(20)]
+        await other.set("/node", b"new")
+        reads += [asyncio.ensure_future(zk.get("/node")) for _ in range(20)]
+        for read in reads:
+            read.add_done_callback(lambda done: seen.append((done.result()[0], events.so_far())))
+        seen: list[tuple[bytes | None, list[WatchEvent]]] = []
+        await asyncio.gather(*reads)
+        first_new = next(i for i, (data, _) in enumerate(seen) if data == b"new")
+        return [event for _, told in seen[: first_new + 1] for event in told]
+
+    assert world.run(scenario) == [WatchEvent("changed", "/node")]
+
+
+def test_watch_on_absence_fires_on_creation(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.exists("/node", watch=events)
+        await other.create("/node", None)
+        return await events.next()
+
+    assert world.run(scenario) == WatchEvent("created", "/node")
+
+
+def test_watch_on_presence_fires_on_deletion(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.exists("/node", watch=events)
+        await other.delete("/node")
+        return await events.next()
+
+    assert world.run(scenario) == WatchEvent("deleted", "/node")
+
+
+@pytest.mark.parametrize("change", ["create", "delete"])
+def test_watch_on_children_fires_when_one_comes_or_goes(world: World, change: str) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.ensure_path("/dir/there")
+        await zk.children("/dir", watch=events)
+        if change == "create":
+            await other.create("/dir/new", None)
+        else:
+            await other.delete("/dir/there")
+        return await events.next()
+
+    assert world.run(scenario) == WatchEvent("children", "/dir")
+
+
+def test_watch_on_children_does_not_see_data(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        await zk.ensure_path("/dir/child")
+        await zk.children("/dir", watch=events)
+        await zk.set("/dir", b"x")
+        await zk.set("/dir/child", b"x")
+        await zk.ensure_path("/dir/child/below")
+        return events.so_far()
+
+    assert world.run(scenario) == []
+
+
+def test_deletion_tells_one_who_watches_data_and_children_once(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        await zk.exists("/node", watch=events)
+        await zk.children("/node", watch=events)
+        await zk.delete("/node")
+        return events.so_far()
+
+    assert world.run(scenario) == [WatchEvent("deleted", "/node")]
+
+
+def test_a_read_that_failed_watches_nothing(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        for read in (zk.get, zk.children):
+            with pytest.raises(NoNode):
+                await read("/node", watch=events)
+        await zk.exists("/node", watch=lambda _: None)
+        await zk.create("/node", None)
+        await zk.create("/node/child", None)
+        return events.so_far()
+
+    assert world.run(scenario) == []
+
+
+def test_two_who_watch_one_node_are_both_told(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        first, second = Events(), Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=first)
+        await zk.get("/node", watch=second)
+        await zk.set("/node", b"x")
+        return first.so_far() + second.so_far()
+
+    assert world.run(scenario) == [WatchEvent("changed", "/node")] * 2
+
+
+def test_multi_wakes_those_who_watch_in_the_order_of_its_operations(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        await zk.exists("/new", watch=events)
+        await zk.multi([Create("/new", None), SetData("/node", b"x")])
+        return events.so_far()
+
+    assert world.run(scenario) == [WatchEvent("created", "/new"), WatchEvent("changed", "/node")]
+
+
+# The life of a session
+
+
+def test_close_takes_the_ephemerals_with_it_at_once(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/mine", None, ephemeral=True)
+        await zk.create("/stays", None)
+        await other.exists("/mine", watch=events)
+        await zk.close()
+        assert await other.exists("/stays")
+        return await other.exists("/mine"), await events.next()
+
+    assert world.run(scenario) == (None, WatchEvent("deleted", "/mine"))
+
+
+def test_a_closed_session_refuses_calls_and_closes_twice(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        states: list[SessionState] = []
+        zk.add_state_listener(states.append)
+        await zk.close()
+        await zk.close()
+        with pytest.raises(SessionExpired):
+            await zk.get("/")
+        return states, zk.state
+
+    assert world.run(scenario) == ([SessionState.CLOSED], SessionState.CLOSED)
+
+
+def test_a_removed_listener_hears_no_more(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        states: list[SessionState] = []
+        zk.add_state_listener(states.append)
+        zk.remove_state_listener(states.append)
+        await zk.close()
+        return states
+
+    assert world.run(scenario) == []
+
+
+def test_a_suspension_keeps_session_and_ephemerals(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        states: list[SessionState] = []
+        zk.add_state_listener(states.append)
+        session_id = zk.session_id
+        await zk.create("/mine", None, ephemeral=True)
+        assert zk.suspended_since_ms is None
+        await world.suspend(zk)
+        assert zk.suspended_since_ms is not None
+        await world.resume(zk)
+        assert zk.suspended_since_ms is None
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert zk.session_id == session_id
+        assert await zk.exists("/mine")
+
+    world.run(scenario)
+
+
+def test_calls_fail_while_the_session_stays_suspended(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await world.suspend(zk)
+        with pytest.raises(ConnectionLoss):
+            await zk.create("/node", None)
+
+    world.run(scenario)
+
+
+def test_changes_during_a_suspension_are_told_after_it(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        for path in ("/changed", "/deleted", "/dir", "/same", "/gone"):
+            await zk.create(path, None)
+        for path in ("/changed", "/deleted", "/same", "/created", "/came-and-went"):
+            await zk.exists(path, watch=events)
+        for path in ("/dir", "/gone"):
+            await zk.children(path, watch=events)
+        await world.suspend(zk)
+        await other.set("/changed", b"x")
+        await other.delete("/deleted")
+        await other.delete("/gone")
+        await other.create("/created", None)
+        await other.create("/came-and-went", None)
+        await other.delete("/came-and-went")
+        await other.create("/dir/child", None)
+        await world.resume(zk)
+        await zk.sync("/")
+        return sorted(event[::-1] for event in events.so_far())
+
+    assert world.run(scenario) == [
+        ("/changed", "changed"),
+        ("/created", "created"),
+        ("/deleted", "deleted"),
+        ("/dir", "children"),
+        ("/gone", "deleted"),
+    ]
+
+
+def test_watches_that_saw_nothing_go_on_after_a_suspension(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        await zk.children("/node", watch=events)
+        await zk.exists("/new", watch=events)
+        await world.suspend(zk)
+        await world.resume(zk)
+        await zk.sync("/")
+        quiet = events.so_far()
+        await other.set("/node", b"x")
+        await other.create("/node/child", None)
+        await other.create("/new", None)
+        return quiet, [await events.next() for _ in range(3)]
+
+    assert world.run(scenario) == (
+        [],
+        [
+            WatchEvent("changed", "/node"),
+            WatchEvent("children", "/node"),
+            WatchEvent("created", "/new"),
+        ],
+    )
+
+
+def test_expiry_is_told_before_the_new_session(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        seen: list[tuple[SessionState, int]] = []
+        zk.add_state_listener(lambda state: seen.append((state, zk.session_id)))
+        old_id = zk.session_id
+        await zk.create("/mine", None, ephemeral=True)
+        await world.expire(zk)
+        assert seen == [
+            (SessionState.SUSPENDED, old_id),
+            (SessionState.EXPIRED, 0),
+            (SessionState.CONNECTED, zk.session_id),
+        ]
+        assert zk.session_id != old_id
+        assert await zk.exists("/mine") is None
+        await zk.create("/mine", None, ephemeral=True)
+
+    world.run(scenario)
+
+
+def test_expiry_ends_all_watches(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        await world.expire(zk)
+        await zk.set("/node", b"x")
+        return events.so_far()
+
+    assert world.run(scenario) == []
+
+
+# What the two have not in common
+
+
+def test_memory_write_whose_reply_is_lost_is_applied() -> None:
+    world = MemoryWorld()
+
+    async def scenario(zk: ZkSession, other: ZkSession) -> None:
+        world.zookeeper.lose_reply(zk)  # type: ignore[arg-type]
+        with pytest.raises(ConnectionLoss):
+            await zk.create("/node", None)
+        assert zk.state is SessionState.SUSPENDED
+        assert await other.exists("/node")
+
+    world.run(scenario)
+
+
+def test_start_names_the_hosts_that_do_not_answer() -> None:
+    async def scenario() -> None:
+        session = KazooSession("127.0.0.1:1,127.0.0.1:2/x", connection_timeout_ms=200)
+        with pytest.raises(ConnectionLoss, match=r"127\.0\.0\.1:1,127\.0\.0\.1:2 within 200 ms"):
+            await session.start()
+        assert session.state is SessionState.CLOSED
+
+    asyncio.run(scenario())
+
+
+def test_session_timeout_is_the_one_the_server_grants(zookeeper: str) -> None:
+    async def scenario() -> int:
+        session = KazooSession(zookeeper, session_timeout_ms=10, connection_timeout_ms=5000)
+        await session.start()
+        await session.close()
+        return session.session_timeout_ms
+
+    assert asyncio.run(scenario()) == 1000
+
+
+def test_calls_made_before_the_expiry_are_not_sent_in_the_next_session(zk_chroot: str) -> None:
+    world = RealWorld(zk_chroot)
+
+    async def scenario(zk: KazooSession) -> None:
+        early: list[asyncio.Task[str]] = []
+
+        def on_state(state: SessionState) -> None:
+            if state is SessionState.SUSPENDED:
+                early.append(asyncio.ensure_future(zk.create("/late", None, ephemeral=True)))
+
+        zk.add_state_listener(on_state)
+        await world.expire(zk)
+        with pytest.raises((SessionExpired, ConnectionLoss)):
+            await early[0]
+        assert await zk.exists("/late") is None
+
+    world.run(scenario)
+
+
+def test_one_who_keeps_asking_a_frozen_server_is_suspended_in_time(
+    zookeeper_server: EmbeddedZooKeeper, zk_chroot: str
+) -> None:
+    async def scenario() -> None:
+        session = KazooSession(zk_chroot, session_timeout_ms=4000)
+        await session.start()
+        session_id = session.session_id
+        os.kill(zookeeper_server.pid, signal.SIGSTOP)
+        frozen_at = time.monotonic()
+        try:
+            while session.state is SessionState.CONNECTED:
+                asking = asyncio.ensure_future(session.exists("/"))
+                asking.add_done_callback(lambda done: done.exception())
+                await asyncio.sleep(0.05)
+            suspended_after = time.monotonic() - frozen_at
+        finally:
+            os.kill(zookeeper_server.pid, signal.SIGCONT)
+        assert suspended_after < 4
+        assert session.suspended_since_ms is not None
+        assert abs(session.suspended_since_ms / 1000 - frozen_at) < 1
+        await reached(session, SessionState.CONNECTED)
+        assert session.session_id == session_id
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_close_does_not_wait_long_for_a_frozen_server(
+    zookeeper_server: EmbeddedZooKeeper, zk_chroot: str
+) -> None:
+    async def scenario() -> float:
+        session = KazooSession(zk_chroot, session_timeout_ms=1000)
+        await session.start()
+        os.kill(zookeeper_server.pid, signal.SIGSTOP)
+        try:
+            asked_at = time.monotonic()
+            await session.close()
+            return time.monotonic() - asked_at
+        finally:
+            os.kill(zookeeper_server.pid, signal.SIGCONT)
+
+    assert asyncio.run(scenario()) < 3
+
+
+def test_a_server_killed_and_started_again_continues_the_session(tmp_path: Any) -> None:
+    async def scenario() -> None:
+        async with EmbeddedZooKeeper(tmp_path) as server:
+            session = KazooSession(server.connect_string, session_timeout_ms=20_000)
+            await session.start()
+            session_id = session.session_id
+            events = Events()
+            await session.create("/mine", b"x", ephemeral=True)
+            await session.get("/mine", watch=events)
+            os.kill(server.pid, signal.SIGKILL)
+            await reached(session, SessionState.SUSPENDED)
+            await server.stop()
+            await server.start()
+            await reached(session, SessionState.CONNECTED)
+            assert session.session_id == session_id
+            await session.set("/mine", b"y")
+            assert await events.next() == WatchEvent("changed", "/mine")
+            await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -> None:
+    async def scenario(zk: KazooSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=lambda _: 1 / 0)  # type: ignore[arg-type]
+        await zk.get("/node", watch=events)
+        await zk.set("/node", b"x")
+        return events.so_far()
+
+    assert RealWorld(zk_chroot).run(scenario) == [WatchEvent("changed", "/node")]

@@ -1,0 +1,186 @@
+"""The two ZooKeepers a session's tests run against, and what a network can do to a session.
+
+Not a test module: `MemoryWorld` and `RealWorld` answer to the same calls. In the real one each
+session goes through a `Link` of its own, a TCP relay that can be closed or left silent.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import attrs
+
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.session import KazooSession, SessionState, WatchEvent, ZkSession
+
+PATIENCE_S = 20.0
+SHORT_SESSION_MS = 1000
+
+Scenario = Callable[..., Awaitable[Any]]
+
+
+class World(Protocol):
+    def run(self, scenario: Scenario) -> Any:
+        """`scenario` with as many started sessions as it has parameters."""
+
+    async def suspend(self, session: Any) -> None: ...
+    async def resume(self, session: Any) -> None: ...
+    async def expire(self, session: Any) -> None:
+        """Leave the session in the state CONNECTED, as another session."""
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+
+    def run(self, scenario: Scenario) -> Any:
+        async def with_sessions() -> Any:
+            sessions = [self.zookeeper.session() for _ in inspect.signature(scenario).parameters]
+            for session in sessions:
+                await session.start()
+            return await scenario(*sessions)
+
+        return asyncio.run(with_sessions())
+
+    async def suspend(self, session: MemorySession) -> None:
+        self.zookeeper.suspend(session)
+
+    async def resume(self, session: MemorySession) -> None:
+        self.zookeeper.resume(session)
+
+    async def expire(self, session: MemorySession) -> None:
+        self.zookeeper.expire(session)
+
+
+class RealWorld:
+    def __init__(self, connect_string: str) -> None:
+        self._address, _, self._chroot = connect_string.partition("/")
+        self._links: dict[ZkSession, Link] = {}
+
+    def run(self, scenario: Scenario) -> Any:
+        async def with_sessions() -> Any:
+            async with contextlib.AsyncExitStack() as stack:
+                sessions = [await self._open(stack) for _ in inspect.signature(scenario).parameters]
+                return await scenario(*sessions)
+
+        return asyncio.run(with_sessions())
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> KazooSession:
+        link = await Link.open(self._address)
+        stack.push_async_callback(link.end)
+        session = KazooSession(
+            f"{link.address}/{self._chroot}", session_timeout_ms=SHORT_SESSION_MS
+        )
+        self._links[session] = link
+        await session.start()
+        stack.push_async_callback(session.close)
+        return session
+
+    async def suspend(self, session: ZkSession) -> None:
+        self._links[session].close()
+        await reached(session, SessionState.SUSPENDED)
+
+    async def resume(self, session: ZkSession) -> None:
+        self._links[session].open_again()
+        await reached(session, SessionState.CONNECTED)
+
+    async def expire(self, session: ZkSession) -> None:
+        """Silence lasts until an observer sees that the server has given the session up."""
+        expired_id = session.session_id
+        observer, events = KazooSession(f"{self._address}/{self._chroot}"), Events()
+        await observer.start()
+        await session.create("/canary", None, ephemeral=True)
+        await observer.exists("/canary", watch=events)
+        self._links[session].silence()
+        await events.next()
+        await observer.close()
+        self._links[session].close()
+        self._links[session].open_again()
+        await until(lambda: session.session_id not in (0, expired_id))
+
+
+@attrs.define(eq=False)
+class Link:
+    """A relay to a server, in the tests' own loop."""
+
+    server: asyncio.Server
+    pipes: set[asyncio.StreamWriter]
+    is_open: bool = True
+    is_silent: bool = False
+
+    @classmethod
+    async def open(cls, target: str) -> "Link":
+        host, _, port = target.rpartition(":")
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if not link.is_open:
+                writer.close()
+                return
+            out_reader, out_writer = await asyncio.open_connection(host, int(port))
+            for source, sink in ((reader, out_writer), (out_reader, writer)):
+                task = asyncio.ensure_future(link.pump(source, sink))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+        link = cls(await asyncio.start_server(relay, "127.0.0.1", 0), set())
+        return link
+
+    @property
+    def address(self) -> str:
+        host, port = self.server.sockets[0].getsockname()[:2]
+        return f"{host}:{port}"
+
+    async def pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        self.pipes.add(sink)
+        with contextlib.suppress(OSError), contextlib.closing(sink):
+            while data := await source.read(65536):
+                if not self.is_silent:
+                    sink.write(data)
+        self.pipes.discard(sink)
+
+    def close(self) -> None:
+        """Break what is connected, and whatever connects."""
+        self.is_open = False
+        for pipe in self.pipes:
+            pipe.transport.abort()
+
+    def silence(self) -> None:
+        """Stay connected, and let nothing through."""
+        self.is_silent = True
+
+    def open_again(self) -> None:
+        self.is_open, self.is_silent = True, False
+
+    async def end(self) -> None:
+        self.close()
+        self.server.close()
+
+
+class Events:
+    """Watch events in the order they came: `zk.get(path, watch=events)`."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[WatchEvent] = asyncio.Queue()
+
+    def __call__(self, event: WatchEvent) -> None:
+        self._queue.put_nowait(event)
+
+    async def next(self) -> WatchEvent:
+        return await asyncio.wait_for(self._queue.get(), PATIENCE_S)
+
+    def so_far(self) -> list[WatchEvent]:
+        return [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+
+
+async def reached(session: ZkSession, state: SessionState) -> None:
+    await until(lambda: session.state is state)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Poll for what happens in another process or thread."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)

@@ -1,0 +1,378 @@
+"""ZooKeeper in memory: the twin of `KazooSession` for tests and simulations, without clock or I/O.
+
+It passes the tests of the real session, and never suspends a coroutine. What a test decides here is
+what the network decides there: `suspend`, `resume`, `expire`, and `lose_reply` for the write that
+was applied and never answered. Theory of the tree, from ZooKeeper's own PrepRequestProcessor and
+DataTree: every transaction gets the next zxid; a node's cversion counts creations and deletions
+below it; a sequential name ends in the number of children ever created there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+
+from zk.api import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    SessionExpired,
+    SessionState,
+    SetData,
+    Stat,
+    StateListener,
+    Watch,
+    Watches,
+    WatchEvent,
+    ZkError,
+)
+
+
+@attrs.frozen
+class _Node:
+    data: bytes | None
+    czxid: int
+    mzxid: int
+    pzxid: int  # of the last child created or deleted
+    ctime_ms: int
+    mtime_ms: int
+    version: int = 0
+    children: frozenset[str] = frozenset()
+    children_created: int = 0
+    ephemeral_owner: int = 0
+
+    @property
+    def stat(self) -> Stat:
+        return Stat(
+            version=self.version,
+            cversion=2 * self.children_created - len(self.children),
+            czxid=self.czxid,
+            mzxid=self.mzxid,
+            ctime_ms=self.ctime_ms,
+            mtime_ms=self.mtime_ms,
+            ephemeral_owner=self.ephemeral_owner,
+            num_children=len(self.children),
+        )
+
+
+_Tree = dict[str, _Node]
+
+
+class MemoryZooKeeper:
+    """One tree and its sessions. `now_ms` gives nodes their times, and suspensions theirs."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.now_ms = now_ms
+        self.zxid = 0
+        self.tree: _Tree = {"/": _Node(None, 0, 0, 0, 0, 0)}
+        self._sessions: list[MemorySession] = []
+        self._last_session_id = 0
+
+    def session(self, session_timeout_ms: int = 6000) -> "MemorySession":
+        """A session yet to be started."""
+        session = MemorySession(self, session_timeout_ms)
+        self._sessions.append(session)
+        return session
+
+    def suspend(self, session: "MemorySession") -> None:
+        """Cut the connection: the session's calls fail, its nodes stay, its watches wait."""
+        if session.state is SessionState.CONNECTED:
+            session.suspended_since_ms, session.seen_zxid = self.now_ms(), self.zxid
+            session.become(SessionState.SUSPENDED)
+
+    def resume(self, session: "MemorySession") -> None:
+        """Connect again: as the same session, or as a new one if it expired meanwhile."""
+        if session.state is not SessionState.SUSPENDED:
+            return
+        if session.server_expired:
+            session.forget()
+            session.become(SessionState.EXPIRED)
+            self.open(session)
+        else:
+            session.suspended_since_ms = None
+            session.become(SessionState.CONNECTED)
+            session.catch_up(self.tree)
+
+    def expire(self, session: "MemorySession") -> None:
+        """End the session at the server. One that is suspended learns of it when it resumes."""
+        connected = session.state is SessionState.CONNECTED
+        self.suspend(session)
+        session.server_expired = True
+        self.remove_ephemerals(session.session_id)
+        if connected:
+            self.resume(session)
+
+    def lose_reply(self, session: "MemorySession") -> None:
+        """Suspend the session after its next write, which is applied, and raises ConnectionLoss."""
+        session.loses_next_reply = True
+
+    def open(self, session: "MemorySession") -> None:
+        self._last_session_id += 1
+        session.session_id = self._last_session_id
+        session.server_expired, session.suspended_since_ms = False, None
+        session.become(SessionState.CONNECTED)
+
+    def remove_ephemerals(self, session_id: int) -> None:
+        mine = [path for path, node in self.tree.items() if node.ephemeral_owner == session_id]
+        if session_id and mine:
+            self.commit([Delete(path) for path in sorted(mine)], session_id)
+
+    def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
+        """Apply all of `ops` as one transaction, then tell who watches. Raises MultiFailed."""
+        draft = _Draft(dict(self.tree), self.zxid + 1, self.now_ms(), session_id)
+        results: list[str | Stat | None] = []
+        for index, op in enumerate(ops):
+            try:
+                results.append(draft.apply(op))
+            except ZkError as error:
+                raise MultiFailed(index, error) from None
+        self.tree, self.zxid = draft.tree, draft.zxid
+        for event in draft.events:
+            for session in self._sessions:
+                session.notice(event)
+        return results
+
+
+@attrs.define(eq=False)
+class _Draft:
+    """The tree as it will be if the transaction `zxid` succeeds, and the events that will cause."""
+
+    tree: _Tree
+    zxid: int
+    now_ms: int
+    session_id: int
+    events: list[WatchEvent] = attrs.field(factory=list)
+
+    def apply(self, op: Op) -> str | Stat | None:
+        match op:
+            case Create():
+                return self._create(op)
+            case SetData():
+                return self._set(op)
+            case Delete():
+                self._delete(op)
+            case Check():
+                self._node(op)
+        return None
+
+    def _create(self, op: Create) -> str:
+        parent_path, name = _split(op.path)
+        parent = self.tree.get(parent_path)
+        if parent is None:
+            raise NoNode(op.path)
+        if op.path in self.tree:
+            raise NodeExists(op.path)
+        if parent.ephemeral_owner:
+            raise ZkError(f"{op.path}: an ephemeral node has no children")
+        self.tree[op.path] = _Node(
+            data=op.data,
+            czxid=self.zxid,
+            mzxid=self.zxid,
+            pzxid=self.zxid,
+            ctime_ms=self.now_ms,
+            mtime_ms=self.now_ms,
+            ephemeral_owner=self.session_id if op.ephemeral else 0,
+        )
+        self.tree[parent_path] = attrs.evolve(
+            parent,
+            pzxid=self.zxid,
+            children=parent.children | {name},
+            children_created=parent.children_created + 1,
+        )
+        self.events += [WatchEvent("created", op.path), WatchEvent("children", parent_path)]
+        return op.path
+
+    def _set(self, op: SetData) -> Stat:
+        node = self._node(op)
+        node = self.tree[op.path] = attrs.evolve(
+            node, data=op.data, version=node.version + 1, mzxid=self.zxid, mtime_ms=self.now_ms
+        )
+        self.events.append(WatchEvent("changed", op.path))
+        return node.stat
+
+    def _delete(self, op: Delete) -> None:
+        if self._node(op).children:
+            raise NotEmpty(op.path)
+        parent_path, name = _split(op.path)
+        parent = self.tree[parent_path]
+        del self.tree[op.path]
+        self.tree[parent_path] = attrs.evolve(
+            parent, pzxid=self.zxid, children=parent.children - {name}
+        )
+        self.events += [WatchEvent("deleted", op.path), WatchEvent("children", parent_path)]
+
+    def _node(self, op: SetData | Delete | Check) -> _Node:
+        node = self.tree.get(op.path)
+        if node is None:
+            raise NoNode(op.path)
+        if op.version not in (-1, node.version):
+            raise BadVersion(op.path)
+        return node
+
+
+class MemorySession:
+    """A ZkSession on a MemoryZooKeeper, which alone uses the methods that ZkSession hasn't.
+
+    While SUSPENDED its calls fail at once: here no connection will come while they wait.
+    """
+
+    def __init__(self, zookeeper: MemoryZooKeeper, session_timeout_ms: int) -> None:
+        self._zookeeper = zookeeper
+        self.session_timeout_ms = session_timeout_ms
+        self.session_id = 0
+        self.state = SessionState.SUSPENDED
+        self.suspended_since_ms: int | None = None
+        self.seen_zxid = 0  # the last before the suspension
+        self.server_expired = False
+        self.loses_next_reply = False
+        self._watches = Watches()
+        self._listeners: list[StateListener] = []
+
+    async def start(self) -> None:
+        assert self.session_id == 0, "a session starts once"
+        self._zookeeper.open(self)
+
+    async def close(self) -> None:
+        if self.state is SessionState.CLOSED:
+            return
+        self.become(SessionState.CLOSED)
+        self._zookeeper.remove_ephemerals(self.session_id)
+        self.forget()
+
+    def add_state_listener(self, listener: StateListener) -> None:
+        self._listeners.append(listener)
+
+    def remove_state_listener(self, listener: StateListener) -> None:
+        self._listeners.remove(listener)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        node = self._node(path)
+        self._watches.add("data", path, watch)
+        return node.data, node.stat
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        node = self._tree().get(path)
+        self._watches.add("data" if node else "absent", path, watch)
+        return node.stat if node else None
+
+    async def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        node = self._node(path)
+        self._watches.add("children", path, watch)
+        return sorted(node.children), node.stat
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        parent_path, _ = _split(path)
+        if make_parents:
+            await self.ensure_path(parent_path)
+        if sequence:
+            path = f"{path}{self._node(parent_path).children_created:010d}"
+        self._write(Create(path, data, ephemeral))
+        return path
+
+    async def set(self, path: str, data: bytes | None, version: int = -1) -> Stat:
+        stat = self._write(SetData(path, data, version))
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        self._write(Delete(path, version))
+
+    async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
+        self._tree()
+        return self._commit(ops) if ops else []
+
+    async def sync(self, path: str) -> None:
+        self._tree()
+
+    async def ensure_path(self, path: str) -> None:
+        if path not in self._tree():
+            await self.ensure_path(_split(path)[0])
+            self._write(Create(path, None))
+
+    async def delete_recursive(self, path: str) -> None:
+        tree = self._tree()
+        for below in sorted((p for p in tree if f"{p}/".startswith(f"{path}/")), reverse=True):
+            self._write(Delete(below))
+
+    def become(self, state: SessionState) -> None:
+        self.state = state
+        for listener in tuple(self._listeners):
+            listener(state)
+
+    def forget(self) -> None:
+        """The session has ended, and with it what it watches."""
+        self.session_id = 0
+        self._watches.clear()
+
+    def notice(self, event: WatchEvent) -> None:
+        if self.state is SessionState.CONNECTED:
+            for watch in self._watches.take(event):
+                watch(event)
+
+    def catch_up(self, tree: _Tree) -> None:
+        """Fire what the suspension hid, as the server does on SetWatches."""
+        for event in tuple(self._missed(tree)):
+            self.notice(event)
+
+    def _missed(self, tree: _Tree) -> Iterable[WatchEvent]:
+        paths = self._watches.paths
+        for path in paths["data"]:
+            if path not in tree:
+                yield WatchEvent("deleted", path)
+            elif tree[path].mzxid > self.seen_zxid:
+                yield WatchEvent("changed", path)
+        for path in paths["absent"]:
+            if path in tree:
+                yield WatchEvent("created", path)
+        for path in paths["children"]:
+            if path not in tree:
+                yield WatchEvent("deleted", path)
+            elif tree[path].pzxid > self.seen_zxid:
+                yield WatchEvent("children", path)
+
+    def _tree(self) -> _Tree:
+        if self.state is SessionState.CLOSED:
+            raise SessionExpired("the session is closed")
+        if self.state is not SessionState.CONNECTED:
+            raise ConnectionLoss("the session is suspended")
+        return self._zookeeper.tree
+
+    def _node(self, path: str) -> _Node:
+        node = self._tree().get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def _write(self, op: Op) -> str | Stat | None:
+        try:
+            return self._commit([op])[0]
+        except MultiFailed as failed:
+            raise failed.error from None
+
+    def _commit(self, ops: Sequence[Op]) -> list[str | Stat | None]:
+        self._tree()
+        results = self._zookeeper.commit(ops, self.session_id)
+        if self.loses_next_reply:
+            self.loses_next_reply = False
+            self._zookeeper.suspend(self)
+            raise ConnectionLoss("the reply was lost")
+        return results
+
+
+def _split(path: str) -> tuple[str, str]:
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
