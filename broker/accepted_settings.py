@@ -34,6 +34,8 @@ _BY_REASON: dict[str, str] = {
         log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
         log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
         log.cleaner.io.max.bytes.per.second log.cleaner.threads""",
+    "committed offsets do not expire yet": """
+        offsets.retention.minutes offsets.retention.check.interval.ms""",
     _MEMBERSHIP: """
         group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
         group.min.session.timeout.ms""",

@@ -154,7 +154,6 @@ class ReplicaManager:
             partition.leader = -1
         if delete:
             self.partitions.pop(tp, None)
-            self._watermarks.pop(tp, None)
             if self.logs.get(tp) is not None:
                 self.logs.delete(tp)
 

@@ -75,6 +75,10 @@ HOUSEKEEPING_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 
 
+MAX_REPLICATION_FACTOR = 1
+"""Followers do not fetch yet: a topic with more replicas could never be written with acks=all."""
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
@@ -233,6 +237,7 @@ class Broker:
             racks=lambda: {b.id: b.rack for b in self._cache.brokers.values()},
             touch=self._purgatory.touch,
             chance=self._chance,
+            max_replication_factor=MAX_REPLICATION_FACTOR,
         )
         coordinator = self._coordinator(replicas)
         handlers.update(
@@ -419,6 +424,8 @@ class Broker:
 
     def _close_logs(self, logs: LogManager, replicas: ReplicaManager) -> None:
         self._purgatory.expire_all()
+        self._cancel_children()
+        self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file
         self._checkpoint_high_watermarks(logs, replicas)
         logs.close(clean=True)
 

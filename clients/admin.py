@@ -57,7 +57,18 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
-__all__ = ["EARLIEST_TIME", "LATEST_TIME", "Admin", "ConfigResource", "NewTopic"]
+__all__ = [
+    "EARLIEST_TIME",
+    "LATEST_TIME",
+    "Admin",
+    "ClusterDescription",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "ListedOffset",
+    "NewTopic",
+    "TopicDescription",
+]
 
 T = TypeVar("T")
 

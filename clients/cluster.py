@@ -236,9 +236,8 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        for slot in self._slots.values():
-            if slot.connection is not None:
-                await slot.connection.close()
+        connections = [slot.connection for slot in self._slots.values()]
+        await asyncio.gather(*(open.close() for open in connections if open is not None))
 
     async def _wait_for(
         self, known: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
@@ -253,7 +252,7 @@ class Cluster:
             found = known()
             if found is None or not (code is ErrorCode.NONE or code.retriable):
                 missing = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
-                raise ApiError(missing, what)
+                raise ApiError(missing, topic)
             return found
 
         return await self.retrying(ask, what, timeout_ms)

@@ -48,7 +48,7 @@ class Appended(NamedTuple):
     log_start_offset: int
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Log:
     """The log of one partition. Offsets below `log_start_offset` are gone, or as good as gone."""
 
@@ -103,6 +103,11 @@ class Log:
             FlushState.start(flushed if clean_shutdown else opened.log_end_offset, now_ms),
             now_ms,
         )
+
+    def __repr__(self) -> str:
+        failure = f", failed: {self.failure}" if self.failure else ""
+        offsets = f"{self.log_start_offset} to {self.log_end_offset}"
+        return f"Log({self.topic_partition}, {offsets}{failure})"
 
     @property
     def log_end_offset(self) -> int:

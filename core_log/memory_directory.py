@@ -43,8 +43,8 @@ class MemoryFile:
 
     disk: Disk
     modified_ms: int
-    _now: bytearray = attrs.field(factory=bytearray)
-    _synced: bytes = b""
+    _now: bytearray = attrs.field(factory=bytearray, repr=False)
+    _synced: bytes = attrs.field(default=b"", repr=False)
 
     @property
     def size(self) -> int:
@@ -104,12 +104,12 @@ class MemoryDirectory:
     """The Directory in memory. The first one is the root; the others are its children."""
 
     name: str = "memory"
-    disk: Disk = attrs.field(factory=Disk)
-    parent: MemoryDirectory | None = None
-    _files: dict[str, MemoryFile] = attrs.field(factory=dict)
-    _children: dict[str, MemoryDirectory] = attrs.field(factory=dict)
-    _synced_files: dict[str, MemoryFile] = attrs.field(factory=dict)
-    _synced_children: dict[str, MemoryDirectory] = attrs.field(factory=dict)
+    disk: Disk = attrs.field(factory=Disk, repr=False)
+    parent: MemoryDirectory | None = attrs.field(default=None, repr=False)
+    _files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)
+    _children: dict[str, MemoryDirectory] = attrs.field(factory=dict, repr=False)
+    _synced_files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)
+    _synced_children: dict[str, MemoryDirectory] = attrs.field(factory=dict, repr=False)
 
     @property
     def path(self) -> str:

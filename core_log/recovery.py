@@ -40,21 +40,22 @@ _log = logging.getLogger(__name__)
 
 
 @attrs.frozen
+class Cut:
+    """What recovery takes from a log: `size_bytes` bytes, from `offset` on, and why."""
+
+    offset: int
+    position: int
+    size_bytes: int
+    reason: str
+
+
+@attrs.frozen
 class Recovered:
     """A log's segments, the last one active, and where it ends; `cut` says what it lost."""
 
     segments: list[Segment]
     log_end_offset: int
     cut: Cut | None
-
-
-@attrs.frozen
-class Cut:
-    """Bytes that recovery took from a log: from `offset` on, `size_bytes` of them, and why."""
-
-    offset: int
-    size_bytes: int
-    reason: str
 
 
 def open_log(
@@ -69,18 +70,29 @@ def open_log(
 ) -> Recovered:
     """Open a log's files, after recovery if it was not closed; make the first if there are none.
 
-    A log that was closed is believed if its last segment ends with a whole batch. Raises OSError,
-    and ValueError for files that are no log's.
+    The segment that holds the recovery point is checked whole, for it has an unflushed tail
+    (KAFKA-1112). A log that was closed is believed if its last segment ends with a whole batch.
+    Raises OSError, and ValueError for files that are no log's.
     """
-    segments = load_segments(directory, config, now_ms)
+    segments: list[Segment] = []
     cut = None
-    if not clean_shutdown:
-        segments, cut = recover(segments, recovery_point, config, epochs)
-    elif segments and not _ends_whole(segments[-1]):
-        segments, cut = recover(segments, segments[-1].base_offset, config, epochs)
+    bases = _tidy(directory)
+    for number, base_offset in enumerate(bases):
+        following = bases[number + 1 :]
+        if clean_shutdown or (following and following[0] <= recovery_point):
+            segments.append(_believed(directory, base_offset, config, now_ms))
+            continue
+        segment = Segment.open_without_indexes(directory, base_offset, now_ms)
+        segments.append(segment)
+        cut = _recovered(segment, following, config, epochs)
+        if cut is not None:
+            break
+    if clean_shutdown and segments and not _ends_whole(segments[-1]):
+        segments[-1].reset_indexes()
+        cut = _recovered(segments[-1], [], config, epochs)
     log_end_offset = segments[-1].next_offset() if segments else 0
     if not segments or log_end_offset < log_start_offset:  # not from 0 again (KAFKA-8306)
-        drop(segments)
+        _drop(directory, [segment.base_offset for segment in segments])
         segments = [Segment.create(directory, log_start_offset, now_ms)]
         log_end_offset = log_start_offset
     segments[-1].activate(config)
@@ -89,62 +101,64 @@ def open_log(
     return Recovered(segments, log_end_offset, cut)
 
 
-def load_segments(directory: Directory, config: LogConfig, now_ms: int) -> list[Segment]:
-    """Open the segments a log has, in order of offset, after tidying what a crash left.
-
-    A segment without a good index is read whole to build one; a batch that is corrupt there cuts
-    the segment, as in `recover`. Raises OSError.
-    """
-    _finish_replacements(directory, now_ms)
+def _tidy(directory: Directory) -> list[int]:
+    """Undo what a crash left half done; the base offsets of the segments there are."""
+    _finish_replacements(directory)
     names = set(directory.files())
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
         if dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names:
             _log.warning("%s/%s has no log file: removed", directory.path, name)
             directory.remove(name)
-    return [
-        _load_segment(directory, base_offset_of(name), config, now_ms)
-        for name in sorted(names)
-        if name.endswith(LOG)
-    ]
+    return sorted(base_offset_of(name) for name in names if name.endswith(LOG))
 
 
-def recover(
-    segments: list[Segment], recovery_point: int, config: LogConfig, epochs: LeaderEpochs
-) -> tuple[list[Segment], Cut | None]:
-    """Check all that may not have reached the disk; the segments that remain, and what was cut.
-
-    The segment that holds the recovery point is checked whole, for it has an unflushed tail
-    (KAFKA-1112). What remains is flushed.
-    """
-    for number, segment in enumerate(segments):
-        following = segments[number + 1 :]
-        if following and following[0].base_offset <= recovery_point:
-            continue
-        cut = rebuild(segment, config, epochs)
-        for file in segment.files_to_flush():
-            file.fsync()
+def _believed(directory: Directory, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+    """A segment that reached the disk whole; only its indexes may have to be made anew."""
+    try:
+        return Segment.load(directory, base_offset, now_ms)
+    except CorruptIndex as error:
+        _log.warning("%s: %s; the indexes are made anew", directory.path, error)
+        segment = Segment.open_without_indexes(directory, base_offset, now_ms)
+        cut = _build_indexes(segment, config)
         if cut is not None:
-            dropped = sum(later.size for later in following)
-            drop(following)
-            return segments[: number + 1], attrs.evolve(cut, size_bytes=cut.size_bytes + dropped)
-    return segments, None
+            _log.warning("%s: segment %d is cut: %s", directory.path, base_offset, cut)
+            segment.log.truncate(cut.position)
+        return segment
 
 
-def rebuild(segment: Segment, config: LogConfig, epochs: LeaderEpochs | None = None) -> Cut | None:
-    """Read a segment's batches, make its indexes from them, and cut it where they end.
+def _recovered(
+    segment: Segment, following: list[int], config: LogConfig, epochs: LeaderEpochs
+) -> Cut | None:
+    """Check a segment without indexes whole and flush it; what went, with what follows it.
 
-    The leader epochs of the batches are added to `epochs`. The segment is sealed afterwards.
+    What follows goes first: if the power fails in between, the next recovery cuts again.
     """
-    segment.reset_indexes()
+    cut = _build_indexes(segment, config, epochs)
+    if cut is not None:
+        dropped_bytes = _drop(segment.directory, following)
+        segment.log.truncate(cut.position)
+        cut = attrs.evolve(cut, size_bytes=cut.size_bytes + dropped_bytes)
+    for file in segment.files_to_flush():
+        file.fsync()
+    return cut
+
+
+def _build_indexes(
+    segment: Segment, config: LogConfig, epochs: LeaderEpochs | None = None
+) -> Cut | None:
+    """Read all batches, make the indexes from them, and say where the good ones end.
+
+    Leader epochs that `epochs` does not have are added to it. The segment is sealed afterwards.
+    """
     segment.activate(config)
     end_position, next_offset, indexed_position = 0, segment.base_offset, 0
     reason = "the file ends within a batch"
     try:
         for batch in scan_checked(segment.log):
-            if batch.last_offset < next_offset or batch.base_offset < segment.base_offset:
+            if batch.base_offset < next_offset:
                 raise CorruptRecord(f"offset {batch.base_offset} comes after {next_offset - 1}")
-            if batch.last_offset - segment.base_offset > INT_MAX:
+            if not 0 <= batch.last_offset - segment.base_offset <= INT_MAX:
                 raise CorruptRecord(f"offset {batch.last_offset} is too far from the base")
             if batch.max_timestamp > segment.latest.timestamp:
                 segment.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
@@ -156,17 +170,21 @@ def rebuild(segment: Segment, config: LogConfig, epochs: LeaderEpochs | None = N
             end_position, next_offset = batch.end_position, batch.last_offset + 1
     except CorruptRecord as error:
         reason = str(error)
-    cut_bytes = segment.log.size - end_position
-    segment.log.truncate(end_position)
     segment.seal()
-    return Cut(next_offset, cut_bytes, reason) if cut_bytes else None
+    lost_bytes = segment.size - end_position
+    return Cut(next_offset, end_position, lost_bytes, reason) if lost_bytes else None
 
 
-def drop(segments: list[Segment]) -> None:
-    """Remove segments' files at once: nobody reads them yet."""
-    for segment in segments:
-        for name in segment.rename_files(DELETED):
-            segment.directory.remove(name)
+def _drop(directory: Directory, bases: list[int]) -> int:
+    """Remove segments, the last one first; the bytes of batches they had."""
+    dropped_bytes = 0
+    for base_offset in reversed(bases):
+        dropped_bytes += directory.size(file_name(base_offset, LOG)) or 0
+        for suffix in SUFFIXES:
+            directory.remove(file_name(base_offset, suffix))
+    if bases:
+        directory.fsync_dir()
+    return dropped_bytes
 
 
 def _ends_whole(segment: Segment) -> bool:
@@ -177,21 +195,7 @@ def _ends_whole(segment: Segment) -> bool:
     return True
 
 
-def _load_segment(
-    directory: Directory, base_offset: int, config: LogConfig, now_ms: int
-) -> Segment:
-    try:
-        return Segment.load(directory, base_offset, now_ms)
-    except CorruptIndex as error:
-        _log.warning("%s: %s; the indexes are built anew", directory.path, error)
-        segment = Segment.open_without_indexes(directory, base_offset, now_ms)
-        cut = rebuild(segment, config)
-        if cut is not None:
-            _log.warning("%s: segment %d loses %s", directory.path, base_offset, cut)
-        return segment
-
-
-def _finish_replacements(directory: Directory, now_ms: int) -> None:
+def _finish_replacements(directory: Directory) -> None:
     """Bring segment replacements that a crash interrupted to their end, or undo them."""
     names = directory.files()
     unfinished = [base_offset_of(name) for name in names if name.endswith(LOG + CLEANED)]

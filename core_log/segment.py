@@ -67,7 +67,7 @@ class Segment:
 
     @classmethod
     def open_without_indexes(cls, directory: Directory, base_offset: int, now_ms: int) -> Segment:
-        """Open the log file; the indexes are empty and wait for `recovery.rebuild`."""
+        """Open the log file; the indexes are empty and wait for recovery."""
         return cls(
             directory,
             base_offset,

@@ -47,7 +47,8 @@ class TimeIndex:
         """Open an index that was sealed. Raises CorruptIndex."""
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), _none(base_offset))
         index.last = index._at(index.file.count - 1)
-        if index.last.offset < base_offset or index.last.timestamp < index._at(0).timestamp:
+        goes_back = index.file.count > 1 and index.last.timestamp <= index._at(0).timestamp
+        if index.last.offset < base_offset or goes_back:
             raise CorruptIndex(f"{name} ends with {index.last}")
         return index
 

@@ -68,6 +68,6 @@ def fail_if_tool_is_missing(report: pytest.TestReport | pytest.CollectReport) ->
 
 @pytest.fixture(scope="session")
 def dev_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """A running `kbroker dev` with one broker. Tests share it: use topics and groups of your own."""
+    """A running `kbroker dev`, one broker. Tests share it: use topics and groups of your own."""
     with DevCluster(tmp_path_factory.mktemp("dev")) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""A whole cluster as a user starts it: `kbroker dev` in a process of its own, and commands on it."""
+"""A whole cluster as a user starts it: `kbroker dev` as a process, and commands on it."""
 
 import os
 import select

@@ -20,7 +20,7 @@ from broker.controller.effects import SendLeaderAndIsr, SendStopReplica
 from broker.controller.events import Event, StopReplicaAnswered
 from broker.controller.requests import HIGHEST_VERSION, Send, Sender, request_for
 from broker.controller.state import LiveBroker
-from clients.errors import ConnectionFailed
+from clients.connection import ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition

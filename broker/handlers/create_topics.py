@@ -64,7 +64,9 @@ def _plan(
 ) -> NewTopic:
     if creator.is_under_way(topic.name):
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
-    return plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
+    planned = plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
+    creator.check_replication(max(map(len, planned.assignment.values())))
+    return planned
 
 
 def _try_complete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from broker.dispatch import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
@@ -16,30 +16,29 @@ from protocol.messages.offset_fetch import (
 )
 
 _NO_COMMIT = CommittedOffset(offset=-1)
-_NO_TOPIC: Mapping[int, CommittedOffset] = {}
 
 
 def handle(
     coordinator: GroupCoordinator, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
     """Answer from what is replicated; -1 where nothing is committed. Raises ApiError."""
-    committed = coordinator.committed_offsets(request.group_id)
+    group = request.group_id
+    offsets = coordinator.offsets(group)
     if request.topics is None:
-        topics = [_topic(name, kept, kept) for name, kept in committed.items()]
+        topics = [_topic(name, kept.items()) for name, kept in offsets.of_group(group).items()]
     else:
         topics = [
-            _topic(topic.name, topic.partition_indexes, committed.get(topic.name, _NO_TOPIC))
-            for topic in request.topics
+            _topic(t.name, ((p, offsets.fetch(group, t.name, p)) for p in t.partition_indexes))
+            for t in request.topics
         ]
     return OffsetFetchResponse(topics=topics, error_code=ErrorCode.NONE)
 
 
 def _topic(
-    name: str, partitions: Iterable[int], kept: Mapping[int, CommittedOffset]
+    name: str, offsets: Iterable[tuple[int, CommittedOffset | None]]
 ) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(
-        name=name,
-        partitions=[_partition(index, kept.get(index, _NO_COMMIT)) for index in partitions],
+        name=name, partitions=[_partition(index, kept or _NO_COMMIT) for index, kept in offsets]
     )
 
 

@@ -40,6 +40,9 @@ class ConsumerConfig:
 
     group_id: str = setting("group.id", validator=legal_id(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
+    membership_kept_in: str = setting(
+        "membership", "zookeeper", validator=one_of("zookeeper"), doc="Who keeps the members"
+    )
     consumer_id: str | None = setting(
         "consumer.id", None, doc="Fixed name of the member instead of a generated one; for tests"
     )

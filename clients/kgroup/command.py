@@ -85,3 +85,7 @@ def main() -> None:
 
     Every sub-command takes -b/--bootstrap-server and --zookeeper, before or after its name.
     """
+
+
+if __name__ == "__main__":
+    main()

@@ -102,7 +102,7 @@ def command(
     formatters: dict[str, Formatter] = {"json": json_line, "table": line_formatter(formatting)}
     writer = Writer(
         formatters[output],
-        click.get_binary_stream("stdout"),
+        sys.stdout.buffer,
         max_messages,
         None if timeout_ms is None else timeout_ms / 1000,
     )

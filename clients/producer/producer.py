@@ -8,6 +8,7 @@ partition and returns a future. The sender ships batches and completes the futur
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -222,15 +223,16 @@ class Producer:
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition} is negative")
         self._start()
+        cluster, block_ms = self._cluster, self.config.max_block_ms
         late: type[DeadlineExceeded] = DeadlineExceeded
         waiting_for = f"metadata of {topic}"
         try:
-            async with asyncio.timeout(self.config.max_block_ms / 1000):
-                num_partitions = await self._cluster.partitions(topic)
+            async with asyncio.timeout(block_ms / 1000):
+                num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
                 while partition is not None and partition >= num_partitions:
                     waiting_for = f"partition {partition} of {topic}, which has {num_partitions}"
-                    await self._cluster.refresh([topic])
-                    num_partitions = await self._cluster.partitions(topic)
+                    await cluster.retrying(partial(cluster.refresh, [topic]), "metadata", block_ms)
+                    num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
                 late, waiting_for = BufferExhausted, f"room for {size} bytes in buffer.memory"
                 await self._wait_for_room(size)
         except TimeoutError:

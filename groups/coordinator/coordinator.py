@@ -29,7 +29,7 @@ from groups.coordinator.events import CommitOffsets, Ended, RequestId
 from groups.coordinator.listing import GroupDescription, GroupOverview
 from groups.coordinator.offsets_log import OffsetsLog
 from groups.coordinator.shard import Shard
-from offsets.committed import GroupOffsets
+from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
 from offsets.journal import Journal
 from offsets.loader import Loader, LoadError
@@ -64,7 +64,6 @@ class Owned:
     shard: Shard = attrs.field(factory=Shard)
     refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     in_flight_until: int | None = None
-    advancing: bool = False
 
 
 @attrs.define(eq=False)
@@ -97,9 +96,9 @@ class GroupCoordinator:
             logger.debug("a commit of group %s is refused: %s", event.group_id, pending.error.name)
         return pending
 
-    def committed_offsets(self, group_id: str) -> GroupOffsets:
-        """All that a group has committed. Raises ApiError when this is not its coordinator."""
-        return self._serving(group_id).shard.offsets.of_group(group_id)
+    def offsets(self, group_id: str) -> CommittedOffsets:
+        """Where a group's offsets are. Raises ApiError when this is not its coordinator."""
+        return self._serving(group_id).shard.offsets
 
     def describe(self, group_id: str) -> GroupDescription:
         """A group as it is now. Raises ApiError when this is not its coordinator."""
@@ -135,16 +134,10 @@ class GroupCoordinator:
 
     def _advance(self, owned: Owned) -> None:
         """Settle what is replicated and write what waits, until the log has to be waited for."""
-        if owned.advancing:
-            return  # the log says that it moved from within the append that moved it
-        owned.advancing = True
-        try:
-            while owned.in_flight_until is None or self._settle(owned, owned.in_flight_until):
-                if not owned.journal.waiting:
-                    return
-                self._append(owned)
-        finally:
-            owned.advancing = False
+        while owned.in_flight_until is None or self._settle(owned, owned.in_flight_until):
+            if not owned.journal.waiting:
+                return
+            self._append(owned)
 
     def _append(self, owned: Owned) -> None:
         now_ms = self.now_ms()
@@ -175,6 +168,7 @@ class GroupCoordinator:
 
     def _log_moved(self, partition: int) -> None:
         owned = self._owned.get(partition)
+        # The log also calls from within the append that moved it: nothing is in flight then yet.
         if owned is not None and owned.in_flight_until is not None:
             self._advance(owned)
 

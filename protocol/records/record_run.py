@@ -80,6 +80,7 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
     if (
         timestamp_width not in _TIMESTAMP_BYTES
         or deltas is None
+        or first_delta < 0
         or key_length < -1
         or value_length < -1
         or header_count_at + 1 != pos + stride

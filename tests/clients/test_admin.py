@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Await
             for broker, other in ((one, two), (two, one)):
                 broker.peers[other.node_id] = other.port
                 broker.leaders.update({P0: 1, P1: 1, P2: 2})
-                broker.answers[ApiKey.LIST_OFFSETS] = lambda r, n=broker.node_id: ends(r, n)
+                broker.answers[ApiKey.LIST_OFFSETS] = partial(ends, offset=broker.node_id)
             settings = {"bootstrap.servers": one.bootstrap, "retry.backoff.ms": 1}
             async with Admin(settings) as admin:
                 return await scenario(admin, one, two)

@@ -105,7 +105,7 @@ def test_api_whose_versions_do_not_meet_ours_is_refused_before_sending() -> None
 
 
 def test_unanswered_request_closes_the_connection_and_fails_all_in_flight() -> None:
-    async def scenario() -> tuple[list[Any], bool]:
+    async def scenario() -> tuple[Any, bool]:
         async with ScriptedBroker() as broker:
             broker.answers[ApiKey.LIST_GROUPS] = lambda r: SILENCE
             connection = await opened(broker)

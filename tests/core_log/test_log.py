@@ -442,7 +442,7 @@ def test_truncation_below_the_first_segment_starts_anew(
 
 
 def test_log_starts_fully_anew_at_an_offset(directory: Directory, open_log: Open) -> None:
-    writer = open_log(directory, segment_bytes=300, file_delete_delay_ms=5)
+    writer = open_log(directory, segment_bytes=400, file_delete_delay_ms=5)
     writer.append_many(5)
     writer.log.truncate_fully_and_start_at(3)
     writer.append_many(2)

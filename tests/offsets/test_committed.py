@@ -1,5 +1,7 @@
 """The state that records make."""
 
+import gc
+
 from offsets.committed import CommittedOffsets
 from offsets.records import CommittedOffset, OffsetKey
 
@@ -47,3 +49,22 @@ def test_tombstone_of_what_never_was_changes_nothing() -> None:
     committed = CommittedOffsets()
     committed.replay(KEY, None)
     assert list(committed.groups()) == []
+
+
+def test_one_partition_is_fetched_and_what_was_never_committed_is_none() -> None:
+    committed = CommittedOffsets()
+    committed.replay(KEY, CommittedOffset(42, 3, "note", 5, 6))
+    assert committed.fetch("g", "t", 0) == CommittedOffset(42, 3, "note", 5, 6)
+    assert committed.fetch("g", "t", 1) is None
+    assert committed.fetch("g", "u", 0) is None
+    assert committed.fetch("h", "t", 0) is None
+
+
+def test_offsets_cost_the_garbage_collector_nothing() -> None:
+    committed = CommittedOffsets()
+    gc.collect()
+    before = len(gc.get_objects())
+    for partition in range(10_000):
+        committed.replay(OffsetKey("g", "t", partition), CommittedOffset(partition))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100

@@ -48,9 +48,7 @@ class Replayed:
 
     def __init__(self, next_offset: int = 0) -> None:
         self.records: list[tuple[Key, Value | None]] = []
-        self.loader = Loader(
-            4, lambda key, value: self.records.append((key, value)), next_offset
-        )
+        self.loader = Loader(4, lambda key, value: self.records.append((key, value)), next_offset)
 
     def feed(self, chunk: bytes) -> int:
         return sum(1 for _ in self.loader.feed(chunk))

@@ -621,17 +621,21 @@ def test_calls_made_before_the_expiry_are_not_sent_in_the_next_session(zk_chroot
     world = RealWorld(zk_chroot)
 
     async def scenario(zk: KazooSession) -> None:
-        early: list[asyncio.Task[str]] = []
+        attempts: list[asyncio.Task[str]] = []
 
-        def on_state(state: SessionState) -> None:
-            if state is SessionState.SUSPENDED:
-                early.append(asyncio.ensure_future(zk.create("/late", None, ephemeral=True)))
+        async def keep_trying(session_id: int) -> None:
+            while zk.session_id == session_id:
+                attempts.append(asyncio.ensure_future(zk.create(f"/late-{len(attempts)}", None)))
+                await asyncio.sleep(0.05)
 
-        zk.add_state_listener(on_state)
-        await world.expire(zk)
-        with pytest.raises((SessionExpired, ConnectionLoss)):
-            await early[0]
-        assert await zk.exists("/late") is None
+        expiring = asyncio.ensure_future(world.expire(zk))
+        await reached(zk, SessionState.SUSPENDED)
+        await keep_trying(zk.session_id)
+        await expiring
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        assert {type(result) for result in results} <= {ConnectionLoss, SessionExpired}
+        assert type(results[-1]) is SessionExpired
+        assert (await zk.children("/"))[0] == []
 
     world.run(scenario)
 

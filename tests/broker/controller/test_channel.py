@@ -11,7 +11,7 @@ from broker.controller.effects import SendStopReplica, SendUpdateMetadata
 from broker.controller.events import Event, StopReplicaAnswered
 from broker.controller.requests import Sender
 from broker.controller.state import LiveBroker
-from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from clients.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import (

@@ -88,9 +88,9 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_is_none_of_kafkas_keeps_the_cluster_from_starting(tmp_path: Path) -> None:
+    command = command_line("kbroker", "dev", "--port", "0", "--zookeeper-port", "0")
     result = subprocess.run(
-        command_line("kbroker", "dev", "--port", "0", "--zookeeper-port", "0")
-        + ["--data", str(tmp_path), "--set", "no.such.setting=1"],
+        [*command, "--data", str(tmp_path), "--set", "no.such.setting=1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -13,9 +13,17 @@ from tests.dev_cluster import DEADLINE_S, DevCluster, until
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, PartitionOwner
 
-KAFKA_COLUMNS = (
-    ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
-)
+KAFKA_COLUMNS = [
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+]
 
 
 @pytest.fixture(scope="module")

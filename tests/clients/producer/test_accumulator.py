@@ -161,7 +161,8 @@ def test_partition_without_leader_asks_for_metadata() -> None:
     records = accumulator()
     add(records, "a", partition=TopicPartition("u", 0))
     ready = records.ready(0, LEADERS.get)
-    assert (ready.nodes, ready.leaderless) == ({}, {"u"})
+    assert ready.nodes == {}
+    assert ready.leaderless == {"u"}
 
 
 def test_memory_is_charged_by_record_and_returned_when_the_batch_is_finished() -> None:

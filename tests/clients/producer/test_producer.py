@@ -130,11 +130,11 @@ def test_batch_over_the_brokers_limit_is_split_until_it_fits() -> None:
         sent = [await producer.send("t", b"%03d" % n * 20) for n in range(100)]
         sent.append(await producer.send("t", b"x" * 2000))
         sent.append(await producer.send("t", b"last"))
-        *most, too_large, last = await asyncio.gather(*sent, return_exceptions=True)
-        assert [metadata.offset for metadata in most] == list(range(100))
-        assert isinstance(too_large, ApiError)
-        assert too_large.code is ErrorCode.MESSAGE_TOO_LARGE
-        assert last.offset == 100
+        *small, too_large, last = sent
+        assert [(await delivery).offset for delivery in small] == list(range(100))
+        with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE: t-0"):
+            await too_large
+        assert (await last).offset == 100
 
     with_producer(scenario, linger_ms=20)
 
@@ -204,7 +204,7 @@ def test_flush_ends_lingering_and_returns_when_all_is_acknowledged() -> None:
 
 def test_unknown_topic_is_waited_for_and_then_refused() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
-        with pytest.raises(DeadlineExceeded, match=r"max\.block\.ms for metadata of nope"):
+        with pytest.raises(DeadlineExceeded, match="nope"):
             await producer.send("nope", b"a")
         broker.topics["nope"] = 1
         assert (await producer.send_and_wait("nope", b"a")).offset == 0
@@ -224,8 +224,7 @@ def test_partition_that_does_not_exist_yet_is_waited_for() -> None:
 
 def test_full_buffer_blocks_and_then_refuses_and_serves_again_once_there_is_room() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
-        waiting: list[Any] = []
-        broker.answers[ApiKey.PRODUCE] = lambda request: waiting.append(request) or SILENCE
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
         first = await producer.send("t", b"x" * 600)
         with pytest.raises(BufferExhausted, match=r"buffer\.memory"):
             await producer.send("t", b"x" * 600)

@@ -58,12 +58,12 @@ class Bench:
         return self.coordinator.submit(event)
 
     def committed(self, group: str = OWN) -> int | None:
-        kept = self.coordinator.committed_offsets(group).get("t", {}).get(0)
+        kept = self.coordinator.offsets(group).fetch(group, "t", 0)
         return kept and kept.offset
 
     def refusal(self, group: str = OWN) -> ErrorCode:
         try:
-            self.coordinator.committed_offsets(group)
+            self.coordinator.offsets(group)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE
@@ -322,13 +322,28 @@ def test_partition_that_cannot_be_loaded_leaves_the_others_served() -> None:
     assert bench.committed(OTHER) == 7
 
 
-def test_load_of_a_partition_lost_meanwhile_ends_without_effect() -> None:
+def test_partitions_are_loaded_one_after_the_other() -> None:
+    bench = load_of(batch_of(*[record(1)] * (3 * SLICE_RECORDS)))
+    bench.log.append(1, batch_of(*[record(1, OTHER)] * (3 * SLICE_RECORDS)), NOW_MS)
+    bench.lead(0, 1)
+    while bench.refusal():
+        bench.loop.run_until_complete(asyncio.sleep(0))
+    assert bench.refusal(OTHER) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.run()
+    assert bench.committed(OTHER) == 1
+
+
+def test_load_of_a_partition_lost_meanwhile_ends_without_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     bench = load_of(batch_of(*[record(1)] * (3 * SLICE_RECORDS)))
     bench.lead(0)
     bench.loop.run_until_complete(asyncio.sleep(0))
     bench.coordinator.on_leadership(set(), {0})
     bench.run()
     assert bench.refusal() is ErrorCode.NOT_COORDINATOR
+    assert "loaded 1 offsets" not in caplog.text
 
 
 def test_older_load_that_ends_late_does_not_hide_the_newer_one() -> None:

@@ -8,7 +8,6 @@ Kafka's ZookeeperConsumerConnector does, in its order.
 
 import asyncio
 import contextlib
-import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from random import Random
 from typing import Any
@@ -27,6 +26,7 @@ from groups.zookeeper.registration import (
 )
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
+from tests.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.session import NodeExists, NoNode, SessionState, WatchEvent
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
@@ -36,26 +36,6 @@ SESSION_TIMEOUT_MS = 6000
 BACKOFF_MS = 400
 MAX_LATENCY_S = 0.05
 QUIET_S = 30.0
-
-
-class VirtualTime(selectors.SelectSelector):
-    """A selector that does not wait: it moves the clock to the next timer instead."""
-
-    now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        assert timeout is not None, "everybody waits, and nothing is left to happen"
-        self.now_s += max(timeout, 0.0)
-        return super().select(0)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    clock = VirtualTime()
-    loop = asyncio.SelectorEventLoop(clock)
-    loop.time = lambda: clock.now_s  # type: ignore[method-assign]
-    loop.slow_callback_duration = 1e9
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(work)
 
 
 class SlowSession:
@@ -373,7 +353,8 @@ def simulate(seed: int, scenario: Callable[[Simulation], Coroutine[Any, Any, Non
         await simulation.check_all_is_settled()
         await simulation.end()
 
-    run(play())
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("seed", range(10))

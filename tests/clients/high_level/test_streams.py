@@ -1,0 +1,289 @@
+"""Streams: order, what counts as consumed, stale chunks, back-pressure, time-outs, the end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from clients.high_level.streams import (
+    MESSAGES_PER_TURN,
+    Chunk,
+    ConsumerTimeout,
+    MessageStream,
+    PartitionFeed,
+)
+from clients.serializers import int_decoder, str_decoder
+from protocol.records.batch import Record
+from protocol.topic_partition import TopicPartition
+from tests.virtual_time import VirtualTimeLoop
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def records(start: int, end: int) -> list[Record]:
+    return [Record(offset, 0, None, b"%d" % offset, ()) for offset in range(start, end)]
+
+
+def a_stream(**settings: Any) -> MessageStream:
+    return MessageStream(str_decoder, str_decoder, **settings)
+
+
+def a_feed(stream: MessageStream, position: int | None = 0) -> PartitionFeed:
+    return PartitionFeed(P0, stream, position)
+
+
+def put(feed: PartitionFeed, start: int, end: int, next_offset: int | None = None) -> None:
+    feed.stream.put(Chunk(feed, start, next_offset or end, records(start, end)))
+
+
+async def take(stream: MessageStream, count: int) -> list[int]:
+    return [(await anext(stream)).offset for _ in range(count)]
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scene())
+
+
+def test_messages_come_in_order_chunk_after_chunk() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        put(feed, 0, 3)
+        put(feed, 3, 5)
+        assert await take(feed.stream, 5) == [0, 1, 2, 3, 4]
+
+    play(scene)
+
+
+def test_a_message_shows_where_it_is_from_and_decodes_when_looked_at() -> None:
+    async def scene() -> None:
+        stream = MessageStream(str_decoder, int_decoder)
+        feed = PartitionFeed(P1, stream, 7)
+        record = Record(7, 1234, b"key", b"\x00\x00\x00\x05", (("h", b"x"),))
+        stream.put(Chunk(feed, 7, 8, [record], timestamp_type=1))
+        message = await anext(stream)
+        assert (message.topic, message.partition, message.offset) == ("t", 1, 7)
+        assert (message.timestamp_ms, message.timestamp_type) == (1234, 1)
+        assert (message.key, message.value, message.headers) == ("key", 5, (("h", b"x"),))
+        assert repr(message) == "MessageAndMetadata(t-1 @ 7)"
+
+    play(scene)
+
+
+def test_a_decoder_that_fails_does_not_stop_the_stream() -> None:
+    async def scene() -> None:
+        stream = MessageStream(str_decoder, int_decoder)
+        feed = a_feed(stream)
+        put(feed, 0, 2)
+        message = await anext(stream)
+        with pytest.raises(Exception, match="4 bytes"):
+            _ = message.value
+        await anext(stream)
+        assert feed.position == 1
+
+    play(scene)
+
+
+def test_a_message_counts_as_consumed_when_the_next_is_asked_for() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=100))
+        put(feed, 0, 2)
+        await anext(feed.stream)
+        assert feed.position == 0
+        await anext(feed.stream)
+        assert feed.position == 1
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        assert feed.position == 2
+
+    play(scene)
+
+
+def test_offsets_that_hold_no_message_are_passed_over() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=0))
+        put(feed, 5, 6, next_offset=10)
+        feed.stream.put(Chunk(feed, 10, 12))
+        assert await take(feed.stream, 1) == [5]
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        assert feed.position == 12
+
+    play(scene)
+
+
+def test_a_reset_moves_the_position_behind_what_was_queued_before_it() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=0), position=3)
+        put(feed, 3, 4)
+        feed.stream.put(Chunk(feed, 100, 100))
+        await anext(feed.stream)
+        assert feed.position == 3
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        assert feed.position == 100
+
+    play(scene)
+
+
+def test_nothing_of_a_closed_feed_is_handed_out_or_counted() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        gone, stays = a_feed(stream), PartitionFeed(P1, stream, 50)
+        put(gone, 0, 3)
+        put(gone, 3, 5)
+        put(stays, 50, 51)
+        await anext(stream)
+        gone.close()
+        assert (await anext(stream)).partition == 1
+        assert gone.position == 0
+
+    play(scene)
+
+
+def test_a_partition_that_comes_back_starts_anew_whatever_is_left_of_its_former_feed() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        former = a_feed(stream)
+        put(former, 0, 3)
+        await anext(stream)
+        former.close()
+        feed = a_feed(stream, position=1)
+        put(feed, 1, 3)
+        assert await take(stream, 2) == [1, 2]
+        assert (former.position, feed.position) == (0, 2)
+
+    play(scene)
+
+
+def test_a_stream_has_room_until_the_chunks_waiting_reach_the_bound() -> None:
+    async def scene() -> None:
+        told: list[str] = []
+        stream = a_stream(max_chunks=2, on_room=lambda: told.append("room"))
+        feed = a_feed(stream)
+        put(feed, 0, 1)
+        assert stream.has_room
+        put(feed, 1, 2)
+        assert not stream.has_room
+        await anext(stream)
+        assert told == ["room"]
+        assert stream.has_room
+
+    play(scene)
+
+
+def test_closing_a_feed_makes_room() -> None:
+    async def scene() -> None:
+        stream = a_stream(max_chunks=1)
+        feed = a_feed(stream)
+        put(feed, 0, 1)
+        feed.close()
+        assert stream.has_room
+
+    play(scene)
+
+
+def test_silence_for_consumer_timeout_raises_and_the_stream_goes_on() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=200))
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            began = loop.time()
+            with pytest.raises(ConsumerTimeout):
+                await anext(feed.stream)
+            assert loop.time() - began == pytest.approx(0.2)
+        put(feed, 0, 1)
+        assert await take(feed.stream, 1) == [0]
+
+    play(scene)
+
+
+def test_who_waits_gets_a_message_as_it_comes() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        asyncio.get_running_loop().call_later(3600, put, feed, 0, 1)
+        assert await take(feed.stream, 1) == [0]
+
+    play(scene)
+
+
+def test_a_paused_stream_hands_out_nothing_in_the_middle_of_a_chunk() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=100))
+        put(feed, 0, 3)
+        await anext(feed.stream)
+        feed.stream.pause()
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        feed.stream.resume()
+        assert await take(feed.stream, 2) == [1, 2]
+
+    play(scene)
+
+
+def test_the_end_of_a_stream_ends_its_iteration_with_chunks_waiting() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        put(feed, 0, 3)
+        seen = []
+        async for message in feed.stream:
+            seen.append(message.offset)
+            feed.stream.end()
+        assert seen == [0]
+        assert [message async for message in feed.stream] == []
+
+    play(scene)
+
+
+def test_a_stream_that_nothing_feeds_ends_while_it_is_waited_for() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        asyncio.get_running_loop().call_later(1, stream.end)
+        assert [message async for message in stream] == []
+
+    play(scene)
+
+
+def test_an_error_behind_a_chunk_is_raised_after_its_messages() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        failure = RuntimeError("a corrupt batch")
+        feed.stream.put(Chunk(feed, 0, 2, records(0, 2), error=failure))
+        assert await take(feed.stream, 2) == [0, 1]
+        with pytest.raises(RuntimeError, match="corrupt"):
+            await anext(feed.stream)
+        assert feed.position == 2
+
+    play(scene)
+
+
+def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        put(feed, 0, 10 * MESSAGES_PER_TURN)
+        turns: list[int] = []
+
+        async def others() -> None:
+            while True:
+                turns.append(feed.position or 0)
+                await asyncio.sleep(0)
+
+        watcher = asyncio.ensure_future(others())
+        await take(feed.stream, 10 * MESSAGES_PER_TURN)
+        watcher.cancel()
+        assert len(turns) >= 10
+
+    play(scene)
+
+
+def test_a_feed_closed_while_the_loop_turns_delivers_no_more() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=1000))
+        put(feed, 0, 10 * MESSAGES_PER_TURN)
+        await take(feed.stream, MESSAGES_PER_TURN)
+        asyncio.get_running_loop().call_soon(feed.close)
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+
+    play(scene)

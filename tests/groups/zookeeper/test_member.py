@@ -1,0 +1,196 @@
+"""Members on a real ZooKeeper: two share, one leaves, one is killed, one has a stolen name."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Set
+
+import pytest
+
+from groups.zookeeper.member import ConsumerIdInUse, Member
+from groups.zookeeper.membership import Membership, MembershipSettings
+from groups.zookeeper.registration import StaticSubscription
+from groups.zookeeper.tree import GroupTree
+from protocol.topic_partition import TopicPartition
+from zk.session import KazooSession
+from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
+
+DEADLINE_S = 20.0
+SESSION_TIMEOUT_MS = 2000
+
+
+class Streams:
+    """What a member delivers; notes the order of what it is told."""
+
+    def __init__(self) -> None:
+        self.delivering: dict[TopicPartition, str] = {}
+        self.told: list[str] = []
+
+    def stop(self, partitions: Set[TopicPartition]) -> None:
+        self.told.append("stop")
+        for partition in partitions:
+            self.delivering.pop(partition, None)
+
+    async def forget(self, partitions: Set[TopicPartition]) -> None:
+        self.told.append("forget")
+
+    def move(self, threads: Mapping[TopicPartition, str]) -> None:
+        self.delivering |= threads
+
+    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        self.told.append("start")
+        self.delivering |= {p: thread for p, (thread, _) in starts.items()}
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def abandon(self) -> None:
+        self.delivering.clear()
+
+    async def commit(self, partitions: Set[TopicPartition]) -> None:
+        self.told.append("commit")
+
+    async def fetch_offsets(
+        self, partitions: Set[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
+        return dict.fromkeys(partitions), {}
+
+    async def before_releasing(self, owned: Set[TopicPartition]) -> None:
+        self.told.append("before_releasing")
+        raise RuntimeError("a listener that fails")
+
+    async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
+        self.told.append("before_starting")
+
+
+async def until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def a_session(hosts: str) -> AsyncIterator[KazooSession]:
+    session = KazooSession(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await session.start()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+@contextlib.asynccontextmanager
+async def a_member(hosts: str, name: str) -> AsyncIterator[tuple[Member, Streams]]:
+    """A member that has joined; it leaves in the end."""
+    async with a_session(hosts) as session:
+        consumer_id = f"g_{name}"
+        streams = Streams()
+        tree = GroupTree(session, "g", consumer_id, StaticSubscription({"t": 1}))
+        settings = MembershipSettings(rebalance_backoff_ms=200)
+        member = Member(tree, streams, Membership(consumer_id, settings))
+        try:
+            await member.join()
+            yield member, streams
+        finally:
+            await member.leave()
+
+
+async def make_topic(hosts: str, partitions: int) -> None:
+    async with a_session(hosts) as session:
+        content = TopicAssignment(dict.fromkeys(range(partitions), (0,))).encode()
+        await session.create(TopicAssignment.path("t"), content, make_parents=True)
+
+
+async def owners(session: KazooSession, partitions: int) -> list[str | None]:
+    found: list[str | None] = []
+    for partition in range(partitions):
+        path = PartitionOwner.path("g", "t", partition)
+        stat = await session.exists(path)
+        found.append(((await session.get(path))[0] or b"").decode() if stat else None)
+    return found
+
+
+def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> None:
+    async def scene() -> None:
+        await make_topic(zk_chroot, 4)
+        async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, first):
+            assert await owners(session, 4) == ["g_a-0"] * 4
+            assert first.told == ["before_releasing", "before_starting", "start"]
+            first.told.clear()
+            async with a_member(zk_chroot, "b") as (_, second):
+                await until(lambda: len(second.delivering) == 2 and "before_starting" in first.told)
+                assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_b-0"]
+                assert first.told == [
+                    "stop",
+                    "commit",
+                    "before_releasing",
+                    "forget",
+                    "before_starting",
+                ]
+            await until(lambda: len(first.delivering) == 4)
+            assert await owners(session, 4) == ["g_a-0"] * 4
+
+    asyncio.run(scene())
+
+
+def test_a_member_that_leaves_leaves_no_node_of_its_own(zk_chroot: str) -> None:
+    async def scene() -> None:
+        await make_topic(zk_chroot, 2)
+        async with a_session(zk_chroot) as session:
+            async with a_member(zk_chroot, "a"):
+                path = ConsumerRegistration.path("g", "g_a")
+                content, stat = await session.get(path)
+                assert json.loads(content or b"") | {"timestamp": ""} == {
+                    "version": 1,
+                    "subscription": {"t": 1},
+                    "pattern": "static",
+                    "timestamp": "",
+                }
+                assert stat.ephemeral_owner
+            assert await session.exists(path) is None
+            assert await owners(session, 2) == [None, None]
+
+    asyncio.run(scene())
+
+
+def test_a_new_partition_and_a_topic_that_comes_later_are_taken(zk_chroot: str) -> None:
+    async def scene() -> None:
+        async with a_member(zk_chroot, "a") as (_, streams):
+            assert streams.delivering == {}
+            await make_topic(zk_chroot, 1)
+            await until(lambda: len(streams.delivering) == 1)
+            async with a_session(zk_chroot) as session:
+                content = TopicAssignment({0: (0,), 1: (0,)}).encode()
+                await session.set(TopicAssignment.path("t"), content)
+            await until(lambda: len(streams.delivering) == 2)
+
+    asyncio.run(scene())
+
+
+def test_a_second_member_of_the_same_name_is_refused(zk_chroot: str) -> None:
+    async def scene() -> None:
+        await make_topic(zk_chroot, 1)
+        async with a_member(zk_chroot, "a") as (_, streams):
+            with pytest.raises(ConsumerIdInUse, match="g_a is in use by session 0x"):
+                async with a_member(zk_chroot, "a"):
+                    pass
+            assert len(streams.delivering) == 1
+
+    asyncio.run(scene())
+
+
+def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroot: str) -> None:
+    async def scene() -> None:
+        await make_topic(zk_chroot, 2)
+        async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, streams):
+            await session.delete(PartitionOwner.path("g", "t", 0))
+            content, _ = await session.get(TopicAssignment.path("t"))
+            streams.told.clear()
+            await session.set(TopicAssignment.path("t"), content)
+            await until(lambda: "start" in streams.told)
+            assert await owners(session, 2) == ["g_a-0", "g_a-0"]
+
+    asyncio.run(scene())
