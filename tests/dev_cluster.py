@@ -1,12 +1,13 @@
 """A whole cluster as a user starts it: `kbroker dev` as a process, and commands on it."""
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -128,3 +129,29 @@ class DevCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """End `broker-N` or `zookeeper` by a signal, and return when the process is gone."""
+        pid = self.pid(name)
+        os.kill(pid, number)
+        until(lambda: not lives(pid), f"the end of {name}")
+
+    @contextlib.contextmanager
+    def started_again(self, broker_id: int = 0) -> Iterator[subprocess.Popen[str]]:
+        """A broker that was killed, started by hand until the block ends; its log goes on."""
+        properties = self.directory / f"broker-{broker_id}.properties"
+        with (self.directory / f"broker-{broker_id}.log").open("a") as log:
+            process = subprocess.Popen(
+                command_line("kbroker", "start", str(properties)),
+                cwd=ROOT,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        try:
+            assert first_line(process).startswith("ready ")
+            yield process
+        finally:
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
