@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from clients.admin import Admin as AsyncAdmin
+from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
 from clients.producer.producer import Producer as AsyncProducer
 from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 
@@ -169,6 +170,7 @@ def twin(original: type) -> Any:
 Producer = twin(AsyncProducer)
 SimpleConsumer = twin(AsyncSimpleConsumer)
 Admin = twin(AsyncAdmin)
+ConsumerConnector = twin(AsyncConsumerConnector)
 
 
 def _turned(value: Any, loop: LoopThread) -> Any:

@@ -88,7 +88,7 @@ class LogConfig:
         Raises SettingError for a name that is no topic setting and for a value out of its range.
         """
         given, _ = load(cls, overrides)
-        fields = {name.replace(".", "_") for name in overrides}
+        fields = {name.replace(".", "_").replace("-", "_").lower() for name in overrides}
         return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
 
     @property

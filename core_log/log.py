@@ -91,7 +91,7 @@ class Log:
             now_ms=now_ms,
         )
         if opened.cut is not None:
-            _log.warning("%s is cut: %s", topic_partition, opened.cut)
+            _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
         flushed = min(recovery_point, opened.log_end_offset)
         return cls(
             directory,

@@ -39,22 +39,24 @@ class Disk:
 
 @attrs.define(eq=False)
 class MemoryFile:
-    """The StorageFile of a MemoryDirectory."""
+    """The StorageFile of a MemoryDirectory: bytes, and a tail of zeros that takes no memory."""
 
     disk: Disk
     modified_ms: int
     _now: bytearray = attrs.field(factory=bytearray, repr=False)
+    _zeros: int = 0
     _synced: bytes = attrs.field(default=b"", repr=False)
+    _synced_zeros: int = 0
 
     @property
     def size(self) -> int:
         """Bytes in the file."""
-        return len(self._now)
+        return len(self._now) + self._zeros
 
     @property
     def raw(self) -> IO[bytes]:
         """A binary file object on a copy of the bytes there are now."""
-        return io.BytesIO(bytes(self._now))
+        return io.BytesIO(self.read(0, self.size))
 
     def append(self, buffers: Sequence[BytesLike]) -> None:
         """Write all of `buffers` at the end, or nothing."""
@@ -62,32 +64,35 @@ class MemoryFile:
         try:
             self.write(before, b"".join(buffers))
         except OSError:
-            del self._now[before:]
+            self.truncate(before)
             raise
 
     def write(self, position: int, data: bytes) -> None:
         """Write inside the file, or over its end; on a full disk the first bytes only."""
+        end = max(self.size, position)
         written = self.disk.take(len(data))
-        self._now.extend(bytes(max(0, position - self.size)))
+        self._now.extend(bytes(max(0, position - len(self._now))))
         self._now[position : position + written] = data[:written]
+        self._zeros = max(0, end - len(self._now))
         self.modified_ms = self.disk.now_ms()
         if written < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
-        return bytes(self._now[start : start + size])
+        size = max(0, min(size, self.size - start))
+        return bytes(self._now[start : start + size]).ljust(size, b"\0")
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it with zeros (which take no space)."""
+        """Cut the file, or lengthen it with zeros."""
         if size != self.size:
             del self._now[size:]
-            self._now.extend(bytes(size - self.size))
+            self._zeros = size - len(self._now)
             self.modified_ms = self.disk.now_ms()
 
     def fsync(self) -> None:
         """Make the bytes safe from `lose_power`."""
-        self._synced = bytes(self._now)
+        self._synced, self._synced_zeros = bytes(self._now), self._zeros
 
     def range(self, start: int, size: int) -> FileRange:
         """Name bytes of this file, to be sent later."""
@@ -96,7 +101,7 @@ class MemoryFile:
     def lose_power(self, survivor: Survivor) -> None:
         """Forget what the disk had not written."""
         self._synced = survivor(self._synced, bytes(self._now))
-        self._now = bytearray(self._synced)
+        self._now, self._zeros = bytearray(self._synced), self._synced_zeros
 
 
 @attrs.define(eq=False)

@@ -48,6 +48,9 @@ class Cut:
     size_bytes: int
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.size_bytes} bytes from offset {self.offset} on: {self.reason}"
+
 
 @attrs.frozen
 class Recovered:
@@ -122,7 +125,7 @@ def _believed(directory: Directory, base_offset: int, config: LogConfig, now_ms:
         segment = Segment.open_without_indexes(directory, base_offset, now_ms)
         cut = _build_indexes(segment, config)
         if cut is not None:
-            _log.warning("%s: segment %d is cut: %s", directory.path, base_offset, cut)
+            _log.warning("%s: segment %d loses %s", directory.path, base_offset, cut)
             segment.log.truncate(cut.position)
         return segment
 

@@ -71,7 +71,7 @@ class Segment:
         return cls(
             directory,
             base_offset,
-            directory.open_segment(file_name(base_offset, LOG)),
+            _log_file(directory, base_offset),
             *_no_indexes(directory, base_offset),
             now_ms,
             TimestampOffset(NO_TIMESTAMP, base_offset),
@@ -80,7 +80,7 @@ class Segment:
     @classmethod
     def load(cls, directory: Directory, base_offset: int, now_ms: int) -> Segment:
         """Open a segment that was sealed. Raises CorruptIndex."""
-        log = directory.open_segment(file_name(base_offset, LOG))
+        log = _log_file(directory, base_offset)
         offset_index = OffsetIndex.load(
             directory, file_name(base_offset, INDEX), base_offset, log.size
         )
@@ -246,6 +246,13 @@ class Segment:
         return (
             zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % most if most else 0
         )
+
+
+def _log_file(directory: Directory, base_offset: int) -> StorageFile:
+    file = directory.open_segment(file_name(base_offset, LOG))
+    if file.size > INT_MAX:  # an index entry could not name a position behind
+        raise ValueError(f"segment {base_offset} has {file.size} bytes, more than {INT_MAX}")
+    return file
 
 
 def _no_indexes(directory: Directory, base_offset: int) -> tuple[OffsetIndex, TimeIndex]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from zk.embedded import ZkServerError, find_jars, find_java
+from zk.session import KazooSession
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 60.0
@@ -130,6 +131,10 @@ class DevCluster:
             stderr=subprocess.PIPE,
         )
 
+    def log(self, broker_id: int = 0) -> str:
+        """What a broker has written of itself so far."""
+        return (self.directory / f"broker-{broker_id}.log").read_text()
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """End `broker-N` or `zookeeper` by a signal, and return when the process is gone."""
         pid = self.pid(name)
@@ -155,3 +160,13 @@ class DevCluster:
         finally:
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
+
+    @contextlib.asynccontextmanager
+    async def zookeeper_session(self) -> AsyncIterator[KazooSession]:
+        """A session with this cluster's ZooKeeper, for the block."""
+        session = KazooSession(self.address("zookeeper"))
+        await session.start()
+        try:
+            yield session
+        finally:
+            await session.close()

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import random
 import re
 import shutil
 import socket
@@ -32,6 +33,10 @@ MIN_JAVA = 17
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 20
+# Below those that kernels give to outgoing connections, one of which could take the port between
+# our probe and the server's start, or while a server is down that is to come back on it.
+FREE_PORTS = range(20_000, 32_000)
+PORT_ATTEMPTS = 50
 _POLL_S = 0.05
 _PROBE_TIMEOUT_S = 2.0
 
@@ -260,16 +265,18 @@ def _java_options(jars: list[Path]) -> list[str]:
 
 
 def _claim_port(host: str, port: int) -> int:
-    """A port ZooKeeper will be able to bind. Raises ZkServerError when `port` is taken.
+    """`port`, or with 0 any, if ZooKeeper will be able to bind it; raises ZkServerError.
 
     Asked beforehand, because the answer to our probe would otherwise come from whoever has it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise ZkServerError(f"ZooKeeper cannot listen on {host}:{port}: {error}") from error
-        bound: int = probe.getsockname()[1]
-        return bound
+    for candidate in [port] if port else random.sample(FREE_PORTS, PORT_ATTEMPTS):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+            except OSError as error:
+                refusal = error
+            else:
+                return candidate
+    raise ZkServerError(f"ZooKeeper cannot listen on {host}:{port}: {refusal}")

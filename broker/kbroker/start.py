@@ -1,6 +1,7 @@
 """`kbroker start`: one broker from a Kafka `server.properties`."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import click
@@ -9,6 +10,9 @@ from broker.config import load_broker_config
 from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
 from broker.server import Broker
 from clients.output import KeyValue, read_properties
+
+LOG_LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+"""As Kafka's log4j.properties has it."""
 
 
 @click.command(
@@ -25,9 +29,12 @@ Example:
 def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool) -> None:
     """Run one broker from a server.properties FILE of Kafka's.
 
-    Prints `ready bootstrap=H:P` when it serves. SIGINT and SIGTERM shut it down in good order.
-    Settings that have no effect here are noted on stderr; unknown ones are refused.
+    Prints `ready bootstrap=H:P` when it serves; its log goes to stderr. SIGINT and SIGTERM shut
+    it down in good order. Settings that have no effect here are noted on stderr; unknown ones are
+    refused.
     """
+    logging.basicConfig(format=LOG_LINE, level=logging.INFO)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
     asyncio.run(serve(read_properties(file) | dict(override), with_parent))
 
 

@@ -40,7 +40,7 @@ class ConsumerConfig:
 
     group_id: str = setting("group.id", validator=legal_id(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
-    membership_kept_in: str = setting(
+    membership: str = setting(
         "membership", "zookeeper", validator=one_of("zookeeper"), doc="Who keeps the members"
     )
     consumer_id: str | None = setting(
@@ -124,7 +124,7 @@ class ConsumerConfig:
     )
 
     @property
-    def cluster(self) -> ClusterConfig:
+    def cluster_config(self) -> ClusterConfig:
         """What of this concerns connections; brokers are found through ZooKeeper."""
         return ClusterConfig(
             bootstrap_servers=(),
@@ -135,7 +135,7 @@ class ConsumerConfig:
         )
 
     @property
-    def membership(self) -> MembershipSettings:
+    def membership_settings(self) -> MembershipSettings:
         """What of this concerns rebalances."""
         backoff_ms = self.rebalance_backoff_ms
         return MembershipSettings(

@@ -192,6 +192,9 @@ class ConsumerConnector:
             if self._cluster:
                 await self._cluster.close()
 
+    close = shutdown
+    """The name this has in every other client."""
+
     # --- inside -------------------------------------------------------------------------------
 
     async def _start(self) -> None:
@@ -232,7 +235,7 @@ class ConsumerConnector:
             subscription,
             self.config.exclude_internal_topics,
         )
-        membership = Membership(self.consumer_id, self.config.membership)
+        membership = Membership(self.consumer_id, self.config.membership_settings)
         self._member = Member(tree, self._delivery, membership)
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
@@ -289,7 +292,7 @@ class ConsumerConnector:
     async def _find_cluster(self) -> Cluster:
         """The cluster, by the brokers registered in ZooKeeper. Raises NoBrokersAvailable."""
         if self._cluster is None:
-            config = self.config.cluster
+            config = self.config.cluster_config
             self._cluster = Cluster(await self._registered_brokers(), config=config)
         return self._cluster
 

@@ -129,8 +129,9 @@ class BrokerFetcher:
             feed.stream.put(Chunk(feed, offset, offset))
 
     def _drop(self, feeds: Feeds) -> None:
-        gone = set(feeds)
-        self.feeds = [feed for feed in self.feeds if feed not in gone]
+        gone = list(feeds)
+        rest = set(self.feeds).difference(gone)
+        self.feeds = [feed for feed in self.feeds if feed in rest]
         self.give_back(feed for feed in gone if feed.live)
 
 

@@ -31,6 +31,7 @@ class LeaderFinder:
     find_brokers_again: Callable[[], Awaitable[None]]
     lead: Callable[[int, PartitionFeed], None]
     backoff_ms: int
+    _complaint: str = ""
     _leaderless: list[PartitionFeed] = attrs.field(factory=list)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -45,11 +46,18 @@ class LeaderFinder:
             await self._wanted.wait()
             try:
                 await self._find()
+                self._complaint = ""
             except (ClientError, ApiError, ZkError, ZnodeError) as error:
-                _log.warning("cannot look up leaders: %s", error)
+                self._complain(f"cannot look up leaders: {error}")
             if not self._leaderless:
                 self._wanted.clear()
             await asyncio.sleep(self.backoff_ms / 1000)
+
+    def _complain(self, complaint: str) -> None:
+        """Once, however often it is tried in vain."""
+        if complaint != self._complaint:
+            _log.warning("%s", complaint)
+        self._complaint = complaint
 
     async def _find(self) -> None:
         self._leaderless = [feed for feed in self._leaderless if feed.live]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -46,7 +47,7 @@ class Writer:
         *values: bytes,
         timestamp: int | None = None,
         epoch: int = 0,
-        **header: int,
+        **header: Any,
     ) -> Appended:
         """One batch of `values`."""
         timestamp = self.now_ms if timestamp is None else timestamp
@@ -93,7 +94,7 @@ def open_log() -> Callable[..., Writer]:
         clean: bool = True,
         log_start_offset: int = 0,
         now_ms: int = T0,
-        **settings: object,
+        **settings: Any,
     ) -> Writer:
         log = Log.load(
             directory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_range_can_be_read_after_the_file_was_removed(directory: Directory) -> N
     raw.seek(kept.start)
     assert raw.read(kept.size) == b"cde"
     assert directory.files() == []
+
+
+def test_range_can_be_sent_by_the_kernel(tmp_path: Path) -> None:
+    file = LogDirectory(tmp_path).open_segment("a.log")
+    file.append([b"abcdef"])
+    sent = file.range(1, 4)
+    near, far = socket.socketpair()
+    with near, far:
+        assert os.sendfile(near.fileno(), sent.raw.fileno(), sent.start, sent.size) == 4
+        assert far.recv(10) == b"bcde"
 
 
 def test_renamed_file_is_found_under_its_new_name_only(directory: Directory) -> None:

@@ -25,6 +25,12 @@ def bases(writer: Any) -> list[int]:
     return [segment.base_offset for segment in writer.log.segments]
 
 
+def contents(directory: Directory, name: str) -> bytes:
+    found = directory.read(name)
+    assert found is not None
+    return found
+
+
 def entries(data: bytes, layout: str) -> list[tuple[int, ...]]:
     return list(struct.iter_unpack(layout, data))
 
@@ -40,7 +46,7 @@ def test_batches_get_the_next_offsets_and_the_leaders_epoch(
     second = writer.append(b"c", epoch=5, base_offset=77)
     assert first == (0, 1, -1, 0)
     assert second == (2, 2, -1, 0)
-    data = directory.read("00000000000000000000.log")
+    data = contents(directory, "00000000000000000000.log")
     header = read_header(data)
     assert (header.base_offset, header.partition_leader_epoch) == (0, 4)
     later = read_header(data, header.size)
@@ -64,7 +70,7 @@ def test_log_append_time_is_stamped_under_a_new_checksum(
 ) -> None:
     writer = open_log(directory, message_timestamp_type="LogAppendTime")
     assert writer.append(b"a", timestamp=5).log_append_time_ms == T0
-    data = directory.read("00000000000000000000.log")
+    data = contents(directory, "00000000000000000000.log")
     header = read_header(data)
     assert (header.timestamp_type, header.max_timestamp, header.base_timestamp) == (1, T0, 5)
     assert decode_batch(data)[0].timestamp_ms == T0
@@ -76,7 +82,7 @@ def test_wrong_latest_timestamp_of_a_producer_is_corrected(
     writer = open_log(directory)
     batch = encode_batch([(7, None, b"abc", ())])
     writer.log.append(batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=9)
-    data = directory.read("00000000000000000000.log")
+    data = contents(directory, "00000000000000000000.log")
     assert read_header(data).max_timestamp == 9
     check_crc(data, 0, read_header(data))
 
@@ -184,8 +190,11 @@ def test_index_entries_come_after_more_than_the_interval(
         writer.append(b"abc", timestamp=T0 + number)
     writer.log.roll(T0)
     # tested before the append: 1, 2 and 3 batches are behind when the 4th comes
-    assert entries(memory.read("00000000000000000000.index"), ">ii") == [(3, 3 * ONE), (6, 6 * ONE)]
-    assert entries(memory.read("00000000000000000000.timeindex"), ">qi") == [
+    assert entries(contents(memory, "00000000000000000000.index"), ">ii") == [
+        (3, 3 * ONE),
+        (6, 6 * ONE),
+    ]
+    assert entries(contents(memory, "00000000000000000000.timeindex"), ">qi") == [
         (T0 + 3, 3),
         (T0 + 6, 6),
         (T0 + 7, 7),
@@ -469,7 +478,7 @@ def test_follower_keeps_every_byte(directory: Directory, open_log: Open) -> None
     writer = open_log(directory)
     data = replicated(0, 1, epoch=2) + replicated(2, 5, epoch=42)
     assert writer.log.append_follower(data, now_ms=T0) == 6
-    assert directory.read("00000000000000000000.log") == data
+    assert contents(directory, "00000000000000000000.log") == data
     assert writer.log.leader_epochs.entries == [(2, 0), (42, 2)]
     assert writer.numbers() == [0, 1, 2, 5]
 
@@ -495,6 +504,19 @@ def test_follower_rolls_where_offsets_jump_too_far(memory: MemoryDirectory, open
     writer.log.append_follower(replicated(0) + replicated(far), now_ms=T0)
     assert bases(writer) == [0, far]
     assert writer.numbers() == [0, far]
+
+
+def test_empty_segment_left_by_a_jump_is_used_again_after_truncation(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory)
+    far = 2**31 + 200
+    writer.log.append_follower(replicated(far), now_ms=T0)
+    assert bases(writer) == [0, far]
+    writer.log.truncate_to(0)
+    assert bases(writer) == [0]
+    assert writer.log.append_follower(replicated(100), now_ms=T0) == 101
+    assert bases(writer) == [0]
 
 
 def test_follower_refuses_offsets_that_go_back(memory: MemoryDirectory, open_log: Open) -> None:

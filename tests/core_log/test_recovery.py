@@ -74,9 +74,7 @@ def test_nonsense_behind_the_last_batch_is_cut(
         writer = open_log(directory, clean=False)
     assert writer.numbers() == [0, 1, 2, 3, 4]
     [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith("flights-0 is cut")
-    assert "offset=5" in line
-    assert f"size_bytes={len(tail)}" in line
+    assert line.startswith(f"flights-0: recovery cuts {len(tail)} bytes from offset 5 on: ")
     writer.append_many(2)
     assert writer.numbers() == list(range(7))
 
@@ -291,6 +289,13 @@ def test_power_loss_that_tears_files_anywhere_loses_nothing_flushed(
     assert again.numbers() == list(range(again.log.log_end_offset))
     again.append_many(5)
     assert again.numbers() == list(range(again.log.log_end_offset))
+
+
+def test_file_beyond_two_gibibytes_is_refused(tmp_path: Any, open_log: Open) -> None:
+    directory = LogDirectory(tmp_path / "flights-0")
+    directory.open_segment(f"{FIRST}.log").truncate(2**31)
+    with pytest.raises(ValueError, match="2147483648 bytes"):
+        open_log(directory, clean=False)
 
 
 def test_rebuilt_log_has_kafkas_files_only(tmp_path: Any, open_log: Open) -> None:

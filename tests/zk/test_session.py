@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.zk.worlds import Events, MemoryWorld, RealWorld, World, reached
+from tests.zk.worlds import PATIENCE_S, Events, MemoryWorld, RealWorld, World, reached
 from zk.embedded import EmbeddedZooKeeper
 from zk.session import (
     BadVersion,
@@ -650,10 +650,11 @@ def test_one_who_keeps_asking_a_frozen_server_is_suspended_in_time(
         os.kill(zookeeper_server.pid, signal.SIGSTOP)
         frozen_at = time.monotonic()
         try:
-            while session.state is SessionState.CONNECTED:
-                asking = asyncio.ensure_future(session.exists("/"))
-                asking.add_done_callback(lambda done: done.exception())
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(PATIENCE_S):
+                while session.state is SessionState.CONNECTED:
+                    asking = asyncio.ensure_future(session.exists("/"))
+                    asking.add_done_callback(lambda done: done.exception())
+                    await asyncio.sleep(0.05)
             suspended_after = time.monotonic() - frozen_at
         finally:
             os.kill(zookeeper_server.pid, signal.SIGCONT)

@@ -1,8 +1,8 @@
 """The command as a whole: help, version."""
 
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -40,11 +40,10 @@ def test_every_sub_command_has_its_line_in_the_help() -> None:
 
 def test_help_takes_less_than_three_tenths_of_a_second() -> None:
     program = "from broker.kbroker.command import main; main()"
-    durations = []
-    for _ in range(3):
-        started = time.monotonic()
-        subprocess.run(
-            [sys.executable, "-c", program, "--help"], cwd=ROOT, check=True, capture_output=True
-        )
-        durations.append(time.monotonic() - started)
-    assert min(durations) < 0.3
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-c", program, "--help"], cwd=ROOT, check=True, capture_output=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 0.3  # of the processor: other tests may run beside this one

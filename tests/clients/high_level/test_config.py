@@ -15,9 +15,9 @@ def test_the_defaults_are_kafkas() -> None:
     assert config.auto_commit_interval_ms == 60_000
     assert config.auto_offset_reset == "largest"
     assert config.queued_max_message_chunks == 2
-    assert config.membership.rebalance_max_retries == 4
-    assert config.membership.rebalance_backoff_ms == 2000
-    assert config.cluster.client_id == "g"
+    assert config.membership_settings.rebalance_max_retries == 4
+    assert config.membership_settings.rebalance_backoff_ms == 2000
+    assert config.cluster_config.client_id == "g"
     assert not config.commits_to_both
 
 
@@ -30,9 +30,9 @@ def test_names_may_have_underscores() -> None:
 
 def test_the_backoff_follows_zookeepers_sync_time_unless_set() -> None:
     config, _ = load_consumer_config({**LEAST, "zookeeper.sync.time.ms": "200"})
-    assert config.membership.rebalance_backoff_ms == 200
+    assert config.membership_settings.rebalance_backoff_ms == 200
     config, _ = load_consumer_config({**LEAST, "rebalance.backoff.ms": "0"})
-    assert config.membership.rebalance_backoff_ms == 0
+    assert config.membership_settings.rebalance_backoff_ms == 0
 
 
 def test_offsets_in_kafka_are_kept_in_zookeeper_too_unless_told_otherwise() -> None:

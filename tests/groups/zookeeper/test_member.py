@@ -13,7 +13,8 @@ from groups.zookeeper.membership import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from zk.session import KazooSession
+from tests.zk.worlds import RealWorld
+from zk.session import KazooSession, ZkSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 DEADLINE_S = 20.0
@@ -24,6 +25,7 @@ class Streams:
     """What a member delivers; notes the order of what it is told."""
 
     def __init__(self) -> None:
+        self.paused = False
         self.delivering: dict[TopicPartition, str] = {}
         self.told: list[str] = []
 
@@ -42,9 +44,12 @@ class Streams:
         self.told.append("start")
         self.delivering |= {p: thread for p, (thread, _) in starts.items()}
 
-    def pause(self) -> None: ...
+    def pause(self) -> None:
+        self.paused = True
+        self.told.append("pause")
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        self.paused = False
 
     def abandon(self) -> None:
         self.delivering.clear()
@@ -86,16 +91,20 @@ async def a_session(hosts: str) -> AsyncIterator[KazooSession]:
 async def a_member(hosts: str, name: str) -> AsyncIterator[tuple[Member, Streams]]:
     """A member that has joined; it leaves in the end."""
     async with a_session(hosts) as session:
-        consumer_id = f"g_{name}"
-        streams = Streams()
-        tree = GroupTree(session, "g", consumer_id, StaticSubscription({"t": 1}))
-        settings = MembershipSettings(rebalance_backoff_ms=200)
-        member = Member(tree, streams, Membership(consumer_id, settings))
+        member, streams = member_of(session, name)
         try:
             await member.join()
             yield member, streams
         finally:
             await member.leave()
+
+
+def member_of(session: ZkSession, name: str) -> tuple[Member, Streams]:
+    consumer_id = f"g_{name}"
+    streams = Streams()
+    tree = GroupTree(session, "g", consumer_id, StaticSubscription({"t": 1}))
+    settings = MembershipSettings(rebalance_backoff_ms=200)
+    return Member(tree, streams, Membership(consumer_id, settings)), streams
 
 
 async def make_topic(hosts: str, partitions: int) -> None:
@@ -104,7 +113,7 @@ async def make_topic(hosts: str, partitions: int) -> None:
         await session.create(TopicAssignment.path("t"), content, make_parents=True)
 
 
-async def owners(session: KazooSession, partitions: int) -> list[str | None]:
+async def owners(session: ZkSession, partitions: int) -> list[str | None]:
     found: list[str | None] = []
     for partition in range(partitions):
         path = PartitionOwner.path("g", "t", partition)
@@ -194,3 +203,55 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
             assert await owners(session, 2) == ["g_a-0", "g_a-0"]
 
     asyncio.run(scene())
+
+
+def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chroot: str) -> None:
+    world = RealWorld(zk_chroot)
+
+    async def scene(cut_off: ZkSession, healthy: ZkSession) -> None:
+        await make_topic(zk_chroot, 2)
+        (first, first_streams), (second, second_streams) = (
+            member_of(cut_off, "a"),
+            member_of(healthy, "b"),
+        )
+        await first.join()
+        await second.join()
+        await until(lambda: len(second_streams.delivering) == 1)
+        taken_over_while_delivered: list[bool] = []
+        start = second_streams.start
+
+        def watched_start(starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+            delivered = first_streams.delivering and not first_streams.paused
+            taken_over_while_delivered.append(bool(delivered))
+            start(starts)
+
+        second_streams.start = watched_start  # type: ignore[method-assign]
+        await world.expire(cut_off)
+        assert "pause" in first_streams.told
+        assert taken_over_while_delivered == [False]
+        await until(lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1)
+        assert not first_streams.paused
+        assert await owners(cut_off, 2) == ["g_a-0", "g_b-0"]
+        await first.leave()
+        await second.leave()
+
+    world.run(scene)
+
+
+def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None:
+    world = RealWorld(zk_chroot)
+
+    async def scene(session: ZkSession) -> None:
+        await make_topic(zk_chroot, 2)
+        member, streams = member_of(session, "a")
+        await member.join()
+        streams.told.clear()
+        round_before = member.membership.round
+        await world.suspend(session)
+        await world.resume(session)
+        await until(lambda: member.membership.round > round_before and member.settled)
+        assert streams.told == []
+        assert len(streams.delivering) == 2
+        await member.leave()
+
+    world.run(scene)

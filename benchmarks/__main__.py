@@ -1,0 +1,116 @@
+"""`make bench`: start both brokers, ask every question, print the table and keep it.
+
+    python -m benchmarks [--rounds N] [--seconds S] [QUESTION…]
+
+A QUESTION is the name of a module here; with one named, RESULTS.md is left as it is.
+"""
+
+import contextlib
+import datetime
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import click
+
+from benchmarks import clients, commits, connections, fetch, peer, produce, startup
+from benchmarks.brokers import Broker, Side, our_side, start_broker, start_our_zookeeper
+from benchmarks.rounds import Rounds
+from benchmarks.table import Row, render, results
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+@attrs.frozen
+class Arena:
+    """Both sides (ours alone when there is no peer) and, once started, their brokers."""
+
+    sides: Sequence[Side]
+    brokers: Sequence[Broker]
+    directory: Path
+    rounds: Rounds
+
+
+QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
+    "startup": lambda arena: startup.measure(arena.sides, arena.directory, arena.rounds),
+    "connections": lambda arena: connections.measure(arena.brokers, arena.rounds),
+    "produce": lambda arena: produce.measure(arena.brokers, arena.rounds),
+    "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
+    "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
+    "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
+}
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True, help="For each row and side.")
+@click.option("--seconds", default=2.0, show_default=True, help="For each round.")
+@click.argument("questions", nargs=-1, type=click.Choice(list(QUESTIONS)))
+def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
+    """Measure our speed beside stock Kafka's: same machine, same run, same requests."""
+    if not sys.platform.startswith("linux"):
+        raise click.ClickException("the benchmarks read /proc: they run on Linux alone")
+    connections.raise_descriptor_limit()
+    rows: list[Row] = []
+    with arena(Rounds(rounds, seconds)) as both:
+        for name in questions or QUESTIONS:
+            click.echo(f"{name} …", err=True)
+            rows += QUESTIONS[name](both)
+    click.echo(render(rows))
+    if not questions:
+        before = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
+        RESULTS.write_text(results(rows, heading(both.rounds), before), "utf-8")
+
+
+@contextlib.contextmanager
+def arena(rounds: Rounds) -> Iterator[Arena]:
+    """Start everything in a directory that is gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="kgroup-benchmarks-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        zookeeper, address = start_our_zookeeper(directory / "our-zookeeper")
+        stack.callback(zookeeper.stop)
+        sides = [our_side(address)]
+        try:
+            jars = peer.fetch_jars()
+        except peer.PeerMissing as missing:
+            click.echo(str(missing), err=True)
+        else:
+            zookeeper, address = peer.start_zookeeper(jars, directory / "peer-zookeeper")
+            stack.callback(zookeeper.stop, at_once=True)
+            sides.append(peer.side(jars, address))
+        brokers: list[Broker] = []
+        for number, side in enumerate(sides):
+            broker = start_broker(side, directory / f"broker-{number}", "benchmarks")
+            stack.callback(broker.process.stop, at_once=True)
+            brokers.append(broker)
+        yield Arena(sides, brokers, directory, rounds)
+
+
+def heading(rounds: Rounds) -> str:
+    """What, where and when."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return (
+        "# How fast it is, beside a named peer\n\n"
+        f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}.\n"
+        f"The peer is Apache {peer.NAME}, and where two clients are named, the second one. Medians "
+        f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
+        "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "
+        "requests outstanding on each; loopback, one disk, replication factor 1.\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""OffsetCommit: many small ones at once, and one for each partition of a large topic.
+
+The committers are no members (generation -1), one group for each connection.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import attrs
+
+from benchmarks.brokers import Broker
+from benchmarks.load import LoadError, drive
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, Wanted, at_least
+from protocol.api_key import ApiKey
+from protocol.header import encode_request
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+COMMIT_VERSION = 2
+OFFSET = 42
+
+
+@attrs.frozen
+class Load:
+    """One way of committing."""
+
+    question: str
+    partitions: int
+    connections: int
+    outstanding: int
+    wanted: Wanted
+
+
+_LOADS = (
+    Load("OffsetCommit of 1 partition, 8 × 5", 1, 8, 5, at_least(0.6)),
+    Load("OffsetCommit of 1,000 partitions, 1 × 1", 1000, 1, 1, at_least(0.3)),
+)
+
+
+def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
+    """A row for each load."""
+    for load in _LOADS:
+        with contextlib.ExitStack() as topics:
+            contestants = [
+                partial(_commit, broker, topics.enter_context(broker.topic(load.partitions)), load)
+                for broker in brokers
+            ]
+            (figures,) = alternate(contestants, rounds)
+        yield Row(load.question, "requests/s", load.wanted, *figures)
+
+
+def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float]:
+    groups = [f"{topic}-group-{i}" for i in range(load.connections)]
+    broker.offsets_of(groups[0])
+    plans = [[commit_request(group, topic, load.partitions)] for group in groups]
+    driven = drive(broker.address, plans, outstanding=load.outstanding, seconds=seconds)
+    for group in groups:
+        if list(broker.offsets_of(group).values()) != [OFFSET] * load.partitions:
+            raise LoadError(f"{broker.name} has not kept what {group} committed")
+    return (driven.per_second,)
+
+
+def commit_request(group: str, topic: str, partitions: int) -> bytes:
+    """A request that commits OFFSET for partitions 0, 1, …"""
+    committed = [
+        OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=OFFSET, committed_metadata=""
+        )
+        for partition in range(partitions)
+    ]
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=committed)]
+    )
+    return encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 0, "benchmarks", request)

@@ -1,0 +1,73 @@
+"""Fetch: 1 MB at a time on one connection, from what the page cache holds.
+
+The topic is made of 16 KB batches, as a producer with Kafka's defaults makes them; the requests go
+through it from its start to its end, again and again.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchmarks.brokers import Broker
+from benchmarks.load import LoadError, ask, connect, drive
+from benchmarks.produce import EQUAL, batch_of, produce_request
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, at_least, at_most
+from protocol.api_key import ApiKey
+from protocol.header import encode_request
+from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+
+FETCH_VERSION = 4
+FETCH_BYTES = 1024 * 1024
+BATCH_BYTES = 16 * 1024
+TOPIC_BYTES = 64 * 1024 * 1024
+
+
+def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
+    """Rate, and processor time for each gigabyte."""
+    with contextlib.ExitStack() as topics:
+        contestants = []
+        for broker in brokers:
+            topic = topics.enter_context(broker.topic())
+            end = fill(broker, topic, TOPIC_BYTES)
+            step = end * FETCH_BYTES // TOPIC_BYTES
+            plan = [fetch_request(topic, offset) for offset in range(0, end - 2 * step, step)]
+            contestants.append(partial(_fetch, broker, plan))
+        rate, cpu = alternate(contestants, rounds)
+    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), *rate)
+    yield Row("broker CPU for that", "s/GB", at_most(1.0), *cpu)
+
+
+def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float]:
+    cpu_s = broker.process.cpu_s
+    driven = drive(broker.address, [plan], outstanding=1, seconds=seconds)
+    cpu_s = broker.process.cpu_s - cpu_s
+    if driven.bytes_received < driven.answers * FETCH_BYTES * 0.9:
+        raise LoadError(f"{broker.name} answers with less than was asked for")
+    megabytes = driven.bytes_received / 1e6
+    return megabytes / driven.seconds, cpu_s / (megabytes / 1000)
+
+
+def fill(broker: Broker, topic: str, size: int) -> int:
+    """Write about `size` bytes of batches to partition 0; its end offset."""
+    batch, _ = batch_of(BATCH_BYTES, EQUAL)
+    request = produce_request(topic, batch, 1)
+    with connect(broker.address) as connection:
+        for _ in range(size // len(batch)):
+            ask(connection, request)
+    return broker.end_offset(topic)
+
+
+def fetch_request(topic: str, offset: int) -> bytes:
+    """A request for FETCH_BYTES of partition 0, which does not wait."""
+    partition = FetchRequestPartition(
+        partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+    )
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        topics=[FetchRequestTopic(topic=topic, partitions=[partition])],
+    )
+    return encode_request(ApiKey.FETCH, FETCH_VERSION, 0, "benchmarks", request)

@@ -1,0 +1,174 @@
+"""A raw load driver: pre-encoded requests, so many outstanding a connection, answers counted.
+
+It must cost less than the broker it drives. So there is no event loop: the sockets block, epoll
+says which of them have answers, one `recv_into` takes all that came into one buffer, frames are
+counted by their sizes alone, and as many requests as answers came go out in one write. A request
+that blocks on its way out is no harm, since answers to large requests are small.
+
+The driver believes the frames; whoever measures looks afterwards at what the broker did.
+"""
+
+import gc
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+import attrs
+
+Address = tuple[str, int]
+
+STALLED_AFTER_S = 30
+RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+_SIZE_BYTES = 4
+
+
+class LoadError(Exception):
+    """The broker did not do what was asked; no figure can come of it."""
+
+
+class FrameCounter:
+    """Counts the frames of a stream of answers, each a 4-byte size and so many bytes."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._missing = 0
+
+    def feed(self, chunk: memoryview) -> int:
+        """How many frames end within `chunk`, the next piece of the stream."""
+        ended, position, size = 0, 0, len(chunk)
+        while position < size:
+            if not self._missing:
+                head = self._head + bytes(
+                    chunk[position : position + _SIZE_BYTES - len(self._head)]
+                )
+                position += len(head) - len(self._head)
+                if len(head) < _SIZE_BYTES:
+                    self._head = head
+                    break
+                self._head = b""
+                self._missing = int.from_bytes(head, "big")
+            taken = min(self._missing, size - position)
+            position += taken
+            self._missing -= taken
+            ended += not self._missing
+        return ended
+
+
+class RequestRing:
+    """Requests to be sent over and over; any `most` that follow each other are one piece."""
+
+    def __init__(self, requests: Sequence[bytes], most: int) -> None:
+        self._count = len(requests)
+        self._next = 0
+        ring = [requests[i % self._count] for i in range(self._count + most)]
+        self._ends = [0]
+        for request in ring:
+            self._ends.append(self._ends[-1] + len(request))
+        self._bytes = memoryview(b"".join(ring))
+
+    def take(self, number: int) -> memoryview:
+        """The next `number` requests."""
+        first = self._next
+        self._next = (first + number) % self._count
+        return self._bytes[self._ends[first] : self._ends[first + number]]
+
+
+@attrs.frozen
+class Driven:
+    """What a load came to: answers and their bytes within `seconds`, and all answers in the end."""
+
+    answers: int
+    bytes_received: int
+    seconds: float
+    answers_in_all: int
+
+    @property
+    def per_second(self) -> float:
+        """Answers a second."""
+        return self.answers / self.seconds
+
+
+def drive(
+    address: Address, plans: Sequence[Sequence[bytes]], *, outstanding: int, seconds: float
+) -> Driven:
+    """Keep `outstanding` requests under way on one connection for each plan, for `seconds`.
+
+    A plan is the requests that its connection sends in turn, again and again. Returns when all of
+    them are answered. Raises LoadError when the broker closes or stalls.
+    """
+    sockets = [connect(address) for _ in plans]
+    gc.collect()
+    gc.disable()
+    try:
+        return _drive(sockets, plans, outstanding, seconds)
+    finally:
+        gc.enable()
+        for each in sockets:
+            each.close()
+
+
+def _drive(
+    sockets: list[socket.socket], plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
+) -> Driven:
+    lines = {
+        each.fileno(): (each, RequestRing(plan, outstanding), FrameCounter())
+        for each, plan in zip(sockets, plans, strict=True)
+    }
+    buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+    counted = bytes_received = late = 0
+    under_way = outstanding * len(lines)
+    with select.epoll() as ready:
+        for descriptor in lines:
+            ready.register(descriptor, select.EPOLLIN)
+        begins = now = time.perf_counter()
+        ends = begins + seconds
+        for each, requests, _ in lines.values():
+            each.sendall(requests.take(outstanding))
+        while under_way:
+            events = ready.poll(STALLED_AFTER_S)
+            if not events:
+                raise LoadError(f"no answer for {STALLED_AFTER_S} s")
+            for descriptor, _ in events:
+                each, requests, frames = lines[descriptor]
+                received = each.recv_into(buffer)
+                if not received:
+                    raise LoadError("the broker closed the connection")
+                answers = frames.feed(buffer[:received])
+                if now < ends:
+                    counted += answers
+                    bytes_received += received
+                    if answers:
+                        each.sendall(requests.take(answers))
+                else:
+                    late += answers
+                    under_way -= answers
+            if now < ends:
+                now = last = time.perf_counter()
+    return Driven(counted, bytes_received, last - begins, counted + late)
+
+
+def connect(address: Address) -> socket.socket:
+    """A connection whose writes give up after STALLED_AFTER_S."""
+    connection = socket.create_connection(address)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    give_up = struct.pack("ll", STALLED_AFTER_S, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, give_up)
+    return connection
+
+
+def ask(connection: socket.socket, request: bytes) -> bytes:
+    """Send one request; its answer, without the size. Raises LoadError, OSError."""
+    connection.sendall(request)
+    return _exactly(connection, int.from_bytes(_exactly(connection, _SIZE_BYTES), "big"))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        chunk = connection.recv(size - len(received))
+        if not chunk:
+            raise LoadError("the broker closed the connection")
+        received += chunk
+    return bytes(received)

@@ -1,0 +1,95 @@
+"""The peer: stock Apache Kafka 2.8.2 and the ZooKeeper it comes with, fetched by Maven once.
+
+The heap is bounded to 1 GB, as Kafka's own start script does, and the collector's settings are that
+script's; all else is Kafka's default.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from benchmarks.brokers import HOST, Side, await_zookeeper, claim_port
+from benchmarks.process import Process, spawn
+from zk.embedded import find_java
+
+VERSION = "2.8.2"
+NAME = f"Kafka {VERSION}"
+CACHE = Path(__file__).resolve().parent.parent / "build" / f"kafka-{VERSION}"
+
+_POM = f"""\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kgroup</groupId><artifactId>peer</artifactId><version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.30</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_BROKER_OPTIONS = (
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+_ZOOKEEPER_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC")
+
+
+class PeerMissing(Exception):
+    """There is no peer on this machine; the message says why, in one sentence."""
+
+
+def fetch_jars() -> Path:
+    """The directory of the jars, filled on the first call. Raises PeerMissing."""
+    jars = CACHE / "libs"
+    if jars.is_dir():
+        return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PeerMissing("There is no mvn here to fetch Kafka with, so our figures stand alone.")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    pom = CACHE / "pom.xml"
+    pom.write_text(_POM, "utf-8")
+    fetched = CACHE / "fetching"
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    ran = subprocess.run(
+        [*command, f"-DoutputDirectory={fetched}"], stdin=subprocess.DEVNULL, capture_output=True
+    )
+    if ran.returncode:
+        said = (ran.stdout + ran.stderr).decode(errors="replace").strip().splitlines()
+        why = said[0] if said else f"mvn ended with {ran.returncode}"
+        raise PeerMissing(f"Maven could not fetch Kafka, so our figures stand alone: {why}")
+    return fetched.rename(jars)
+
+
+def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
+    """Kafka's ZooKeeper as a child, and where it listens."""
+    directory.mkdir(parents=True)
+    port = claim_port()
+    config = directory / "zoo.cfg"
+    config.write_text(
+        f"dataDir={directory}\nclientPort={port}\nclientPortAddress={HOST}\n"
+        "tickTime=1000\nadmin.enableServer=false\nmaxClientCnxns=0\n",
+        "utf-8",
+    )
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    command = [*_java(jars, *_ZOOKEEPER_OPTIONS), main, str(config)]
+    process = spawn("kafka-zookeeper", command, directory)
+    await_zookeeper(process, port)
+    return process, f"{HOST}:{port}"
+
+
+def side(jars: Path, zookeeper: str) -> Side:
+    """How a broker of the peer is started."""
+    return Side(NAME, (*_java(jars, *_BROKER_OPTIONS), "kafka.Kafka"), zookeeper)
+
+
+def _java(jars: Path, *options: str) -> list[str]:
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return [str(find_java()), *options, "-Djava.awt.headless=true", quiet, "-cp", f"{jars}/*"]

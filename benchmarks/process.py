@@ -1,0 +1,78 @@
+"""A child process that dies with us, and what /proc tells of its time and memory."""
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+STOP_TIMEOUT_S = 20.0
+_PR_SET_PDEATHSIG = 1
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_LIBC = ctypes.CDLL(None)
+
+
+@attrs.define(eq=False)
+class Process:
+    """A running child and the file its output goes to."""
+
+    name: str
+    child: subprocess.Popen[bytes]
+    log_file: Path
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds used so far by all its threads; in steps of 10 ms."""
+        stat = Path(f"/proc/{self.child.pid}/stat").read_text()
+        # The name of the program, in brackets, may hold spaces.
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory it occupies now (VmRSS)."""
+        status = Path(f"/proc/{self.child.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1]) * 1024
+
+    def check_alive(self) -> None:
+        """Raises RuntimeError, with the end of its output, if it is gone."""
+        if self.child.poll() is not None:
+            tail = self.log_file.read_text("utf-8", errors="replace")[-2000:]
+            raise RuntimeError(f"{self.name} ended with {self.child.returncode}:\n{tail}")
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """End it, `at_once` by SIGKILL; that also ends one that does not go in STOP_TIMEOUT_S."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
+        try:
+            self.child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+
+
+def spawn(
+    name: str, command: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
+) -> Process:
+    """Start a child; its output goes to DIRECTORY/NAME.log."""
+    directory.mkdir(parents=True, exist_ok=True)
+    log_file = directory / f"{name}.log"
+    with log_file.open("ab") as log:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    return Process(name, child, log_file)
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,96 @@
+"""Produce: how fast batches are taken in, from many small to few large ones.
+
+Every batch holds plain records of about 100 B, and the broker walks them all. "Equal" records have
+100 B each; "irregular" ones 50 to 150 B, so that no two neighbours look alike. Each round writes to
+a topic of its own, whose end must in the end be where the answered requests have put it.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+
+import attrs
+
+from benchmarks.brokers import Broker
+from benchmarks.load import LoadError, drive
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, Wanted, at_least
+from protocol.api_key import ApiKey
+from protocol.header import encode_request
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from protocol.records.batch import BatchBuilder, Codec
+
+PRODUCE_VERSION = 3
+EQUAL = (100, 100)
+IRREGULAR = (50, 150)
+_SEED = 7
+
+
+@attrs.frozen
+class Load:
+    """One way of producing. `value_bytes` are the least and the most of a record."""
+
+    question: str
+    batch_bytes: int
+    value_bytes: tuple[int, int]
+    connections: int
+    outstanding: int
+    wanted: Wanted
+    acks: int = 1
+    in_bytes: bool = True
+
+
+_KILO = 1024
+_LOADS = (
+    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, at_least(0.7), in_bytes=False),
+    Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, at_least(0.7), -1, in_bytes=False),
+    Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, at_least(0.8)),
+    Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
+    Load("produce 950 KB, 1 × 2, equal records", 950 * _KILO, EQUAL, 1, 2, at_least(0.8)),
+    Load("produce 950 KB, 1 × 2, irregular records", 950 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
+)
+
+
+def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
+    """A row for each load."""
+    for load in _LOADS:
+        contestants = [partial(_produce, broker, load) for broker in brokers]
+        (figures,) = alternate(contestants, rounds)
+        unit = "MB/s" if load.in_bytes else "requests/s"
+        yield Row(load.question, unit, load.wanted, *figures)
+
+
+def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float]:
+    batch, records = batch_of(load.batch_bytes, load.value_bytes)
+    with broker.topic() as topic:
+        request = produce_request(topic, batch, load.acks)
+        plans = [[request]] * load.connections
+        driven = drive(broker.address, plans, outstanding=load.outstanding, seconds=seconds)
+        end = broker.end_offset(topic)
+    if end != driven.answers_in_all * records:
+        raise LoadError(f"{broker.name} answered {driven.answers_in_all} batches, end is {end}")
+    return (driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1),)
+
+
+@lru_cache
+def batch_of(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
+    """A batch of at most `max_bytes`, and how many records are in it."""
+    draw = random.Random(_SEED)
+    now_ms = time.time_ns() // 1_000_000
+    builder = BatchBuilder(Codec.NONE, max_bytes)
+    while builder.try_append(now_ms, None, draw.randbytes(draw.randint(*value_bytes)), ()):
+        pass
+    return builder.build(), builder.count
+
+
+def produce_request(topic: str, batch: bytes, acks: int) -> bytes:
+    """A request that writes one batch to partition 0."""
+    partition = ProduceRequestPartition(index=0, records=batch)
+    of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
+    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[of_topic])
+    return encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 0, "benchmarks", request)

@@ -1,0 +1,136 @@
+"""Where the logs begin and end: what a source asks of the brokers on Spark's driver."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from clients import blocking
+from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
+from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
+from protocol.errors import ApiError
+from protocol.settings import SettingError
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from spark_connector.options import EARLIEST, GROUP, LATEST, SourceOptions, specific_offsets
+from spark_connector.stream_offset import Offsets
+
+logger = logging.getLogger(__name__)
+
+_TIMES = {EARLIEST: EARLIEST_TIME, LATEST: LATEST_TIME}
+
+
+class Brokers(Protocol):
+    """What the source needs of the blocking admin client. Its calls raise ApiError, ClientError."""
+
+    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicDescription]: ...
+
+    def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, isolation: int = 0
+    ) -> Mapping[TopicPartition, ListedOffset]: ...
+
+    def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]: ...
+
+    def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+
+    def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[Mapping[str, Any]], Brokers]
+
+
+def connect_admin(settings: Mapping[str, Any]) -> Brokers:
+    """An admin client with a thread of its own; it connects with its first call."""
+    brokers: Brokers = blocking.Admin(settings)
+    return brokers
+
+
+class DataLoss(Exception):
+    """Records were deleted before the query read them."""
+
+
+def data_lost(what: str, *, fail: bool) -> None:
+    """Raise DataLoss, or warn where `failOnDataLoss` is false."""
+    if fail:
+        raise DataLoss(f"{what}. To go on without them, set failOnDataLoss to false")
+    logger.warning("%s; going on without them, as failOnDataLoss is false", what)
+
+
+@attrs.define(eq=False)
+class LogOffsets:
+    """The logs of the topics subscribed to. Every answer is asked for anew."""
+
+    brokers: Brokers
+    options: SourceOptions
+    _known: list[TopicPartition] = attrs.field(init=False, factory=list)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions there are now; during a disturbance, all there were."""
+        try:
+            topics = self.brokers.describe_topics(self.options.subscribe)
+        except ApiError as error:
+            if not (self._known and error.code.retriable):
+                raise
+        else:
+            self._known = [
+                TopicPartition(name, index)
+                for name, topic in sorted(topics.items())
+                for index in sorted(topic.partitions)
+            ]
+        return self._known
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs begin."""
+        return self.at(dict.fromkeys(partitions, EARLIEST_TIME))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where they end for a consumer: before what it may not see yet."""
+        return self.at(dict.fromkeys(partitions, LATEST_TIME))
+
+    def at(self, wanted: Offsets) -> dict[TopicPartition, int]:
+        """`wanted` with what stands for earliest and latest looked up, in one request a leader."""
+        times = {partition: offset for partition, offset in wanted.items() if offset < 0}
+        found = dict(wanted)
+        if times:
+            isolation = self.options.client.isolation
+            for partition, listed in self.brokers.list_offsets(times, isolation=isolation).items():
+                if listed.error:
+                    raise ApiError(listed.error, str(partition))
+                found[partition] = listed.offset
+        return found
+
+    def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where a new query begins, by `startingOffsets`; pass it to `at`.
+
+        Partitions not named in JSON, or without a committed offset, begin at their earliest.
+        """
+        text = self.options.starting_offsets
+        if text == GROUP:
+            group = self.options.commit_group_id
+            assert group is not None
+            committed = self.brokers.group_offsets(group, partitions)
+            given: Offsets = {p: of_group.offset for p, of_group in committed.items()}
+            if not given:
+                logger.warning("group %s has no offsets: beginning at the earliest", group)
+        else:
+            given = self._given("startingOffsets", text, partitions)
+        return {p: given.get(p, EARLIEST_TIME) for p in partitions}
+
+    def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where a batch ends, by `endingOffsets`; pass it to `at`."""
+        given = self._given("endingOffsets", self.options.ending_offsets, partitions)
+        return {p: given.get(p, LATEST_TIME) for p in partitions}
+
+    def _given(self, name: str, text: str, partitions: Collection[TopicPartition]) -> Offsets:
+        given = specific_offsets(name, text, self.options.subscribe)
+        if given is None:
+            return dict.fromkeys(partitions, _TIMES[text])
+        if unknown := sorted(set(given) - set(partitions)):
+            raise SettingError(name, f"names {unknown[0]}, which does not exist")
+        return given

@@ -1,0 +1,95 @@
+"""Reading one range of a partition's log, on an executor: no group, a connection of its own."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from clients.cluster import Cluster
+from clients.errors import ConnectionFailed
+from clients.fetching import FetchedPartition, fetch_once
+from clients.offset_requests import EARLIEST_TIME, list_offsets_request, listed_offsets
+from protocol.errors import ApiError, ErrorCode
+from protocol.topic_partition import TopicPartition
+from spark_connector.log_offsets import data_lost
+from spark_connector.options import ReaderConfig, SourceOptions
+from spark_connector.rows import record_batches
+from spark_connector.split import OffsetRange
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Read all records of a range.
+
+    The range ends by position: compaction and transaction markers leave holes, so that there may
+    be fewer records than offsets. Raises ApiError, ClientError, DataLoss.
+    """
+    config = options.client
+    cluster = Cluster(config.bootstrap_servers, config=config)
+    with asyncio.Runner() as runner:
+        try:
+            position = wanted.start
+            while position < wanted.end:
+                fetched = runner.run(_fetch(cluster, config, wanted, position))
+                if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    gone = f"{wanted.partition}: offset {position} was deleted before it was read"
+                    data_lost(gone, fail=options.fail_on_data_loss)
+                    earliest = runner.run(_earliest(cluster, wanted.partition))
+                    position = max(position + 1, earliest)
+                    continue
+                records = fetched.records
+                if records and records[-1].offset >= wanted.end:
+                    records = [record for record in records if record.offset < wanted.end]
+                yield from record_batches(
+                    wanted.partition,
+                    records,
+                    fetched.timestamp_type,
+                    include_headers=options.include_headers,
+                )
+                position = fetched.next_offset
+        finally:
+            runner.run(cluster.close())
+
+
+async def _fetch(
+    cluster: Cluster, config: ReaderConfig, wanted: OffsetRange, position: int
+) -> FetchedPartition:
+    """Fetch something, or OFFSET_OUT_OF_RANGE. All else is tried again until it is too late."""
+    partition = wanted.partition
+
+    async def ask() -> FetchedPartition:
+        leader = await cluster.leader(partition)
+        try:
+            fetched = await fetch_once(
+                await cluster.connection(leader),
+                {partition: (position, config.max_partition_fetch_bytes)},
+                max_wait_ms=config.fetch_max_wait_ms,
+                isolation=config.isolation,
+            )
+        except ConnectionFailed:
+            await cluster.refresh([partition.topic])
+            raise
+        answer = fetched[partition]
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return answer
+        if answer.error.refresh_metadata:
+            await cluster.refresh([partition.topic])
+        answer.raise_for_error()
+        if answer.next_offset == position:
+            # A new leader may need a moment to know how far its log is committed.
+            until = f"{partition} has nothing at {position}, and is to be read up to {wanted.end}"
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, until)
+        return answer
+
+    return await cluster.retrying(ask, f"records of {partition}")
+
+
+async def _earliest(cluster: Cluster, partition: TopicPartition) -> int:
+    async def ask() -> int:
+        connection = await cluster.connection(await cluster.leader(partition))
+        response = await connection.call(list_offsets_request({partition: EARLIEST_TIME}))
+        answer = listed_offsets(response)[partition]
+        if answer.error_code:
+            raise ApiError(ErrorCode.of(answer.error_code), str(partition))
+        return answer.offset
+
+    return await cluster.retrying(ask, f"start of {partition}")

@@ -1,0 +1,48 @@
+"""`format("kgroup")`: a topic as a table or a stream, its place kept in a consumer group.
+
+spark.dataSource.register(KgroupDataSource)
+spark.readStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:9092")
+    .option("subscribe", "flights").option("commit.group.id", "etl").load()
+"""
+
+try:
+    import pyarrow  # noqa: F401
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
+    from pyspark.sql.types import StructType
+except ImportError as missing:
+    raise ImportError(
+        f"the Spark source needs pyspark 4.2 or newer and pyarrow ({missing}): "
+        "pip install 'kgroup[spark]'"
+    ) from missing
+
+from spark_connector.batch_reader import KgroupBatchReader
+from spark_connector.options import SourceOptions, read_options
+from spark_connector.rows import schema
+from spark_connector.stream_reader import KgroupStreamReader
+from spark_connector.worker_python import check_worker_python
+
+
+class KgroupDataSource(DataSource):
+    """The source. Options are those of `spark_connector.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name. Registering asks for it, on the driver, before any worker runs."""
+        check_worker_python()
+        return "kgroup"
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka source. Raises SettingError."""
+        return schema(self._options(streaming=None).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch query. Raises SettingError."""
+        return KgroupBatchReader(self._options(streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming query. Raises SettingError."""
+        return KgroupStreamReader(self._options(streaming=True))
+
+    def _options(self, *, streaming: bool | None) -> SourceOptions:
+        return read_options(dict(self.options), streaming=streaming)

@@ -1,0 +1,50 @@
+"""Whether Spark's Python workers can run the source, found out before they fail to.
+
+Spark starts workers with PYSPARK_PYTHON, else with the first `python3` of the PATH, which need not
+be the interpreter the driver runs in. A worker that cannot import a package says so in a traceback
+on the executor, or not at all.
+"""
+
+import shutil
+import subprocess
+import sys
+from functools import cache
+
+from pyspark import SparkContext
+
+_NEEDED = "attrs, crc32c, kazoo, pyarrow, spark_connector"
+_PROBE_TIMEOUT_S = 60
+
+
+def check_worker_python() -> None:
+    """Try the workers' interpreter, where they run on this machine. Raises ImportError.
+
+    Does nothing outside a driver: in a worker the question is settled.
+    """
+    context = SparkContext._active_spark_context
+    if context is not None and (context.master or "").startswith("local"):
+        _check(context.pythonExec)
+
+
+@cache
+def _check(python: str) -> None:
+    if shutil.which(python) == sys.executable:
+        return
+    try:
+        probe = subprocess.run(
+            [python, "-c", f"import {_NEEDED}"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = str(error)
+    else:
+        if probe.returncode == 0:
+            return
+        reason = (probe.stderr.strip().splitlines() or ["it ended early"])[-1]
+    raise ImportError(
+        f"Spark's workers are run with {python}, which cannot run the source ({reason}): set "
+        f"PYSPARK_PYTHON={sys.executable} before the session starts, or there "
+        "pip install 'kgroup[spark]'"
+    )

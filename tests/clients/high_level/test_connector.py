@@ -1,0 +1,401 @@
+"""The high-level consumer end to end: a real broker and a real ZooKeeper."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+import pytest
+
+from clients import blocking
+from clients.high_level.connector import ConsumerConnector, MessageStreamsExist
+from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, MessageStream
+from clients.producer.producer import Producer
+from clients.serializers import str_decoder
+from groups.zookeeper.filters import Whitelist
+from groups.zookeeper.member import ConsumerIdInUse
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.dev_cluster import DevCluster
+from zk.session import KazooSession
+from zk.znodes import ConsumerOffset, PartitionOwner
+
+DEADLINE_S = 30.0
+SILENCE_MS = 700
+
+
+class World:
+    """A topic of its own name and partitions, and consumers of a group of the same name."""
+
+    def __init__(self, cluster: DevCluster, name: str, partitions: int = 2) -> None:
+        self.cluster, self.name, self.partitions = cluster, name, partitions
+        made = cluster.run(
+            *("kbroker", "topics", "create", name),
+            *("--partitions", str(partitions), "--replication-factor", "1"),
+        )
+        assert made.returncode == 0, made.stderr
+
+    async def produce(self, count: int, topic: str | None = None, **settings: str) -> list[str]:
+        """Messages v0, v1, ... round the partitions."""
+        settings = {"bootstrap.servers": self.cluster.address("bootstrap"), **settings}
+        values = [f"v{i}" for i in range(count)]
+        async with Producer(settings) as producer:
+            sent = [
+                await producer.send(topic or self.name, v.encode(), partition=i % self.partitions)
+                for i, v in enumerate(values)
+            ]
+            await asyncio.gather(*sent)
+        return values
+
+    def connector(self, **settings: Any) -> ConsumerConnector:
+        return ConsumerConnector(
+            {
+                "zookeeper.connect": self.cluster.address("zookeeper"),
+                "group.id": self.name,
+                "auto_offset_reset": "smallest",
+                "consumer_timeout_ms": SILENCE_MS,
+                "rebalance_backoff_ms": 200,
+                "auto_commit_interval_ms": 600_000,
+                **settings,
+            }
+        )
+
+    async def zookeeper(self) -> KazooSession:
+        session = KazooSession(self.cluster.address("zookeeper"))
+        await session.start()
+        return session
+
+    async def owners(self) -> dict[int, str]:
+        session = await self.zookeeper()
+        paths = [PartitionOwner.path(self.name, self.name, p) for p in range(self.partitions)]
+        found = {
+            p: ((await session.get(path))[0] or b"").decode()
+            for p, path in enumerate(paths)
+            if await session.exists(path)
+        }
+        await session.close()
+        return found
+
+    async def committed(self) -> dict[int, int]:
+        session = await self.zookeeper()
+        paths = [ConsumerOffset.path(self.name, self.name, p) for p in range(self.partitions)]
+        found = {
+            p: ConsumerOffset.decode((await session.get(path))[0]).offset
+            for p, path in enumerate(paths)
+            if await session.exists(path)
+        }
+        await session.close()
+        return found
+
+
+async def drain(*streams: MessageStream) -> list[MessageAndMetadata]:
+    """All messages until each stream has been silent."""
+
+    async def one(stream: MessageStream) -> list[MessageAndMetadata]:
+        messages = []
+        try:
+            async for message in stream:
+                messages.append(message)
+        except ConsumerTimeout:
+            pass
+        return messages
+
+    return [message for some in await asyncio.gather(*map(one, streams)) for message in some]
+
+
+def values(messages: Sequence[MessageAndMetadata]) -> list[str]:
+    return sorted(message.value for message in messages)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.02)
+
+
+async def open_streams(
+    connector: ConsumerConnector, counts: Mapping[str, int]
+) -> dict[str, list[MessageStream]]:
+    return await connector.create_message_streams(counts, str_decoder, str_decoder)
+
+
+def test_members_come_and_share_and_nothing_is_lost_or_read_twice(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "basic")
+
+    async def scene() -> None:
+        async with world.connector(consumer_id="consumer1") as first:
+            (stream,) = (await open_streams(first, {"basic": 1}))["basic"]
+            for _ in range(2):
+                with pytest.raises(ConsumerTimeout):
+                    await anext(stream)
+            assert await world.owners() == dict.fromkeys([0, 1], "basic_consumer1-0")
+            sent = await world.produce(20)
+            assert values(await drain(stream)) == sorted(sent)
+            await first.commit_offsets()
+            assert await world.committed() == {0: 10, 1: 10}
+
+            async with world.connector(consumer_id="consumer2") as second:
+                (other,) = (await open_streams(second, {"basic": 1}))["basic"]
+                assert await world.owners() == {0: "basic_consumer1-0", 1: "basic_consumer2-0"}
+                sent = await world.produce(20)
+                assert values(await drain(stream, other)) == sorted(sent)
+                await second.commit_offsets()
+
+                async with world.connector(consumer_id="consumer3") as third:
+                    assert await open_streams(third, {}) == {}
+                    sent = await world.produce(20)
+                    assert values(await drain(stream, other)) == sorted(sent)
+                with pytest.raises(MessageStreamsExist):
+                    await open_streams(first, {"basic": 1})
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka", "both"])
+def test_who_comes_next_goes_on_where_the_last_one_stopped(
+    dev_cluster: DevCluster, storage: str
+) -> None:
+    world = World(dev_cluster, f"resume-{storage}")
+    settings = {
+        "offsets_storage": "zookeeper" if storage == "zookeeper" else "kafka",
+        "dual_commit_enabled": storage == "both",
+    }
+
+    async def scene() -> None:
+        sent = await world.produce(30)
+        async with world.connector(**settings) as connector:
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            seen = [(await anext(stream)).value for _ in range(12)]
+        async with world.connector(**settings) as connector:
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            rest = [message.value for message in await drain(stream)]
+        assert set(seen) | set(rest) == set(sent)
+        # the last one handed out was not done with when the connector shut down
+        assert set(seen) & set(rest) == {seen[-1]}
+        assert (await world.committed() == {0: 15, 1: 15}) == (storage != "kafka")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_messages_come_out_one_by_one(dev_cluster: DevCluster, codec: str) -> None:
+    world = World(dev_cluster, f"compressed-{codec}")
+
+    async def scene() -> None:
+        settings = {"compression.type": codec, "linger.ms": "50"}
+        sent = await world.produce(400, **settings)
+        async with world.connector() as connector:
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            await connector.commit_offsets({TopicPartition(world.name, 0): OffsetAndMetadata(57)})
+            assert values(await drain(stream)) == sorted(sent)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("reset", "stored", "expected"),
+    [
+        ("smallest", 10_000, 10),
+        ("smallest", -1, 10),
+        ("largest", 10_000, 0),
+        ("largest", -1, 0),
+        ("largest", 4, 6),
+    ],
+)
+def test_an_offset_out_of_range_is_reset(
+    dev_cluster: DevCluster, reset: str, stored: int, expected: int
+) -> None:
+    world = World(dev_cluster, f"reset-{reset}{stored}", partitions=1)
+
+    async def scene() -> None:
+        await world.produce(10)
+        session = await world.zookeeper()
+        path = ConsumerOffset.path(world.name, world.name, 0)
+        await session.create(path, b"%d" % stored, make_parents=True)
+        await session.close()
+        async with world.connector(auto_offset_reset=reset) as connector:
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            assert len(await drain(stream)) == expected
+        assert await world.committed() == {0: 10}
+
+    asyncio.run(scene())
+
+
+def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "listened")
+
+    class Listener:
+        def __init__(self) -> None:
+            self.owned: list[Mapping[str, Set[int]]] = []
+            self.assignments: list[Mapping[TopicPartition, str]] = []
+
+        def before_releasing_partitions(self, partition_ownership: Mapping[str, Set[int]]) -> None:
+            self.owned.append(partition_ownership)
+
+        async def before_starting_fetchers(
+            self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
+        ) -> None:
+            self.assignments.append(global_partition_assignment)
+
+    async def scene() -> None:
+        one, two = Listener(), Listener()
+        async with world.connector(consumer_id="c1") as first:
+            first.set_consumer_rebalance_listener(one)
+            await open_streams(first, {"listened": 1})
+            assert one.owned == [{}]
+            async with world.connector(consumer_id="c2") as second:
+                second.set_consumer_rebalance_listener(two)
+                await open_streams(second, {"listened": 1})
+                await until(lambda: len(one.assignments) == 2)
+                assert one.owned == [{}, {"listened": {0, 1}}]
+                assert one.assignments[-1] == two.assignments[-1]
+                assert set(two.assignments[-1].values()) == {"listened_c1-0", "listened_c2-0"}
+                with pytest.raises(MessageStreamsExist):
+                    second.set_consumer_rebalance_listener(two)
+
+    asyncio.run(scene())
+
+
+def test_a_filter_takes_topics_that_come_later(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "wild-one")
+
+    async def scene() -> None:
+        first = await world.produce(10)
+        async with world.connector() as connector:
+            streams = await connector.create_message_streams_by_filter(
+                Whitelist("wild-.*"), 2, str_decoder, str_decoder
+            )
+            assert values(await drain(*streams)) == sorted(first)
+            later = await asyncio.to_thread(World, dev_cluster, "wild-two", 3)
+            second = await later.produce(10)
+            messages = await drain(*streams)
+            assert values(messages) == sorted(second)
+            assert {message.topic for message in messages} == {"wild-two"}
+
+    asyncio.run(scene())
+
+
+def test_a_commit_by_the_clock_needs_no_call(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "clock", partitions=1)
+
+    async def scene() -> None:
+        await world.produce(10)
+        async with world.connector(auto_commit_interval_ms=100) as connector:
+            (stream,) = (await open_streams(connector, {"clock": 1}))["clock"]
+            await drain(stream)
+            ends = time.monotonic() + DEADLINE_S
+            while await world.committed() != {0: 10}:
+                assert time.monotonic() < ends
+                await asyncio.sleep(0.05)
+
+    asyncio.run(scene())
+
+
+def test_without_auto_commit_nothing_is_committed_even_at_the_end(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "manual")
+
+    async def scene() -> None:
+        await world.produce(10)
+        async with world.connector(auto_commit_enable=False) as connector:
+            (stream,) = (await open_streams(connector, {"manual": 1}))["manual"]
+            assert len(await drain(stream)) == 10
+        assert await world.committed() == {}
+
+    asyncio.run(scene())
+
+
+def test_positions_of_partitions_that_stay_survive_a_rebalance_without_any_commit(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "retained")
+
+    async def scene() -> None:
+        await world.produce(10)
+        async with world.connector(auto_commit_enable=False, consumer_id="a") as first:
+            (stream,) = (await open_streams(first, {"retained": 1}))["retained"]
+            assert len(await drain(stream)) == 10
+            async with world.connector(auto_commit_enable=False, consumer_id="b") as second:
+                (other,) = (await open_streams(second, {"retained": 1}))["retained"]
+                assert {m.partition for m in await drain(other)} == {1}
+                assert await drain(stream) == []
+
+    asyncio.run(scene())
+
+
+def test_a_stream_nobody_reads_does_not_hold_up_a_rebalance(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "unread")
+
+    async def scene() -> None:
+        await world.produce(2000)
+        async with world.connector(consumer_id="a") as first:
+            await open_streams(first, {"unread": 2})
+            await asyncio.sleep(0.5)
+            async with world.connector(consumer_id="0") as second:
+                (stream,) = (await open_streams(second, {"unread": 1}))["unread"]
+                assert len(await drain(stream)) == 1000
+
+    asyncio.run(scene())
+
+
+def test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "ended")
+
+    async def scene() -> None:
+        connector = world.connector(consumer_timeout_ms=-1)
+        (stream,) = (await open_streams(connector, {"ended": 1}))["ended"]
+        reading = asyncio.ensure_future(drain(stream))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(connector.shutdown(), connector.shutdown())
+        assert await reading == []
+        assert await world.owners() == {}
+
+    asyncio.run(scene())
+
+
+def test_a_consumer_id_in_use_is_a_clear_error(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "twin")
+
+    async def scene() -> None:
+        settings = {"consumer_id": "same", "zookeeper_session_timeout_ms": 2000}
+        async with world.connector(**settings) as first:
+            await open_streams(first, {"twin": 1})
+            async with world.connector(**settings) as second:
+                with pytest.raises(ConsumerIdInUse, match="twin_same"):
+                    await open_streams(second, {"twin": 1})
+            assert len(await world.owners()) == 2
+
+    asyncio.run(scene())
+
+
+def test_less_than_one_stream_is_refused(dev_cluster: DevCluster) -> None:
+    async def scene() -> None:
+        connector = ConsumerConnector({"group.id": "g", "zookeeper.connect": "localhost:1"})
+        with pytest.raises(ValueError, match="t: 0 streams"):
+            await open_streams(connector, {"t": 0})
+
+    asyncio.run(scene())
+
+
+def test_the_blocking_twin_iterates_and_commits(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "blocking")
+    sent = asyncio.run(world.produce(10))
+    settings = {
+        "zookeeper.connect": dev_cluster.address("zookeeper"),
+        "group.id": "blocking",
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": SILENCE_MS,
+    }
+    with blocking.ConsumerConnector(settings) as connector:
+        (stream,) = connector.create_message_streams({"blocking": 1})["blocking"]
+        seen = []
+        with contextlib.suppress(ConsumerTimeout):
+            for message in stream:
+                seen.append(message.value.decode())
+        connector.commit_offsets()
+        assert sorted(seen) == sorted(sent)
+        assert asyncio.run(world.committed()) == {0: 5, 1: 5}

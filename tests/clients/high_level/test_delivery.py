@@ -1,0 +1,268 @@
+"""Positions and commits: which are committed, when again, and when never."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from clients.errors import NoBrokersAvailable
+from clients.high_level.delivery import StreamDelivery
+from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
+from protocol.errors import ErrorCode
+from protocol.records.batch import Record
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.virtual_time import VirtualTimeLoop
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Store:
+    """Remembers commits; fails as the next of `failures` says, None being success."""
+
+    def __init__(self) -> None:
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.failures: list[Exception | None] = []
+        self.answer: Offsets | Exception = {}
+        self.latency_s = 0.0
+
+    async def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        await asyncio.sleep(self.latency_s)
+        self.commits.append({p: offset.offset for p, offset in offsets.items()})
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.fetching: list[PartitionFeed] = []
+        self.streams = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(2)]
+        self.delivery = StreamDelivery(
+            "g", "g_a", self.store, self.fetching.extend, commit_retries=3, commit_backoff_ms=1000
+        )
+        self.delivery.streams = self.streams
+        self.delivery.stream_of = lambda partition, thread: self.streams[int(thread)]
+
+    async def consume(self, partition: TopicPartition, start: int, end: int) -> None:
+        """Have an application take [start, end) and ask for more."""
+        feed = next(f for f in self.fetching if f.partition == partition and f.live)
+        records = [Record(offset, 0, None, None, ()) for offset in range(start, end + 1)]
+        feed.stream.put(Chunk(feed, start, end + 1, records))
+        for _ in records:
+            await anext(feed.stream)
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scene())
+
+
+def retriable(*partitions: TopicPartition) -> CommitFailed:
+    return CommitFailed(dict.fromkeys(partitions, ErrorCode.NOT_COORDINATOR))
+
+
+def test_positions_that_are_known_are_committed_and_no_others() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5), P1: ("1", None)})
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5}]
+
+    play(scene)
+
+
+def test_what_has_been_consumed_is_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        await work.consume(P0, 5, 8)
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 8}]
+
+    play(scene)
+
+
+def test_a_stopped_partition_can_be_committed_until_it_is_forgotten() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        work.delivery.stop({P0})
+        await work.delivery.commit({P0})
+        await work.delivery.forget({P0})
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5}, {P1: 6}]
+
+    play(scene)
+
+
+def test_forgetting_waits_for_a_commit_that_is_on_its_way() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = 3.0
+        work.delivery.start({P0: ("0", 5)})
+        commit = asyncio.ensure_future(work.delivery.commit_offsets())
+        await asyncio.sleep(1)
+        await work.delivery.forget({P0})
+        assert asyncio.get_running_loop().time() == 3.0
+        await commit
+
+    play(scene)
+
+
+def test_a_partition_that_moves_keeps_its_position_on_its_new_stream() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        await work.consume(P0, 5, 8)
+        work.delivery.move({P0: "1"})
+        former, feed = work.fetching
+        assert not former.live
+        assert feed.stream is work.streams[1]
+        assert (feed.position, feed.fetch_offset) == (8, 8)
+
+    play(scene)
+
+
+def test_what_is_abandoned_is_never_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        work.delivery.abandon()
+        await work.delivery.commit_offsets()
+        assert work.store.commits == []
+        assert not work.fetching[0].live
+
+    play(scene)
+
+
+def test_during_a_pause_nothing_is_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        work.delivery.pause()
+        with pytest.raises(CommitFailed, match="out of reach"):
+            await work.delivery.commit_offsets()
+        assert work.store.commits == []
+        work.delivery.resume()
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5}]
+
+    play(scene)
+
+
+def test_a_commit_is_tried_again_for_the_partitions_that_failed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [retriable(P0), None]
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5, P1: 6}, {P0: 5}]
+        assert asyncio.get_running_loop().time() == 1.0
+
+    play(scene)
+
+
+def test_a_commit_that_keeps_failing_is_given_up_after_its_retries() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [retriable(P0) for _ in range(9)]
+        work.delivery.start({P0: ("0", 5)})
+        with pytest.raises(CommitFailed, match="NOT_COORDINATOR"):
+            await work.delivery.commit_offsets()
+        assert len(work.store.commits) == 4
+
+    play(scene)
+
+
+def test_a_commit_that_cannot_help_is_not_tried_again() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [CommitFailed({P0: ErrorCode.OFFSET_METADATA_TOO_LARGE})]
+        with pytest.raises(CommitFailed):
+            await work.delivery.commit_offsets({P0: OffsetAndMetadata(1, "x" * 9999)})
+        assert len(work.store.commits) == 1
+
+    play(scene)
+
+
+def test_a_partition_that_left_between_attempts_is_not_committed_again() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [retriable(P0, P1)]
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        commit = asyncio.ensure_future(work.delivery.commit_offsets())
+        await asyncio.sleep(0.5)
+        work.delivery.stop({P0})
+        await work.delivery.forget({P0})
+        await commit
+        assert work.store.commits[1:] == [{P1: 6}]
+
+    play(scene)
+
+
+def test_a_rebalance_goes_on_without_a_commit_that_fails() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [NoBrokersAvailable("none") for _ in range(9)]
+        work.delivery.start({P0: ("0", 5)})
+        work.delivery.stop({P0})
+        await work.delivery.commit({P0})
+        assert len(work.store.commits) == 2
+
+    play(scene)
+
+
+def test_offsets_are_fetched_with_none_for_no_commit() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.answer = {P0: OffsetAndMetadata(9)}
+        assert await work.delivery.fetch_offsets({P0, P1}) == ({P0: 9, P1: None}, {})
+
+    play(scene)
+
+
+def test_an_offset_in_doubt_is_a_failure_of_its_partition() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.answer = OffsetFetchFailed({P1: "loading"}, {P0: OffsetAndMetadata(9)})
+        assert await work.delivery.fetch_offsets({P0, P1}) == ({P0: 9}, {P1: "loading"})
+        work.store.answer = NoBrokersAvailable("none")
+        assert await work.delivery.fetch_offsets({P0}) == ({}, {P0: "none"})
+
+    play(scene)
+
+
+def test_a_listener_may_be_plain_functions_or_coroutines() -> None:
+    class Plain:
+        told: Any = None
+
+        def before_releasing_partitions(self, partition_ownership: Any) -> None:
+            self.told = partition_ownership
+
+        def before_starting_fetchers(self, consumer_id: str, assignment: Any) -> None:
+            self.told = (consumer_id, assignment)
+
+    class Awaited(Plain):
+        async def before_releasing_partitions(  # type: ignore[override]
+            self, partition_ownership: Any
+        ) -> None:
+            self.told = partition_ownership
+
+    async def scene() -> None:
+        for listener in (Plain(), Awaited()):
+            work = Scene()
+            work.delivery.listener = listener  # type: ignore[assignment]
+            await work.delivery.before_releasing({P0, P1})
+            assert listener.told == {"t": {0, 1}}
+            await work.delivery.before_starting({P0: "g_a-0"})
+            assert listener.told == ("g_a", {P0: "g_a-0"})
+
+    play(scene)

@@ -1,0 +1,287 @@
+"""Fetching for streams, from a broker that is a connection answering from lists."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import pytest
+
+from clients.errors import ConnectionFailed, CorruptFetch
+from clients.high_level.config import load_consumer_config
+from clients.high_level.fetchers import BrokerFetcher
+from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
+from tests.virtual_time import VirtualTimeLoop
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+WAIT_S = 0.1
+
+
+class Broker:
+    """Partitions as [start, end) of offsets, a batch of ten records each; errors on demand."""
+
+    request_timeout_ms = 30_000
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, tuple[int, int]] = {P0: (0, 30), P1: (0, 30)}
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.asked: list[dict[TopicPartition, int]] = []
+        self.corrupt_at: int | None = None
+        self.down = False
+
+    async def connect(self) -> Any:
+        return self
+
+    async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
+        if self.down:
+            raise ConnectionFailed("h", 1, "down")
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request)
+        assert isinstance(request, FetchRequest)
+        asked = {
+            TopicPartition(topic.topic, p.partition): p.fetch_offset
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        self.asked.append(asked)
+        await asyncio.sleep(WAIT_S)
+        return FetchResponse(
+            responses=[
+                FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset)])
+                for p, offset in asked.items()
+            ]
+        )
+
+    def _fetch(self, partition: TopicPartition, offset: int) -> FetchResponsePartition:
+        start, end = self.logs[partition]
+        code = self.errors.get(partition, ErrorCode.NONE)
+        if code is ErrorCode.NONE and not start <= offset <= end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        batch = b""
+        if code is ErrorCode.NONE and offset < end:
+            first = offset - offset % 10
+            values = [(0, None, b"%d" % (first + i), ()) for i in range(10)]
+            batch = encode_batch(values, base_offset=first)
+            if self.corrupt_at == first:
+                batch = batch[:-1] + bytes([batch[-1] ^ 1])
+        return FetchResponsePartition(
+            partition_index=partition.partition,
+            error_code=code,
+            high_watermark=end,
+            last_stable_offset=end,
+            aborted_transactions=None,
+            records=memoryview(batch),
+        )
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=self.errors.get(
+                                TopicPartition(topic.name, p.partition_index), ErrorCode.NONE
+                            ),
+                            old_style_offsets=(),
+                            offset=self.logs[TopicPartition(topic.name, p.partition_index)][
+                                0 if p.timestamp == -2 else 1
+                            ],
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+class Scene:
+    """One fetcher at work on a broker; streams are made by `feed`."""
+
+    def __init__(self, **settings: str) -> None:
+        config, _ = load_consumer_config({"group.id": "g", "zookeeper.connect": "z:1", **settings})
+        self.broker = Broker()
+        self.given_back: list[PartitionFeed] = []
+        self.fetcher = BrokerFetcher(config, self.broker.connect, self._give_back)
+
+    def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
+        self.given_back += feeds
+
+    def feed(self, partition: TopicPartition, position: int | None) -> PartitionFeed:
+        stream = MessageStream(
+            bytes_decoder, bytes_decoder, timeout_ms=1000, on_room=self.fetcher.wake.set
+        )
+        feed = PartitionFeed(partition, stream, position)
+        self.fetcher.feeds.append(feed)
+        return feed
+
+    async def __aenter__(self) -> "Scene":
+        self.task = asyncio.ensure_future(self.fetcher.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+
+
+async def offsets(feed: PartitionFeed, count: int) -> list[int]:
+    return [(await anext(feed.stream)).offset for _ in range(count)]
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scene())
+
+
+def test_records_come_from_the_position_on_without_gap_or_repeat() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 13)
+        async with work:
+            assert await offsets(feed, 17) == list(range(13, 30))
+
+    play(scene)
+
+
+def test_one_request_asks_for_all_partitions() -> None:
+    async def scene() -> None:
+        work = Scene()
+        first, second = work.feed(P0, 0), work.feed(P1, 5)
+        async with work:
+            await offsets(first, 1)
+            await offsets(second, 1)
+            assert work.broker.asked[0] == {P0: 0, P1: 5}
+
+    play(scene)
+
+
+def test_a_full_stream_is_left_out_and_holds_nobody_up() -> None:
+    async def scene() -> None:
+        work = Scene()
+        unread, read = work.feed(P0, 0), work.feed(P1, 0)
+        async with work:
+            assert await offsets(read, 30) == list(range(30))
+            assert not unread.stream.has_room
+            assert P0 not in work.broker.asked[-1]
+            assert await offsets(unread, 30) == list(range(30))
+
+    play(scene)
+
+
+def test_when_every_stream_is_full_nothing_is_asked_until_one_is_read() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        async with work:
+            await asyncio.sleep(60)
+            asked = len(work.broker.asked)
+            assert asked == 2
+            await offsets(feed, 11)
+            await asyncio.sleep(60)
+            assert len(work.broker.asked) > asked
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("reset", "position"), [("smallest", 10), ("largest", 30)])
+@pytest.mark.parametrize("committed", [None, 5, 10_000])
+def test_without_an_offset_in_range_the_reset_decides(
+    reset: str, position: int, committed: int | None
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": reset})
+        work.broker.logs[P0] = (10, 30)
+        feed = work.feed(P0, committed)
+        async with work:
+            if reset == "smallest":
+                assert await offsets(feed, 20) == list(range(10, 30))
+            else:
+                reading = asyncio.ensure_future(anext(feed.stream))
+                await asyncio.sleep(0.5)
+                assert feed.position == position
+                reading.cancel()
+
+    play(scene)
+
+
+def test_a_partition_with_an_error_goes_back_and_the_others_go_on() -> None:
+    async def scene() -> None:
+        work = Scene()
+        moved, stays = work.feed(P0, 0), work.feed(P1, 0)
+        work.broker.errors[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        async with work:
+            assert await offsets(stays, 30) == list(range(30))
+            assert work.given_back == [moved]
+            assert moved.fetch_offset == 0
+
+    play(scene)
+
+
+def test_a_reset_that_fails_goes_back_too() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, None)
+        work.broker.errors[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        async with work:
+            await work.task
+            assert work.given_back == [feed]
+            assert feed.fetch_offset is None
+
+    play(scene)
+
+
+def test_when_the_broker_is_lost_all_its_partitions_go_back_and_the_loop_ends() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feeds = [work.feed(P0, 0), work.feed(P1, 0)]
+        work.broker.down = True
+        async with work:
+            await work.task
+            assert work.given_back == feeds
+
+    play(scene)
+
+
+def test_what_a_closed_feed_had_asked_for_is_dropped() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        async with work:
+            await asyncio.sleep(WAIT_S / 2)
+            feed.close()
+            await work.task
+            assert feed.stream._chunks == type(feed.stream._chunks)()
+            assert work.given_back == []
+
+    play(scene)
+
+
+def test_a_corrupt_batch_is_raised_behind_what_is_before_it_and_never_skipped() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.broker.corrupt_at = 10
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 10) == list(range(10))
+            with pytest.raises(CorruptFetch, match="t-0 at offset 10"):
+                await anext(feed.stream)
+            assert feed.position == 10
+            assert work.given_back == [feed]
+
+    play(scene)

@@ -1,0 +1,107 @@
+"""A group whose members are `kgroup consume` processes, seen from outside: files and znodes."""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from tests.dev_cluster import ROOT, DevCluster, command_line
+from zk.consumer_znodes import ConsumerGroup, PartitionOwner
+from zk.session import NoNode, ZkSession
+
+POLL_S = 0.02
+
+
+@attrs.define(eq=False)
+class MemberProcesses:
+    """The members by name. Use it as a context manager: none of them outlives it."""
+
+    cluster: DevCluster
+    group: str
+    topic: str
+    partitions: int
+    settings: Mapping[str, str]
+    directory: Path
+    """For a file of each member with what it has consumed."""
+    running: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict)
+
+    def __enter__(self) -> "MemberProcesses":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+    def start(self, name: str) -> None:
+        """A new member; its file begins with its first message."""
+        settings = {"consumer.id": name, "auto.commit.interval.ms": "1000", **self.settings}
+        command = command_line(
+            "kgroup",
+            *("consume", "--topic", self.topic, "--group", self.group),
+            *("--from-beginning", "-o", "json"),
+            *(word for pair in settings.items() for word in ("--property", "=".join(pair))),
+        )
+        with (
+            (self.directory / f"{name}.messages").open("wb") as messages,
+            (self.directory / f"{name}.errors").open("wb") as errors,
+        ):
+            self.running[name] = subprocess.Popen(
+                command, cwd=ROOT, env=self.cluster.env, stdout=messages, stderr=errors
+            )
+
+    def kill(self, name: str) -> None:
+        """As `kill -9` does."""
+        self.running[name].kill()
+        self.running.pop(name).wait()
+
+    def leave(self, name: str) -> None:
+        """Have a member leave in good order; `exit_codes` is where it ends."""
+        self.running.pop(name).send_signal(signal.SIGTERM)
+
+    def consumed(self) -> Iterator[tuple[int, int, str]]:
+        """Partition, offset and value of all messages of all members, in whole lines so far."""
+        for file in self.directory.glob("*.messages"):
+            for line in file.read_bytes().split(b"\n")[:-1]:
+                message = json.loads(line)
+                yield message["partition"], message["offset"], message["value"]
+
+    @property
+    def shares(self) -> dict[int, str]:
+        """Who should own what. By range, with a number of members that divides the partitions."""
+        names = sorted(self.running)
+        each = self.partitions // len(names)
+        return {
+            partition: f"{self.group}_{names[partition // each]}-0"
+            for partition in range(self.partitions)
+        }
+
+    async def owners(self, zk: ZkSession) -> dict[int, str]:
+        """The thread that owns each partition, of those that are owned."""
+        owners = {}
+        for partition in range(self.partitions):
+            try:
+                owner, _ = await zk.get(PartitionOwner.path(self.group, self.topic, partition))
+            except NoNode:
+                continue
+            owners[partition] = PartitionOwner.decode(owner).consumer_thread_id
+        return owners
+
+    async def registered(self, zk: ZkSession, name: str, deadline_s: float) -> None:
+        """Return when a member is in the list of the group's members."""
+        ids, member = ConsumerGroup.ids_path(self.group), f"{self.group}_{name}"
+        async with asyncio.timeout(deadline_s):
+            while await zk.exists(f"{ids}/{member}") is None:
+                await asyncio.sleep(POLL_S)
+
+    async def settled(self, zk: ZkSession, within_s: float) -> None:
+        """Return when those that run own exactly their shares."""
+        ends = asyncio.get_running_loop().time() + within_s
+        while (owners := await self.owners(zk)) != self.shares:
+            late = f"after {within_s} s {owners}, wanted {self.shares}"
+            assert asyncio.get_running_loop().time() < ends, late
+            await asyncio.sleep(POLL_S)

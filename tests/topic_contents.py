@@ -1,0 +1,23 @@
+"""All records of a partition, as our simple consumer reads them."""
+
+from clients.admin import LATEST_TIME, Admin
+from clients.simple_consumer import FetchRequest, SimpleConsumer
+from protocol.records.batch import Record
+from protocol.topic_partition import TopicPartition
+
+
+async def contents(bootstrap: str, partition: TopicPartition, offset: int = 0) -> list[Record]:
+    """The records from an offset to the end there is now."""
+    records: list[Record] = []
+    settings = {"bootstrap.servers": bootstrap}
+    async with (
+        Admin(settings) as admin,
+        await SimpleConsumer.for_leader(settings, *partition) as consumer,
+    ):
+        end = (await admin.list_offsets({partition: LATEST_TIME}))[partition].offset
+        while offset < end:
+            fetched = await consumer.fetch(FetchRequest(*partition, offset))
+            assert fetched.next_offset > offset, fetched.error
+            records += fetched
+            offset = fetched.next_offset
+    return records
