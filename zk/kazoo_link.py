@@ -12,7 +12,7 @@ connection's thread to the loop, in the order of the wire. Four things kazoo doe
   answers. A connection silent for two thirds of the timeout is dropped (Java's readTimeout).
 - It reports an expired and a closed session alike.
 
-`_Connection` overrides kazoo's internals, the same ones from kazoo 2.8 to 2.11.
+`_Connection` overrides kazoo's internals, those of kazoo 2.11.
 """
 
 import asyncio

@@ -18,7 +18,6 @@ IGNORED: Mapping[str, str] = {
     "fetch.max.bytes": "the fetch size of a partition times the partitions is the bound, as in "
     "Kafka's high-level consumer",
     "num.consumer.fetchers": "one fetcher per broker serves all its partitions",
-    "zookeeper.sync.time.ms": "only the default of rebalance.backoff.ms follows it",
 }
 """Settings of Kafka's that are understood and change nothing here, and why."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import attrs
 
 from tests.dev_cluster import ROOT, DevCluster, command_line
-from zk.consumer_znodes import ConsumerGroup, PartitionOwner
-from zk.session import NoNode, ZkSession
+from zk.consumer_znodes import ConsumerRegistration, PartitionOwner
+from zk.session import NoNode, Stat, ZkSession
 
 POLL_S = 0.02
 
@@ -60,7 +60,7 @@ class MemberProcesses:
         self.running.pop(name).wait()
 
     def leave(self, name: str) -> None:
-        """Have a member leave in good order; `exit_codes` is where it ends."""
+        """Have a member leave in good order; it goes on its own way from here."""
         self.running.pop(name).send_signal(signal.SIGTERM)
 
     def consumed(self) -> Iterator[tuple[int, int, str]]:
@@ -91,11 +91,14 @@ class MemberProcesses:
             owners[partition] = PartitionOwner.decode(owner).consumer_thread_id
         return owners
 
+    async def registration(self, zk: ZkSession, name: str) -> Stat | None:
+        """The state of a member's znode in the list of members; None when it is not there."""
+        return await zk.exists(ConsumerRegistration.path(self.group, f"{self.group}_{name}"))
+
     async def registered(self, zk: ZkSession, name: str, deadline_s: float) -> None:
-        """Return when a member is in the list of the group's members."""
-        ids, member = ConsumerGroup.ids_path(self.group), f"{self.group}_{name}"
+        """Return when a member is in the list of members."""
         async with asyncio.timeout(deadline_s):
-            while await zk.exists(f"{ids}/{member}") is None:
+            while await self.registration(zk, name) is None:
                 await asyncio.sleep(POLL_S)
 
     async def settled(self, zk: ZkSession, within_s: float) -> None:

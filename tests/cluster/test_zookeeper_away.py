@@ -25,12 +25,13 @@ SESSION_TIMEOUT_S = 3.0
 OWNED_AGAIN_S = 5.0
 PATIENCE_S = 30.0
 MEMBERS = ("a", "b")
-SHORT_SESSION = f"zookeeper.session.timeout.ms={SESSION_TIMEOUT_S * 1000:.0f}"
+SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
+SHORT = ("--set", f"{SESSION_TIMEOUT}={SESSION_TIMEOUT_S * 1000:.0f}")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    with DevCluster(tmp_path_factory.mktemp("away"), ("--set", SHORT_SESSION)) as cluster:
+    with DevCluster(tmp_path_factory.mktemp("away"), SHORT) as cluster:
         yield cluster
 
 
@@ -42,6 +43,25 @@ def frozen(cluster: DevCluster) -> Iterator[None]:
         yield
     finally:
         os.kill(cluster.pid("zookeeper"), signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def zookeeper_started_again(cluster: DevCluster) -> Iterator[None]:
+    """ZooKeeper, after it was killed, on its old port and data."""
+    _, _, port = cluster.address("zookeeper").rpartition(":")
+    data = cluster.directory / "zookeeper"
+    process = subprocess.Popen(
+        command_line("kbroker", "zookeeper", "--port", port, "--data", str(data)),
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert first_line(process).startswith("ready ")
+        yield
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
 
 
 @attrs.frozen
@@ -103,7 +123,11 @@ class Scene:
 @contextlib.asynccontextmanager
 async def scene(cluster: DevCluster, topic: str, directory: Path) -> AsyncIterator[Scene]:
     """Two members under load; nothing may be missing at the end of the block."""
-    settings = dict([SHORT_SESSION.split("=")], **{"offsets.storage": "kafka"})
+    settings = {
+        SESSION_TIMEOUT: f"{SESSION_TIMEOUT_S * 1000:.0f}",
+        "offsets.storage": "kafka",
+        "dual.commit.enabled": "false",
+    }
     group = MemberProcesses(cluster, f"of-{topic}", topic, PARTITIONS, settings, directory)
     async with Admin(cluster.address("bootstrap")) as admin:
         assert await admin.create_topics([NewTopic(topic, PARTITIONS, 1)]) == {topic: None}
@@ -165,7 +189,22 @@ async def test_zookeeper_frozen_for_longer_gives_new_sessions_that_own_everythin
         await scenery.serves()
 
 
-async def test_zookeeper_killed_and_started_again_continues_the_sessions(
+async def test_zookeeper_killed_and_started_again_late_finds_all_in_their_places(
     tmp_path: Path,
 ) -> None:
-    ...
+    """A server that starts gives every session it finds its whole time anew."""
+    with contextlib.ExitStack() as after_cluster, DevCluster(tmp_path / "dev", SHORT) as cluster:
+        async with scene(cluster, "gone", tmp_path) as scenery:
+            before = await scenery.epochs()
+            cluster.kill("zookeeper")
+            since = asyncio.get_running_loop().time()
+            await scenery.serves()
+            await passes(since, SESSION_TIMEOUT_S * 2)
+            await scenery.serves()
+            again = zookeeper_started_again(cluster)
+            await asyncio.to_thread(after_cluster.enter_context, again)
+            await scenery.settled(PATIENCE_S)
+            await scenery.serves()
+            assert await scenery.epochs() == before
+            async with Admin(cluster.address("bootstrap")) as admin:
+                assert await admin.create_topics([NewTopic("new", 1, 1)]) == {"new": None}
