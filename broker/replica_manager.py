@@ -251,4 +251,4 @@ class ReplicaManager:
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What belongs in replication-offset-checkpoint."""
-        return {tp: p.high_watermark for tp, p in self.partitions.items()}
+        return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}

@@ -399,9 +399,25 @@ class Broker:
         def retain() -> None:
             logs.delete_old_segments(replicas.high_watermarks(), self._now_ms())
 
+        one_at_a_time = asyncio.Lock()
+
+        async def on_disk(work: Callable[[], None]) -> None:
+            async with one_at_a_time:
+                await loop.run_in_executor(self._executor, work)
+
+        async def delete_files() -> None:
+            async with one_at_a_time:
+                logs.tick(self._now_ms())
+
+        def checkpoint_high_watermarks() -> Coroutine[Any, Any, None]:
+            return on_disk(partial(self._checkpoint_high_watermarks, logs, replicas))
+
+        def checkpoint_recovery_points() -> Coroutine[Any, Any, None]:
+            return on_disk(logs.checkpoint_recovery_points)
+
         flush_every = min(config.log_flush_scheduler_interval_ms, HOUSEKEEPING_MS)
         self._every(flush_every, "flushing", flush_due)
-        self._every(HOUSEKEEPING_MS, "file deletion", lambda: logs.tick(self._now_ms()))
+        self._every(HOUSEKEEPING_MS, "file deletion", delete_files)
         self._every(
             HOUSEKEEPING_MS, "closing idle connections", lambda: listener.close_idle(loop.time())
         )
@@ -409,12 +425,12 @@ class Broker:
         self._every(
             config.log_flush_offset_checkpoint_interval_ms,
             "recovery point checkpoint",
-            logs.checkpoint_recovery_points,
+            checkpoint_recovery_points,
         )
         self._every(
             config.replica_high_watermark_checkpoint_interval_ms,
             "high watermark checkpoint",
-            lambda: self._checkpoint_high_watermarks(logs, replicas),
+            checkpoint_high_watermarks,
         )
 
     @staticmethod

@@ -114,16 +114,16 @@ class ProducerConfig(ClusterConfig):
         validator=one_of("none", "gzip", "snappy", "lz4", "zstd"),
         doc="Codec of batches",
     )
-    key_serializer: Encoder | str | None = setting(  # noqa: RUF009
+    key_serializer: Encoder | str | None = setting(
         "key.serializer",
         None,
         validator=known_serializer,
         doc="Key to bytes: a callable, or the name of a serializer of Kafka",
     )
-    value_serializer: Encoder | str | None = setting(  # noqa: RUF009
+    value_serializer: Encoder | str | None = setting(
         "value.serializer", None, validator=known_serializer, doc="As for keys"
     )
-    partitioner: Partitioner | None = setting(  # noqa: RUF009
+    partitioner: Partitioner | None = setting(
         "partitioner", None, doc="(key bytes, partitions) to a partition; instead of Kafka's rule"
     )
     enable_idempotence: bool = setting(

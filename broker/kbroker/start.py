@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 from pathlib import Path
 
 import click
@@ -35,7 +36,14 @@ def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool
     """
     logging.basicConfig(format=LOG_LINE, level=logging.INFO)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
+    allow_open_files()
     asyncio.run(serve(read_properties(file) | dict(override), with_parent))
+
+
+def allow_open_files() -> None:
+    """Take all the open files this process may have: each active segment is three of them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def serve(properties: dict[str, str], with_parent: bool) -> None:

@@ -28,12 +28,13 @@ class Load:
     bootstrap: str
     topic: str
     pause_s: float = 0.0
-    """After each record; 0 is as fast as it goes."""
+    """After each record and each commit; 0 is as fast as it goes."""
     group: str = "committer"
     records: dict[TopicPartition, dict[int, bytes]] = attrs.field(
         factory=lambda: defaultdict(dict)
     )
     """What was acknowledged: the value by its offset."""
+    sent: int = 0
     count: int = 0
     commits_tried: int = 0
     commits: int = 0
@@ -58,7 +59,7 @@ class Load:
 
     async def acknowledges(self, records: int, commits: int) -> None:
         """Return when so many more of each have been sent *and* acknowledged."""
-        records, commits = self.count + IN_FLIGHT + records, self.commits + 1 + commits
+        records, commits = self.sent + records, self.commits_tried + commits
         async with asyncio.timeout(DEADLINE_S):
             while self.count < records or self.commits < commits:
                 await asyncio.sleep(0.01)
@@ -75,16 +76,14 @@ class Load:
 
     async def _produce(self) -> None:
         sent: deque[tuple[bytes, asyncio.Future[RecordMetadata]]] = deque()
-        number = 0
         async with Producer(bootstrap_servers=self.bootstrap, acks="all", linger_ms=2) as producer:
             while not self._stopping:
-                value = b"%d" % number
-                number += 1
+                value = b"%d" % self.sent
+                self.sent += 1
                 sent.append((value, await producer.send(self.topic, value, key=value)))
                 while sent and (len(sent) > IN_FLIGHT or sent[0][1].done()):
                     await self._enter(*sent.popleft())
-                if self.pause_s:
-                    await asyncio.sleep(self.pause_s)
+                await self._pause()
             for value, delivery in sent:
                 await self._enter(value, delivery)
 
@@ -102,3 +101,8 @@ class Load:
                     self.group, {TopicPartition(self.topic, 0): offset}
                 )
                 self.commits = number
+                await self._pause()
+
+    async def _pause(self) -> None:
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)

@@ -72,7 +72,7 @@ async def test_partitions_of_the_dead_are_taken_over_and_no_message_is_missing(
     async with Admin(bootstrap) as admin, dev_cluster.zookeeper_session() as zk:
         assert await admin.create_topics([NewTopic(topic, PARTITIONS, 1)]) == {topic: None}
         with group:
-            async with Load(bootstrap, topic, pause_s=0.002) as load:
+            async with Load(bootstrap, topic, pause_s=0.003) as load:
                 await joins(group, zk, "a", "b", "c")
                 await dies(group, zk, "b")
                 await joins(group, zk, "d")
@@ -84,7 +84,7 @@ async def test_partitions_of_the_dead_are_taken_over_and_no_message_is_missing(
             }
             async with asyncio.timeout(PATIENCE_S):
                 while not acknowledged <= set(group.consumed()):
-                    await asyncio.sleep(POLL_S)
+                    await asyncio.sleep(READING_POLL_S)
             ends = await ends_of(admin, topic)
             async with asyncio.timeout(PATIENCE_S):
                 while await committed(storage, admin, zk, group_id, topic) != ends:

@@ -21,7 +21,7 @@ from zk.session import KazooSession
 from zk.znodes import BrokerId, ControllerEpoch
 
 PARTITIONS = 6
-SESSION_TIMEOUT_S = 3.0
+SESSION_TIMEOUT_S = 4.0
 OWNED_AGAIN_S = 5.0
 PATIENCE_S = 30.0
 MEMBERS = ("a", "b")
@@ -131,7 +131,7 @@ async def scene(cluster: DevCluster, topic: str, directory: Path) -> AsyncIterat
     group = MemberProcesses(cluster, f"of-{topic}", topic, PARTITIONS, settings, directory)
     async with Admin(cluster.address("bootstrap")) as admin:
         assert await admin.create_topics([NewTopic(topic, PARTITIONS, 1)]) == {topic: None}
-    load = Load(cluster.address("bootstrap"), topic, 0.002, f"idle-{topic}")
+    load = Load(cluster.address("bootstrap"), topic, 0.003, f"idle-{topic}")
     with group:
         for name in MEMBERS:
             group.start(name)
@@ -148,7 +148,7 @@ async def scene(cluster: DevCluster, topic: str, directory: Path) -> AsyncIterat
         }
         async with asyncio.timeout(PATIENCE_S):
             while not acknowledged <= set(group.consumed()):
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(READING_POLL_S)
 
 
 async def passes(since: float, seconds: float) -> None:
@@ -164,7 +164,7 @@ async def test_zookeeper_frozen_for_less_than_the_session_timeout_changes_nothin
         with frozen(cluster):
             since = asyncio.get_running_loop().time()
             await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S / 2)
+            await passes(since, SESSION_TIMEOUT_S / 4)
         await scenery.serves()
         await scenery.settled(OWNED_AGAIN_S)
         assert before is not None
@@ -180,7 +180,7 @@ async def test_zookeeper_frozen_for_longer_gives_new_sessions_that_own_everythin
         with frozen(cluster):
             since = asyncio.get_running_loop().time()
             await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S * 2)
+            await passes(since, SESSION_TIMEOUT_S * 1.5)
             await scenery.serves()
         async with asyncio.timeout(PATIENCE_S):
             while (now := await scenery.epochs()) is None or not now.all_after(before):
@@ -199,7 +199,7 @@ async def test_zookeeper_killed_and_started_again_late_finds_all_in_their_places
             cluster.kill("zookeeper")
             since = asyncio.get_running_loop().time()
             await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S * 2)
+            await passes(since, SESSION_TIMEOUT_S * 1.5)
             await scenery.serves()
             again = zookeeper_started_again(cluster)
             await asyncio.to_thread(after_cluster.enter_context, again)
