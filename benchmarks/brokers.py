@@ -6,13 +6,13 @@ import itertools
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
-from benchmarks.load import Address, LoadError, ask, connect
+from benchmarks.load import Address, Driven, LoadError, ask, connect, drive
 from benchmarks.process import Process, spawn
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from protocol.api_key import ApiKey
@@ -99,6 +99,14 @@ class Broker:
             return {tp: at.offset for tp, at in (await admin.group_offsets(group)).items()}
 
         return self.administer(fetched)
+
+    def drive(
+        self, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
+    ) -> tuple[Driven, float]:
+        """Put load on it; what that came to, and how many processor cores the broker used."""
+        cpu_s = self.process.cpu_s
+        driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
+        return driven, (self.process.cpu_s - cpu_s) / driven.seconds
 
     def administer(self, use: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
         """Do something with an admin client."""

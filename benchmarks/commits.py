@@ -10,7 +10,7 @@ from functools import partial
 import attrs
 
 from benchmarks.brokers import Broker
-from benchmarks.load import LoadError, drive
+from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
 from protocol.api_key import ApiKey
@@ -50,19 +50,19 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
                 partial(_commit, broker, topics.enter_context(broker.topic(load.partitions)), load)
                 for broker in brokers
             ]
-            (figures,) = alternate(contestants, rounds)
-        yield Row(load.question, "requests/s", load.wanted, *figures)
+            rate, cores = alternate(contestants, rounds)
+        yield Row(load.question, "requests/s", load.wanted, *rate, cores=cores)
 
 
-def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float]:
+def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float, float]:
     groups = [f"{topic}-group-{i}" for i in range(load.connections)]
     broker.offsets_of(groups[0])
     plans = [[commit_request(group, topic, load.partitions)] for group in groups]
-    driven = drive(broker.address, plans, outstanding=load.outstanding, seconds=seconds)
+    driven, cores = broker.drive(plans, load.outstanding, seconds)
     for group in groups:
         if list(broker.offsets_of(group).values()) != [OFFSET] * load.partitions:
             raise LoadError(f"{broker.name} has not kept what {group} committed")
-    return (driven.per_second,)
+    return driven.per_second, cores
 
 
 def commit_request(group: str, topic: str, partitions: int) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.brokers import Broker
-from benchmarks.load import LoadError, ask, connect, drive
+from benchmarks.load import LoadError, ask, connect
 from benchmarks.produce import EQUAL, batch_of, produce_request
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, at_least, at_most
@@ -33,19 +33,17 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
             step = end * FETCH_BYTES // TOPIC_BYTES
             plan = [fetch_request(topic, offset) for offset in range(0, end - 2 * step, step)]
             contestants.append(partial(_fetch, broker, plan))
-        rate, cpu = alternate(contestants, rounds)
-    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), *rate)
+        rate, cpu, cores = alternate(contestants, rounds)
+    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), *rate, cores=cores)
     yield Row("broker CPU for that", "s/GB", at_most(1.0), *cpu)
 
 
-def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float]:
-    cpu_s = broker.process.cpu_s
-    driven = drive(broker.address, [plan], outstanding=1, seconds=seconds)
-    cpu_s = broker.process.cpu_s - cpu_s
+def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float, float]:
+    driven, cores = broker.drive([plan], 1, seconds)
     if driven.bytes_received < driven.answers * FETCH_BYTES * 0.9:
         raise LoadError(f"{broker.name} answers with less than was asked for")
-    megabytes = driven.bytes_received / 1e6
-    return megabytes / driven.seconds, cpu_s / (megabytes / 1000)
+    megabytes_per_s = driven.bytes_received / 1e6 / driven.seconds
+    return megabytes_per_s, cores / (megabytes_per_s / 1000), cores
 
 
 def fill(broker: Broker, topic: str, size: int) -> int:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 import attrs
 
 from benchmarks.brokers import Broker
-from benchmarks.load import LoadError, drive
+from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
 from protocol.api_key import ApiKey
@@ -59,22 +59,21 @@ _LOADS = (
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """A row for each load."""
     for load in _LOADS:
-        contestants = [partial(_produce, broker, load) for broker in brokers]
-        (figures,) = alternate(contestants, rounds)
+        rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
         unit = "MB/s" if load.in_bytes else "requests/s"
-        yield Row(load.question, unit, load.wanted, *figures)
+        yield Row(load.question, unit, load.wanted, *rate, cores=cores)
 
 
-def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float]:
+def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
     batch, records = batch_of(load.batch_bytes, load.value_bytes)
     with broker.topic() as topic:
         request = produce_request(topic, batch, load.acks)
         plans = [[request]] * load.connections
-        driven = drive(broker.address, plans, outstanding=load.outstanding, seconds=seconds)
+        driven, cores = broker.drive(plans, load.outstanding, seconds)
         end = broker.end_offset(topic)
     if end != driven.answers_in_all * records:
         raise LoadError(f"{broker.name} answered {driven.answers_in_all} batches, end is {end}")
-    return (driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1),)
+    return driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1), cores
 
 
 @lru_cache

@@ -13,7 +13,7 @@ import attrs
 NOTES_MARK = (
     "<!-- Below this line: by hand. `make bench` rewrites what is above and keeps this. -->"
 )
-_COLUMNS = ("question", "unit", "ours", "peer", "ours/peer", "wanted", "")
+_COLUMNS = ("question", "unit", "ours", "peer", "ours/peer", "wanted", "", "broker cores")
 
 
 @attrs.frozen
@@ -51,6 +51,8 @@ class Row:
     wanted: Wanted | None
     ours: tuple[float, ...]
     peer: tuple[float, ...] = ()
+    cores: Sequence[tuple[float, ...]] = ()
+    """Processor cores that our broker used meanwhile, and the peer's."""
 
     @property
     def ratio(self) -> float | None:
@@ -77,6 +79,7 @@ class Row:
             "" if self.ratio is None else f"{self.ratio:.2f}",
             "" if self.wanted is None else str(self.wanted),
             "short" if self.short else "",
+            " · ".join(f"{median(of):.2f}" for of in self.cores),
         )
 
 

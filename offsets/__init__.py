@@ -1,1 +1,1 @@
-"""Committed offsets: the offsets topic's records and state, and the stores a consumer keeps its position in."""
+"""Committed offsets: the offsets topic's records and state, and the stores consumers use."""

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from clients import blocking
 from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
 from protocol.errors import ApiError
@@ -47,6 +46,9 @@ Connect = Callable[[Mapping[str, Any]], Brokers]
 
 def connect_admin(settings: Mapping[str, Any]) -> Brokers:
     """An admin client with a thread of its own; it connects with its first call."""
+    # Imported here as executors load this module too, and never need all those clients.
+    from clients import blocking
+
     brokers: Brokers = blocking.Admin(settings)
     return brokers
 

@@ -30,7 +30,7 @@ SPARK_GROUP = "flights-spark"
 PARTITIONS = 6
 RATE = 6000
 """Flights a member takes in a second: slow enough that there is something to take over."""
-OUT = Path("demo-out")
+OUT = Path("demo-out/delays.png")
 PATIENCE_S = 120.0
 
 
@@ -208,7 +208,7 @@ def compare(stage: Stage, total: int) -> None:
     for carrier in sorted(expected):
         flight = found.get(carrier, Delays())
         mark = "ok" if flight == expected[carrier] else f"WRONG, source says {expected[carrier]}"
-        say(f"  {carrier}: {flight.flights:>6} flights, {flight.minutes:>10.0f} minutes late  {mark}")
+        say(f"  {carrier}: {flight.flights:>6} flights, {flight.minutes:>10.0f} min late  {mark}")
     say(f"  {total} flights, {total - len(stage.delivered)} missing, {stage.duplicates} duplicates")
     if found != expected:
         raise DemoFailed("the group's sums differ from the source's")
@@ -234,9 +234,8 @@ async def query(stage: Stage) -> None:
 
     say("== Mean departure delay in minutes, by carrier and scheduled hour (from Spark)")
     print(picture.table(rows))
-    OUT.mkdir(exist_ok=True)
-    picture.draw(rows, OUT / "delays.png")
-    say(f"\nThe picture is in {OUT / 'delays.png'}")
+    picture.draw(rows, OUT)
+    say(f"\nThe picture is in {OUT}")
 
 
 async def demo() -> None:

@@ -28,8 +28,7 @@ def table(rows: Sequence[Row]) -> str:
     for carrier in carriers:
         flights = sum(row[2] for row in of[carrier])
         cells = [
-            mean([row for row in of[carrier] if row[1] in hours])
-            for hours in PARTS_OF_DAY.values()
+            mean([row for row in of[carrier] if row[1] in hours]) for hours in PARTS_OF_DAY.values()
         ]
         shown = "".join(f"{'-' if cell is None else f'{cell:.1f}':>8}" for cell in cells)
         lines.append(f"{carrier:<7}  {flights:>7}  {mean(of[carrier]) or 0:>6.1f} min  {shown}")
@@ -58,5 +57,6 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.set_ylabel("carrier")
     axes.set_title("Mean departure delay, New York 2013")
     figure.colorbar(image, label="minutes")
+    path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)

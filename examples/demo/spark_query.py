@@ -34,7 +34,8 @@ def main() -> None:
         .getOrCreate()
     )
     spark.dataSource.register(KgroupDataSource)
-    flight = f.from_json(f.col("value").cast("string"), "carrier string, hour int, dep_delay double")
+    fields = "carrier string, hour int, dep_delay double"
+    flight = f.from_json(f.col("value").cast("string"), fields)
     delays = (
         spark.readStream.format("kgroup")
         .option("kafka.bootstrap.servers", arguments.bootstrap)

@@ -4,16 +4,18 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
+from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import ROOT, DevCluster, command_line
 from zk.consumer_znodes import ConsumerRegistration, PartitionOwner
 from zk.session import NoNode, Stat, ZkSession
 
 POLL_S = 0.02
+READING_POLL_S = 0.25
 
 
 @attrs.define(eq=False)
@@ -63,12 +65,27 @@ class MemberProcesses:
         """Have a member leave in good order; it goes on its own way from here."""
         self.running.pop(name).send_signal(signal.SIGTERM)
 
-    def consumed(self) -> Iterator[tuple[int, int, str]]:
-        """Partition, offset and value of all messages of all members, in whole lines so far."""
-        for file in self.directory.glob("*.messages"):
-            for line in file.read_bytes().split(b"\n")[:-1]:
-                message = json.loads(line)
-                yield message["partition"], message["offset"], message["value"]
+    async def consumes(
+        self, records: Mapping[TopicPartition, Mapping[int, bytes]], within_s: float
+    ) -> None:
+        """Return when every record, a value by its offset, is in the file of some member."""
+        missing = {
+            (partition.partition, offset, value.decode())
+            for partition, values in records.items()
+            for offset, value in values.items()
+        }
+        ends = asyncio.get_running_loop().time() + within_s
+        while missing := missing - self._consumed():
+            assert asyncio.get_running_loop().time() < ends, f"missing: {sorted(missing)[:10]} …"
+            await asyncio.sleep(READING_POLL_S)
+
+    def _consumed(self) -> set[tuple[int, int, str]]:
+        messages = (
+            json.loads(line)
+            for file in self.directory.glob("*.messages")
+            for line in file.read_bytes().split(b"\n")[:-1]
+        )
+        return {(m["partition"], m["offset"], m["value"]) for m in messages}
 
     @property
     def shares(self) -> dict[int, str]:

@@ -77,14 +77,7 @@ async def test_partitions_of_the_dead_are_taken_over_and_no_message_is_missing(
                 await dies(group, zk, "b")
                 await joins(group, zk, "d")
                 await leaves(group, zk, "a")
-            acknowledged = {
-                (partition.partition, offset, value.decode())
-                for partition, values in load.records.items()
-                for offset, value in values.items()
-            }
-            async with asyncio.timeout(PATIENCE_S):
-                while not acknowledged <= set(group.consumed()):
-                    await asyncio.sleep(READING_POLL_S)
+            await group.consumes(load.records, PATIENCE_S)
             ends = await ends_of(admin, topic)
             async with asyncio.timeout(PATIENCE_S):
                 while await committed(storage, admin, zk, group_id, topic) != ends:

@@ -12,7 +12,6 @@ import attrs
 import pytest
 
 from clients.admin import Admin, NewTopic
-from protocol.topic_partition import TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
 from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line
@@ -141,14 +140,7 @@ async def scene(cluster: DevCluster, topic: str, directory: Path) -> AsyncIterat
             await load.acknowledges(200, 20)
             yield Scene(cluster, group, load)
         await load.assert_kept()
-        acknowledged = {
-            (partition.partition, offset, value.decode())
-            for partition, values in load.records.items()
-            for offset, value in values.items()
-        }
-        async with asyncio.timeout(PATIENCE_S):
-            while not acknowledged <= set(group.consumed()):
-                await asyncio.sleep(READING_POLL_S)
+        await group.consumes(load.records, PATIENCE_S)
 
 
 async def passes(since: float, seconds: float) -> None:

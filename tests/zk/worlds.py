@@ -182,5 +182,5 @@ async def reached(session: ZkSession, state: SessionState) -> None:
 async def until(condition: Callable[[], bool]) -> None:
     """Poll for what happens in another process or thread."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.02)

@@ -92,5 +92,5 @@ async def is_gone(session: KazooSession, path: str) -> bool:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await condition():  # noqa: ASYNC110 (ZooKeeper is another process)
+        while not await condition():
             await asyncio.sleep(0.01)

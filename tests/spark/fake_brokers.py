@@ -1,0 +1,86 @@
+"""Brokers as the source's driver side sees them, in memory: logs that begin and end, and groups."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from clients.cluster_view import BrokerEndpoint, PartitionView
+from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
+from clients.errors import NoBrokersAvailable
+from clients.offset_requests import EARLIEST_TIME
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.describe_groups import (
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+BROKER = BrokerEndpoint(0, "localhost", 9092)
+
+
+@attrs.define(eq=False)
+class FakeBrokers:
+    """Change `logs` (partition: [start, end]), `members`, `failing`; look at `commits`."""
+
+    logs: dict[TopicPartition, list[int]]
+    groups: dict[str, dict[TopicPartition, OffsetAndMetadata]] = attrs.field(factory=dict)
+    members: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """Client ids of a group's members."""
+    commits: list[dict[TopicPartition, OffsetAndMetadata]] = attrs.field(factory=list)
+    end_listings: int = 0
+    failing: bool = False
+    """Whether the coordinator is away."""
+
+    def connect(self, settings: Mapping[str, Any]) -> "FakeBrokers":
+        assert settings["bootstrap.servers"]
+        return self
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        described = {}
+        for name in names:
+            partitions = {p.partition: PartitionView(0, 0, (0,), (0,)) for p in self._of(name)}
+            if not partitions:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            described[name] = TopicDescription(name, False, partitions)
+        return described
+
+    def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, isolation: int = 0
+    ) -> dict[TopicPartition, ListedOffset]:
+        self.end_listings += any(time != EARLIEST_TIME for time in times.values())
+        return {
+            p: ListedOffset(self.logs[p][0 if time == EARLIEST_TIME else 1], -1, 0)
+            for p, time in times.items()
+        }
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        return {group_id: self._describe(group_id) for group_id in group_ids}
+
+    def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        held = self.groups.get(group_id, {})
+        return {p: held[p] for p in partitions if p in held}
+
+    def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        if self.failing:
+            raise NoBrokersAvailable("nobody is there")
+        self.commits.append(dict(offsets))
+        self.groups.setdefault(group_id, {}).update(offsets)
+
+    def close(self) -> None:
+        pass
+
+    def _of(self, topic: str) -> list[TopicPartition]:
+        return [p for p in self.logs if p.topic == topic]
+
+    def _describe(self, group_id: str) -> GroupDescription:
+        members = [
+            DescribeGroupsResponseMember(member_id=name, client_id=name)
+            for name in self.members.get(group_id, ())
+        ]
+        group = DescribeGroupsResponseGroup(group_id=group_id, members=members)
+        return GroupDescription(BROKER, group)

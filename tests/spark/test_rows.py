@@ -1,0 +1,51 @@
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from protocol.records.batch import Record
+from protocol.topic_partition import TopicPartition
+from spark_connector.rows import ROWS_PER_BATCH, record_batches, schema
+
+T3 = TopicPartition("t", 3)
+
+
+def batches(*records: Record, include_headers: bool = True) -> list[pa.RecordBatch]:
+    return list(record_batches(T3, records, 1, include_headers=include_headers))
+
+
+def test_a_record_becomes_a_row_of_sparks_kafka_source() -> None:
+    (batch,) = batches(Record(7, 1_500, b"k", b"v", (("a", b"1"), ("b", None))))
+    assert batch.to_pylist() == [
+        {
+            "key": b"k",
+            "value": b"v",
+            "topic": "t",
+            "partition": 3,
+            "offset": 7,
+            "timestamp": datetime.fromtimestamp(1.5, UTC),
+            "timestampType": 1,
+            "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+        }
+    ]
+
+
+def test_no_key_no_value_and_no_headers_are_nulls() -> None:
+    (batch,) = batches(Record(7, 1_500, None, None, ()))
+    (row,) = batch.to_pylist()
+    assert (row["key"], row["value"], row["headers"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_arrow_columns_are_those_spark_expects_for_the_schema(include_headers: bool) -> None:
+    (batch,) = batches(Record(7, 1_500, b"k", b"v", ()), include_headers=include_headers)
+    expected = to_arrow_schema(StructType.fromDDL(schema(include_headers)), timezone="UTC")
+    assert batch.schema == expected
+
+
+def test_no_batch_is_longer_than_the_bound_and_none_is_empty() -> None:
+    records = [Record(n, 0, None, None, ()) for n in range(ROWS_PER_BATCH + 1)]
+    assert [batch.num_rows for batch in batches(*records)] == [ROWS_PER_BATCH, 1]
+    assert batches() == []
