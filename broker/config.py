@@ -22,6 +22,7 @@ from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, between, declared, ge, load, setting
 
+MAX_PORT = 65535
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
@@ -39,7 +40,9 @@ class Endpoint:
 class BrokerConfig:
     """The settings of the broker itself, under Kafka's names."""
 
-    broker_id: int = setting("broker.id", -1, doc="This broker's id; -1 takes one from ZooKeeper.")
+    broker_id: int = setting(
+        "broker.id", -1, validator=ge(-1), doc="This broker's id; -1 takes one from ZooKeeper."
+    )
     broker_id_generation_enable: bool = setting("broker.id.generation.enable", True)
     reserved_broker_max_id: int = setting("reserved.broker.max.id", 1000, validator=ge(0))
     listeners: str | None = setting("listeners", None, doc="PLAINTEXT://host:port")
@@ -50,7 +53,7 @@ class BrokerConfig:
     inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
     security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
     host_name: str = setting("host.name", "")
-    port: int = setting("port", 9092, validator=between(0, 65535))
+    port: int = setting("port", 9092, validator=between(0, MAX_PORT))
     advertised_host_name: str | None = setting("advertised.host.name", None)
     advertised_port: int | None = setting("advertised.port", None)
 
@@ -67,10 +70,10 @@ class BrokerConfig:
         "log.flush.scheduler.interval.ms", 2**63 - 1, validator=ge(1)
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.offset.checkpoint.interval.ms", 60_000, validator=ge(0)
+        "log.flush.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.start.offset.checkpoint.interval.ms", 60_000, validator=ge(0)
+        "log.flush.start.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
@@ -154,8 +157,8 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     parts: dict[type, dict[str, str]] = {OffsetsConfig: {}, GroupConfig: {}}
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
-    for name, value in properties.items():
-        dotted = name.replace("_", ".") if "." not in name else name
+    given = {_dotted(name): value for name, value in properties.items()}
+    for dotted, value in given.items():
         owner = next((c for c in parts if dotted in _names(c)), None)
         if dotted in LOG_NAMES:
             log_values[dotted] = value
@@ -169,7 +172,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     config, notes = load(BrokerConfig, own, accepted=_accepted(own))
     config = attrs.evolve(
         config,
-        given=dict(properties),
+        given=given,
         log=_log_config(log_values),
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
         groups=load(GroupConfig, parts[GroupConfig])[0],
@@ -184,13 +187,17 @@ def parse_endpoint(name: str, text: str, protocol_map: str) -> Endpoint:
         raise SettingError(name, "more than one listener is not served yet")
     listener, separator, address = text.strip().partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.lstrip("-").isdigit():
+    if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
         raise SettingError(name, f"{text!r} is not of the form LISTENER://host:port")
     listener = listener.upper()
     protocols = dict(pair.strip().split(":", 1) for pair in protocol_map.split(",") if ":" in pair)
     if protocols.get(listener, listener).strip().upper() != "PLAINTEXT":
         raise SettingError(name, f"listener {listener} is not PLAINTEXT, the only protocol served")
     return Endpoint(listener, host.strip("[]"), int(port))
+
+
+def _dotted(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
 
 
 def _names(cls: type) -> set[str]:
@@ -208,6 +215,7 @@ def _accepted(own: Mapping[str, str]) -> dict[str, str]:
 
 def _log_config(given: Mapping[str, str]) -> LogConfig:
     topic_values: dict[str, str] = {}
+    given_as: dict[str, str] = {}
     for name, (topic_name, factor) in LOG_NAMES.items():
         if name not in given or topic_name in topic_values:
             continue
@@ -217,12 +225,20 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
                 value = str(int(value) * factor if int(value) >= 0 else -1)
             except ValueError as error:
                 raise SettingError(name, f"{value!r} is not an integer") from error
-        topic_values[topic_name] = value
-    return LogConfig.from_properties(LogConfig(), topic_values)
+        topic_values[topic_name], given_as[topic_name] = value, name
+    try:
+        return LogConfig.from_properties(LogConfig(), topic_values)
+    except SettingError as error:
+        raise SettingError(given_as.get(error.name, error.name), error.reason) from error
 
 
 def _refuse_impossible(config: BrokerConfig) -> None:
-    if config.inter_broker_listener_name not in (None, config.endpoint.listener):
+    listener = config.endpoint.listener
+    if config.advertised.listener != listener:
+        raise SettingError(
+            "advertised.listeners", f"{config.advertised.listener} is not among listeners"
+        )
+    if (config.inter_broker_listener_name or listener).upper() != listener:
         raise SettingError(
             "inter.broker.listener.name",
             f"{config.inter_broker_listener_name} is not among listeners",

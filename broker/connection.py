@@ -3,7 +3,8 @@
 Whatever can be answered at once is answered inside the read callback, and the answers of one read
 go out in one write. A request that waits (see `purgatory`) holds those behind it, and a connection
 with requests held is read no further, as Kafka's muted channel is; that gives answers in request
-order for free, and bounds what a client can make us keep. File ranges of some size go out by
+order for free, and bounds what a client can make us keep. So does a client that does not read its
+answers: while the transport is full, nothing more is served. File ranges of some size go out by
 `sendfile`, smaller ones are read and joined with their header.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
 import attrs
@@ -22,11 +23,15 @@ from broker.purgatory import Parked, Purgatory, Wait
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
-from protocol.wire import Hole
+from protocol.wire import Hole, WireError
 
 logger = logging.getLogger(__name__)
 
 SENDFILE_MIN_BYTES = 32 * 1024
+SENDFILE_MAX_BYTES = 1024 * 1024
+"""Largest piece of a file that is sent at once; after each the connection counts as active."""
+JOINED_BYTES = 64 * 1024
+"""Answers are joined into one write up to this size; the transport then says if it is full."""
 
 
 class CloseConnection:
@@ -44,7 +49,7 @@ class ClientConnection(asyncio.Protocol):
     purgatory: Purgatory
     max_frame_bytes: int
     listener: str
-    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
     name: str = "?"
@@ -54,7 +59,9 @@ class ClientConnection(asyncio.Protocol):
     _cutter: FrameCutter = attrs.field(init=False)
     _queue: deque[memoryview] = attrs.field(factory=deque)
     _out: list[bytes | bytearray] = attrs.field(factory=list)
+    _out_bytes: int = 0
     _waiting: Parked | None = None
+    _sending: asyncio.Task[None] | None = None
     _busy: bool = False
     _blocked: bool = False
     _reading_paused: bool = False
@@ -91,22 +98,29 @@ class ClientConnection(asyncio.Protocol):
         if self._queue:
             self._pause_reading()
 
+    def eof_received(self) -> None:
+        if self._cutter.waiting:
+            logger.info("%s closed its connection in the middle of a request", self.name)
+
     def pause_writing(self) -> None:
         self._blocked = True
 
     def resume_writing(self) -> None:
+        self._touch()
         self._blocked = False
         self._advance()
 
     # ---- requests
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is being served."""
-        return not self._busy and not self._queue
+    def waits(self) -> bool:
+        """Whether a request of it is parked: its silence is ours, then."""
+        return self._waiting is not None
 
     def close(self) -> None:
         """Close from the server's side, without a word."""
+        if self._sending is not None:  # first: the loop would wait on for a socket that is closed,
+            self._sending.cancel()  # and the next one gets its number
         if self._transport is not None:
             self._transport.abort()
 
@@ -123,23 +137,22 @@ class ClientConnection(asyncio.Protocol):
         try:
             outcome = self.dispatcher.dispatch(frame, self.listener, self.name)
         except Refused as error:
-            self._flush()
             self._close(str(error))
             return
         if isinstance(outcome.response, Wait):
-            self._park(outcome, outcome.response)
+            self._park(outcome.response)
         else:
             self._answer(outcome)
 
-    def _park(self, outcome: Outcome, wait: Wait) -> None:
+    def _park(self, wait: Wait) -> None:
         self._busy = True
 
-        def done(response: Any) -> None:
+        def done(outcome: Outcome) -> None:
             self._waiting = None
             self._busy = False
             self._touch()
             if self._transport is not None:
-                self._answer(self.dispatcher.finish(outcome, response))
+                self._answer(outcome)
                 self._flush()
                 if self._queue:
                     asyncio.get_running_loop().call_soon(self._advance)
@@ -152,16 +165,25 @@ class ClientConnection(asyncio.Protocol):
             self._close("an acks=0 request failed")
             return
         if response is not None:
-            out, holes = encode_response(
-                header.api_key, header.api_version, header.correlation_id, response
-            )
-            if holes:
-                self._send_with_files(out, holes)
-            else:
-                self._out.append(out)
+            try:
+                out, holes = encode_response(
+                    header.api_key, header.api_version, header.correlation_id, response
+                )
+                if holes:
+                    self._send_with_files(out, holes)
+                else:
+                    self._write(out)
+            except (WireError, OSError) as error:
+                self._close(f"an answer cannot be sent: {error}")
+                return
         if outcome.close:
-            self._flush()
             self._close("a request failed in a way nobody expected")
+
+    def _write(self, out: bytes | bytearray) -> None:
+        self._out.append(out)
+        self._out_bytes += len(out)
+        if self._out_bytes >= JOINED_BYTES:
+            self._flush()
 
     def _flush(self) -> None:
         if self._out:
@@ -169,6 +191,7 @@ class ClientConnection(asyncio.Protocol):
                 out = self._out
                 self._transport.write(out[0] if len(out) == 1 else b"".join(out))
             self._out.clear()
+            self._out_bytes = 0
 
     # ---- file ranges
 
@@ -177,16 +200,18 @@ class ClientConnection(asyncio.Protocol):
         start = 0
         for position, file_range in holes:
             parts.append(out[start:position])
-            large = file_range.size >= SENDFILE_MIN_BYTES
-            parts.append(file_range if large else file_range.read())
+            if file_range.size >= SENDFILE_MIN_BYTES:
+                parts += _pieces(file_range)
+            else:
+                parts.append(_read_whole(file_range))
             start = position
         parts.append(out[start:])
         if not any(isinstance(part, FileRange) for part in parts):
-            self._out.append(b"".join(cast(list[bytes], parts)))
+            self._write(b"".join(cast(list[bytes], parts)))
             return
         self._flush()
         self._busy = True
-        self.spawn(self._send_parts(parts))
+        self._sending = self.spawn(self._send_parts(parts))
 
     async def _send_parts(self, parts: list[bytes | bytearray | FileRange]) -> None:
         try:
@@ -195,8 +220,9 @@ class ClientConnection(asyncio.Protocol):
         except (ConnectionError, RuntimeError, OSError) as error:
             self._close(f"sending failed: {error!r}")
             return
+        finally:
+            self._sending = None
         self._busy = False
-        self._touch()
         self._advance()
 
     async def _send_part(self, part: bytes | bytearray | FileRange) -> None:
@@ -208,9 +234,15 @@ class ClientConnection(asyncio.Protocol):
                 transport.write(part)
             return
         loop = asyncio.get_running_loop()
-        sent = await loop.sendfile(transport, part.raw, part.start, part.size)
+        try:
+            sent = await loop.sendfile(transport, part.raw, part.start, part.size, fallback=False)
+        except asyncio.SendfileNotAvailableError:
+            # Not by the loop's own fallback: it moves a file position that all readers share.
+            transport.write(_read_whole(part))
+            sent = part.size
         if sent != part.size:
             raise OSError(f"only {sent} of {part.size} bytes were in the file")
+        self._touch()
 
     # ---- small parts
 
@@ -223,7 +255,23 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _close(self, why: str) -> None:
+        """Close once what was answered before is written."""
         self._queue.clear()
+        self._flush()
         if self._transport is not None:
             logger.warning("closing the connection of %s: %s", self.name, why)
             self._transport.close()
+
+
+def _pieces(whole: FileRange) -> Iterator[FileRange]:
+    for done in range(0, whole.size, SENDFILE_MAX_BYTES):
+        size = min(SENDFILE_MAX_BYTES, whole.size - done)
+        yield FileRange(whole.file, whole.start + done, size)
+
+
+def _read_whole(file_range: FileRange) -> bytes:
+    """The bytes whose number the answer has announced. Raises OSError when some are missing."""
+    read = file_range.read()
+    if len(read) != file_range.size:
+        raise OSError(f"only {len(read)} of {file_range.size} bytes were in the file")
+    return read

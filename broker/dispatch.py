@@ -45,9 +45,11 @@ class Refused(Exception):
     """The request cannot be answered in words: the connection must be closed."""
 
 
-@attrs.frozen
-class Outcome:
-    """An answer, or what the request waits for. `close` ends the connection after it."""
+class Outcome(NamedTuple):
+    """An answer, or the `Wait` for one, which ends with another Outcome.
+
+    `close` ends the connection after the answer.
+    """
 
     header: RequestHeader
     response: Any
@@ -65,17 +67,20 @@ class Dispatcher:
         """Serve one request. Raises Refused."""
         try:
             key, version, correlation_id = read_correlation_id(frame)
-            api = API.get(key) if key in self.handlers else None  # type: ignore[call-overload]
-            if api is None:
-                raise Refused(f"API key {key} is not served")
-            if not api.min_version <= version <= api.max_version:
-                if key == ApiKey.API_VERSIONS:
-                    return _other_api_versions(correlation_id)
-                raise Refused(f"{ApiKey(key).name} version {version} is not served")
+        except WireError as error:
+            raise Refused(str(error)) from error
+        api = API.get(key) if key in self.handlers else None  # type: ignore[call-overload]
+        if api is None:
+            raise Refused(f"API key {key} is not served")
+        if not api.min_version <= version <= api.max_version:
+            if key == ApiKey.API_VERSIONS:
+                return _other_api_versions(correlation_id)
+            raise Refused(f"{ApiKey(key).name} version {version} is not served")
+        try:
             header, pos = read_request_header(frame)
             request = read_request(header, frame, pos)
         except WireError as error:
-            raise Refused(str(error)) from error
+            raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
         context = RequestContext(
             version, header.client_id or "", listener, connection_id, self.now_ms()
         )
@@ -85,35 +90,28 @@ class Dispatcher:
         self, api: Api, header: RequestHeader, request: Any, context: RequestContext
     ) -> Outcome:
         handler = self.handlers[ApiKey(header.api_key)]
-        response, close = _guarded(api, header, request, lambda: handler(request, context))
-        if isinstance(response, Wait):
-            attempt = response.try_complete
-            response = attrs.evolve(
-                response,
-                try_complete=lambda expired: _guarded(
-                    api, header, request, lambda: attempt(expired)
-                )[0],
-            )
-        return Outcome(header, response, close)
+        outcome = _guarded(api, header, request, lambda: handler(request, context))
+        wait = outcome.response
+        if not isinstance(wait, Wait):
+            return outcome
 
-    def finish(self, outcome: Outcome, response: Any) -> Outcome:
-        """The outcome of a request that waited."""
-        assert isinstance(outcome.response, Wait)
-        return Outcome(outcome.header, response, outcome.close)
+        def try_complete(expired: bool) -> Outcome | None:
+            tried = _guarded(api, header, request, lambda: wait.try_complete(expired))
+            return None if tried.response is None else tried
+
+        return Outcome(header, Wait(wait.keys, wait.timeout_ms, try_complete))
 
 
-def _guarded(
-    api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]
-) -> tuple[Any, bool]:
-    """(answer, whether to close): what a handler raises becomes an answer too."""
+def _guarded(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:
+    """What a handler raises becomes an answer too."""
     try:
-        return answer(), False
+        return Outcome(header, answer())
     except ApiError as error:
         code, close = error.code, False
     except Exception:
         logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
         code, close = ErrorCode.UNKNOWN_SERVER_ERROR, True
-    return api.error_response(request, code, header.api_version), close
+    return Outcome(header, api.error_response(request, code, header.api_version), close)
 
 
 def _other_api_versions(correlation_id: int) -> Outcome:

@@ -15,7 +15,8 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.define(eq=False)
 class Flusher:
-    """`spawn` runs a guarded task; `flushed` hears of each log whose recovery point moved."""
+    """`spawn` runs a guarded task; `flushed` hears of each log whose recovery point moved, or
+    never will again because its flush failed."""
 
     executor: Executor
     spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -42,5 +43,6 @@ class Flusher:
                     break
         except OSError as error:
             log.fail(error)
+            self.flushed(partition)
         finally:
             self._running.discard(partition.topic_partition)

@@ -7,6 +7,7 @@ a broker pointed at another cluster, is found out before anything is written.
 from __future__ import annotations
 
 import base64
+import contextlib
 import uuid
 
 import attrs
@@ -31,6 +32,16 @@ async def cluster_id(zk: ZkSession) -> str:
             except NodeExists:
                 continue
             return fresh
+
+
+def refuse_foreign_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> None:
+    """Raise InconsistentMetaProperties when a directory is another broker's or cluster's.
+
+    To be asked before the logs are loaded: loading takes away the mark of a clean stop, and
+    recovery cuts. A directory that cannot be read is left to the loading, which can do without.
+    """
+    with contextlib.suppress(OSError):
+        agree(logs.stored_meta_properties(), config.broker_id, cluster)
 
 
 async def broker_id(zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster: str) -> int:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import attrs
@@ -19,6 +19,9 @@ from broker.purgatory import Purgatory
 
 logger = logging.getLogger(__name__)
 
+BACKLOG = 512
+"""Connections that may wait to be accepted."""
+
 
 @attrs.define(eq=False)
 class Listener:
@@ -27,18 +30,24 @@ class Listener:
     config: BrokerConfig
     dispatcher: Dispatcher
     purgatory: Purgatory
-    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     connections: set[ClientConnection] = attrs.field(factory=set)
     _per_host: Counter[str] = attrs.field(factory=Counter)
+    _limits: dict[str, int] = attrs.field(factory=dict)
     _sockets: list[socket.socket] = attrs.field(factory=list)
     _servers: list[asyncio.Server] = attrs.field(factory=list)
 
     def bind(self) -> int:
-        """Bind the port and return it; raises OSError when it is taken."""
+        """Take the port and return it: who connects now is served after `serve()`.
+
+        Raises OSError when it is taken.
+        """
         endpoint = self.config.endpoint
+        self._limits = _limits(self.config.max_connections_per_ip_overrides)
         self._sockets = [_bound_socket(endpoint.host, endpoint.port)]
         for bound in self._sockets:
             _size_buffers(bound, self.config)
+            bound.listen(BACKLOG)  # a port that is only bound can be bound by others too
         port: int = self._sockets[0].getsockname()[1]
         return port
 
@@ -46,27 +55,31 @@ class Listener:
         """Begin to accept."""
         loop = asyncio.get_running_loop()
         for bound in self._sockets:
-            self._servers.append(await loop.create_server(self._protocol, sock=bound, backlog=512))
+            self._servers.append(
+                await loop.create_server(self._protocol, sock=bound, backlog=BACKLOG)
+            )
 
     async def close(self) -> None:
-        """Stop accepting and close every connection."""
+        """Stop accepting and close every connection; their requests are forgotten."""
         for server in self._servers:
             server.close()
         for bound in self._sockets:
             bound.close()
         for connection in list(self.connections):
             connection.close()
+        await asyncio.sleep(0)  # the loop tells each of them in its next turn
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which nothing has moved for connections.max.idle.ms.
 
-        `now` is the event loop's time in seconds. A connection whose request waits is not idle.
+        `now` is the event loop's time in seconds. A connection whose request waits is not idle;
+        one whose client does not take its answers is.
         """
         allowed = self.config.connections_max_idle_ms / 1000
         if allowed < 0:
             return
         for connection in list(self.connections):
-            if connection.idle and now - connection.last_active > allowed:
+            if not connection.waits and now - connection.last_active > allowed:
                 logger.info("closing the idle connection of %s", connection.name)
                 connection.close()
 
@@ -85,7 +98,8 @@ class Listener:
         self.connections.add(connection)
         self._per_host[connection.peer_host] += 1
         of_host = self._per_host[connection.peer_host]
-        if of_host > self._allowed(connection.peer_host):
+        limit = self._limits.get(connection.peer_host, self.config.max_connections_per_ip)
+        if of_host > limit:
             logger.warning("refusing %s: %s connections of its host", connection.name, of_host)
             return False
         if len(self.connections) > self.config.max_connections:
@@ -99,12 +113,15 @@ class Listener:
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]
 
-    def _allowed(self, host: str) -> int:
-        for pair in self.config.max_connections_per_ip_overrides:
-            name, _, number = pair.rpartition(":")
-            if name == host:
-                return int(number)
-        return self.config.max_connections_per_ip
+
+def _limits(overrides: Iterable[str]) -> dict[str, int]:
+    """Address → most connections, from `host:number` each. Raises OSError for an unknown host."""
+    limits = {}
+    for pair in overrides:
+        host, _, number = pair.rpartition(":")
+        for *_, address in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM):
+            limits[str(address[0])] = int(number)
+    return limits
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:
@@ -117,6 +134,7 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, kind, proto)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as those accepted then are
         bound.bind(address)
     except OSError:
         bound.close()

@@ -14,6 +14,8 @@ from protocol.messages.update_metadata import (
 from protocol.topic_partition import TopicPartition
 
 LEADER_DURING_DELETE = -2
+SECURITY_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+"""The listener an endpoint belongs to where its name is not carried (versions 1 and 2)."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -31,7 +33,6 @@ class MetadataCache:
     """Changed only by UpdateMetadata, read by every handler. Live brokers are always replaced."""
 
     controller_id: int = -1
-    controller_epoch: int = -1
     brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
     _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
 
@@ -39,7 +40,6 @@ class MetadataCache:
         """Take a request of a current controller; return the topics it touched and the
         partitions it says are being deleted."""
         self.controller_id = request.controller_id
-        self.controller_epoch = request.controller_epoch
         self.brokers = {b.id: _live_broker(b) for b in request.live_brokers}
         touched: set[str] = set()
         deleted: list[TopicPartition] = []
@@ -99,7 +99,10 @@ class MetadataCache:
 
 
 def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:
-    endpoints = {e.listener or "PLAINTEXT": (e.host, e.port) for e in broker.endpoints}
+    endpoints = {
+        e.listener or SECURITY_PROTOCOLS.get(e.security_protocol, ""): (e.host, e.port)
+        for e in broker.endpoints
+    }
     if not endpoints:
         endpoints = {"PLAINTEXT": (broker.v0_host, broker.v0_port)}
     return LiveBroker(broker.id, endpoints, broker.rack)

@@ -53,13 +53,13 @@ class Partition:
 
         `current_leader_epoch` is what the client believes (KIP-320); -1 is no belief.
         """
-        if not self.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
-        if current_leader_epoch >= 0:
+        if current_leader_epoch >= 0:  # first: who knows a newer leader must not look for another
             if current_leader_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, str(self.topic_partition))
             if current_leader_epoch > self.leader_epoch:
                 raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, str(self.topic_partition))
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
     def append(self, batch: ValidBatch, *, all_in_sync: bool, now_ms: int) -> Appended:
         """Append as the leader. Raises ApiError; nothing is kept when it does."""

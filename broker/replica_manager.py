@@ -73,11 +73,21 @@ class ReplicaManager:
         """Call `listener(leaders, followers)` after each control request that changed them."""
         self._leadership.append(listener)
 
+    def take_controller_epoch(self, epoch: int) -> bool:
+        """Whether to obey a control request of this epoch; one of the past is never obeyed again.
+
+        One epoch for all kinds of them: a controller that was deposed must not be obeyed in one
+        because its successor has only sent another.
+        """
+        if epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = epoch
+        return True
+
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Obey a LeaderAndIsr request, unless it comes from a controller of the past."""
-        if request.controller_epoch < self.controller_epoch:
+        if not self.take_controller_epoch(request.controller_epoch):
             return leader_and_isr.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
-        self.controller_epoch = request.controller_epoch
         self.leadership_known = True
         errors = []
         changed: list[Partition] = []
@@ -129,9 +139,8 @@ class ReplicaManager:
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Obey a StopReplica request; with `delete_partitions` the logs go too."""
-        if request.controller_epoch < self.controller_epoch:
+        if not self.take_controller_epoch(request.controller_epoch):
             return stop_replica.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
-        self.controller_epoch = request.controller_epoch
         stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
         errors = []
         for tp in stopped:

@@ -167,7 +167,12 @@ class Broker:
         assert self._group is not None
         task = self._group.create_task(_guarded(work))
         self._children.add(task)
-        task.add_done_callback(self._children.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._children.discard(task)
+            work.close()  # which has not begun, if the task was cancelled before it did
+
+        task.add_done_callback(ended)
         return task
 
     def _cancel_children(self) -> None:
@@ -196,6 +201,7 @@ class Broker:
         )
         not_serving = parts.enter_context(contextlib.ExitStack())
         not_serving.callback(logs.close, clean=False)
+        identity.refuse_foreign_disks(config, logs, cluster)
         await asyncio.get_running_loop().run_in_executor(self._executor, logs.load)
         broker_id = await identity.broker_id(zk, config, logs, cluster)
         self.config = config = attrs.evolve(config, broker_id=broker_id)
@@ -336,7 +342,9 @@ class Broker:
                 leader_and_isr.handle, replicas, configs, config.request_timeout_ms
             ),
             ApiKey.STOP_REPLICA: partial(stop_replica.handle, replicas),
-            ApiKey.UPDATE_METADATA: partial(update_metadata.handle, cache, touch, deleted),
+            ApiKey.UPDATE_METADATA: partial(
+                update_metadata.handle, cache, replicas, touch, deleted
+            ),
             ApiKey.OFFSET_COMMIT: partial(
                 offset_commit.handle, coordinator, cache.partition_indexes
             ),

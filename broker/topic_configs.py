@@ -14,9 +14,10 @@ from typing import Any
 import attrs
 
 from broker.purgatory import Wait
+from broker.zk_retry import retry_until_connected
 from core_log.config import LogConfig
 from protocol.settings import SettingError
-from zk.session import NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from zk.api import NoNode, SessionExpired, SessionState, WatchEvent, ZkError, ZkSession
 from zk.znodes import ConfigChange, EntityConfig, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -78,20 +79,31 @@ class TopicConfigs:
             self.spawn(self._read(topic))
 
     async def _read(self, topic: str) -> None:
-        overrides: dict[str, str] = {}
         try:
-            data, _ = await self.zk.get(EntityConfig.path("topics", topic))
-            overrides = dict(EntityConfig.decode(data).config)
-        except NoNode:
-            pass
-        except (ZkError, ZnodeError) as error:
-            logger.error("the settings of topic %s cannot be read: %s", topic, error)
+            overrides = await self._stored(topic)
         finally:
             self._reading.discard(topic)
         config = self._checked(topic, overrides)
         self._known[topic] = (config, overrides)
         self.changed(topic, config)
         self.touch(("config", topic))
+
+    async def _stored(self, topic: str) -> dict[str, str]:
+        """Ask for as long as ZooKeeper is away: under the broker's own settings a compacted topic
+        would lose to retention what it is there to keep."""
+        path = EntityConfig.path("topics", topic)
+        while True:
+            try:
+                data, _ = await retry_until_connected(self.zk, lambda: self.zk.get(path))
+                return dict(EntityConfig.decode(data).config)
+            except NoNode:
+                return {}
+            except (ZkError, ZnodeError) as error:
+                ended = isinstance(error, SessionExpired)
+                if ended and self.zk.state is not SessionState.CLOSED:
+                    continue  # another session follows
+                logger.error("the settings of topic %s cannot be read: %s", topic, error)
+                return {}
 
     def _checked(self, topic: str, overrides: dict[str, str]) -> LogConfig:
         """The settings that can be understood; each of the others is named and left out."""
@@ -114,22 +126,24 @@ class TopicConfigs:
         self.spawn(self._read_changes())
 
     async def _read_changes(self) -> None:
+        """Take what is new. A change counts as taken when it is: what cannot be read for want of
+        a connection is read once there is one again."""
         try:
             names, _ = await self.zk.children(ConfigChange.directory(), watch=self._watched)
+            if self._last_change is None:
+                self._last_change = max(map(_sequence, names), default=-1)
+            for name in names:
+                if _sequence(name) > self._last_change:
+                    await self._take_change(name)
+                    self._last_change = max(self._last_change, _sequence(name))
         except ZkError as error:
             logger.warning("configuration changes cannot be read: %s", error)
-            return
-        last, self._last_change = self._last_change, max(map(_sequence, names), default=-1)
-        if last is not None:
-            for name in names:
-                if _sequence(name) > last:
-                    await self._take_change(name)
 
     async def _take_change(self, name: str) -> None:
         try:
             data, _ = await self.zk.get(f"{ConfigChange.directory()}/{name}")
             kind, _, entity = ConfigChange.decode(data).entity_path.partition("/")
-        except (ZkError, ZnodeError) as error:
+        except (NoNode, ZnodeError) as error:
             logger.warning("configuration change %s cannot be read: %s", name, error)
             return
         if kind == "topics" and entity in self._known:

@@ -256,7 +256,7 @@ output_option = click.option(
 )
 
 
-class KeyValue(click.ParamType[tuple[str, str]]):
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
     """`key=value` as a pair, cut at the first `=`."""
 
     name = "k=v"

@@ -68,12 +68,7 @@ def _validate(
     header = read_header(records)
     if header.size != len(records):
         raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{topic_partition}: batch of {header.size} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}",
-        )
+    _check_size(topic_partition, header, config)
     _check_header(topic_partition, header, zstd_allowed)
     max_timestamp = validate_batch(
         records,
@@ -83,8 +78,18 @@ def _validate(
     )
     if config.message_timestamp_type == "CreateTime":
         _check_times(topic_partition, records, config, now_ms)
-    batch = ValidBatch(records, header, max_timestamp)
-    return _recompress(batch, config)
+    batch = _recompress(ValidBatch(records, header, max_timestamp), config)
+    _check_size(topic_partition, batch.header, config)
+    return batch
+
+
+def _check_size(topic_partition: TopicPartition, header: BatchHeader, config: LogConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic_partition}: batch of {header.size} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}",
+        )
 
 
 def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_allowed: bool) -> None:

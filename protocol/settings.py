@@ -19,6 +19,7 @@ Check = Callable[[Any], str | None]
 REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
+_HEX = re.compile("[0-9a-fA-F]{4}")
 _KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
 
 
@@ -112,10 +113,13 @@ def convert(name: str, raw: Any, hint: Any) -> Any:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read java.util.Properties text: comments, `=` or `:`, continued lines, escapes."""
+    """Read java.util.Properties text: comments, `=` or `:`, continued lines, escapes.
+
+    Raises SettingError for an escape that is none.
+    """
     found: dict[str, str] = {}
     pending = ""
-    for line in text.splitlines():
+    for line in (*text.splitlines(), ""):  # a last line may ask for one more
         line = pending + line.lstrip()
         pending = ""
         if not line or line[0] in "#!":
@@ -218,7 +222,9 @@ def _unescape(text: str) -> str:
         char = text[i]
         if char == "\\" and i + 1 < len(text):
             i += 1
-            if text[i] == "u" and len(text) >= i + 5:
+            if text[i] == "u":
+                if not _HEX.fullmatch(text, i + 1, i + 5):
+                    raise SettingError(text, "a \\u escape has four hexadecimal digits")
                 out.append(chr(int(text[i + 1 : i + 5], 16)))
                 i += 4
             else:

@@ -135,7 +135,7 @@ def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> 
     """Append a message to `out`; record data kept in files is noted in `holes`."""
     try:
         writer(value.__class__, version)(out, value, holes)
-    except (struct.error, TypeError, AttributeError) as error:
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
         raise WireError(f"{type(value).__name__} v{version}: {error}") from error
 
 

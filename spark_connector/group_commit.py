@@ -90,7 +90,7 @@ class GroupCommit:
         self._tried_at_s = self.now_s()
         records = self._records(place)
         try:
-            self._require_ours()
+            self._require_ours(place)
             self._ours = (self._ours[0], records)
             self.brokers.commit_group_offsets(self.group, records)
         except (ApiError, ClientError) as error:
@@ -112,23 +112,32 @@ class GroupCommit:
         metadata = INITIAL if place == self._initial else self.metadata
         return {p: OffsetAndMetadata(offset, metadata) for p, offset in place.items()}
 
-    def _require_ours(self) -> None:
+    def _require_ours(self, place: Offsets) -> None:
         if self._place is None:
             self._require_no_members()
+        held = self.brokers.group_offsets(self.group, place)
+        if not (moved := self._moved(place, held)):
             return
-        committed, tried = self._ours
-        held = self.brokers.group_offsets(self.group, committed)
-        moved = [p for p in committed if held.get(p) not in (committed[p], tried.get(p))]
-        if not moved:
-            return
-        was, found = committed[moved[0]].offset, held.get(moved[0])
+        partition, was = next(iter(moved.items()))
+        found = held.get(partition)
         text = (
-            f"group {self.group}: someone else changed the offset of {moved[0]} from {was} to "
+            f"group {self.group}: someone else changed the offset of {partition} from {was} to "
             f"{'nothing' if found is None else found.offset} ({len(moved)} partitions in all)"
         )
         if self.fail_on_reset:
             raise GroupMoved(f"{text}; Spark's checkpoint cannot follow (onGroupReset is fail)")
         logger.warning("%s; overwriting it with the place in Spark's checkpoint", text)
+
+    def _moved(self, place: Offsets, held: Committed) -> dict[TopicPartition, int]:
+        """What is not as we left it. Of an earlier run we know that it was not before `place`."""
+        if self._place is None:
+            return {p: place[p] for p, found in held.items() if found.offset > place[p]}
+        committed, tried = self._ours
+        return {
+            p: ours.offset
+            for p, ours in committed.items()
+            if p in place and held.get(p) not in (ours, tried.get(p))
+        }
 
     def _require_no_members(self) -> None:
         group = self.brokers.describe_groups([self.group])[self.group].group

@@ -31,10 +31,12 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
             while position < wanted.end:
                 fetched = runner.run(_fetch(cluster, config, wanted, position))
                 if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    gone = f"{wanted.partition}: offset {position} was deleted before it was read"
+                    gone = f"{wanted.partition}: offset {position} is no more in the log"
                     data_lost(gone, fail=options.fail_on_data_loss)
                     earliest = runner.run(_earliest(cluster, wanted.partition))
-                    position = max(position + 1, earliest)
+                    if earliest <= position:
+                        return
+                    position = earliest
                     continue
                 records = fetched.records
                 if records and records[-1].offset >= wanted.end:

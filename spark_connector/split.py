@@ -32,19 +32,16 @@ def limited(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition, int
     Each partition gets a part in proportion to what it has, and one offset at least, so that none
     starves beside a busy one; with fewer offsets than partitions the longest come first.
     """
-    waiting = {r.partition: r.end - r.start for r in ranges(start, end)}
-    total = sum(waiting.values())
+    found = sorted(ranges(start, end), key=lambda r: r.end - r.start)
+    sizes = [r.end - r.start for r in found]
+    total = sum(sizes)
     if total <= most:
         return dict(end)
-    if most <= len(waiting):
-        longest = sorted(waiting, key=lambda partition: (-waiting[partition], partition))
-        shares = dict.fromkeys(longest[:most], 1)
-    else:
-        # One each, and the rest by rounding sums instead of parts: it then adds up to `most`.
-        more, rest = most - len(waiting), total - len(waiting)
-        sums = [more * sum_ // rest for sum_ in accumulate(size - 1 for size in waiting.values())]
-        shares = {
-            partition: 1 + upto - before
-            for partition, before, upto in zip(waiting, [0, *sums], sums, strict=False)
-        }
-    return {**end, **{p: start[p] + shares.get(p, 0) for p in waiting}}
+    # Rounding the running sum, and not each part, makes the parts add up to `most`.
+    upto = [most * sum_ // total for sum_ in accumulate(sizes)]
+    shares = {r.partition: new - old for r, old, new in zip(found, [0, *upto], upto, strict=False)}
+    if most >= len(shares):
+        for partition in [p for p, share in shares.items() if share == 0]:
+            shares[max(shares, key=lambda p: shares[p])] -= 1
+            shares[partition] = 1
+    return {**end, **{p: start[p] + share for p, share in shares.items()}}

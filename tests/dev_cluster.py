@@ -79,8 +79,12 @@ class DevCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.ready = first_line(self.process)
-        assert self.ready.startswith("ready "), self.process.communicate()[1]
+        try:
+            self.ready = first_line(self.process)
+            assert self.ready.startswith("ready "), self.process.communicate()[1]
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -100,7 +100,7 @@ def _configs(
     ]
 
 
-_Values = list[tuple[str, str, int]]
+_Values = list[tuple[str, str | None, int]]
 """(name, value, source) of one setting, the one in force first."""
 
 
@@ -129,7 +129,7 @@ def _broker_entries(config: BrokerConfig) -> list[tuple[str, _Values]]:
         source = FROM_STATIC_BROKER if broker_name in config.given else FROM_DEFAULT
         value = text(getattr(config.log, topic_name.replace(".", "_")))
         entries.append((broker_name, [(broker_name, value, source)]))
-    return sorted(entries)
+    return sorted(entries, key=lambda entry: entry[0])
 
 
 def _entry(
@@ -149,10 +149,10 @@ def _entry(
     )
 
 
-def text(value: object) -> str:
-    """A setting's value as Kafka writes it."""
+def text(value: object) -> str | None:
+    """A setting's value as Kafka writes it; null for one that has none."""
     if value is None:
-        return ""
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

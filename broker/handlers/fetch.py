@@ -29,6 +29,7 @@ from protocol.topic_partition import TopicPartition
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
+FIRST_VERSION_OF_ZSTD = 10
 _EMPTY = b""
 
 
@@ -40,6 +41,7 @@ class _Reader:
     cache: MetadataCache
     request: FetchRequest
     max_bytes: int
+    zstd_allowed: bool
 
 
 def handle(
@@ -50,9 +52,15 @@ def handle(
     context: RequestContext,
 ) -> Any:
     """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
-    if request.session_id != 0 and request.session_epoch != FINAL_EPOCH:
+    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    reader = _Reader(replicas, cache, request, min(request.max_bytes, most_bytes))
+    reader = _Reader(
+        replicas,
+        cache,
+        request,
+        min(request.max_bytes, most_bytes),
+        context.api_version >= FIRST_VERSION_OF_ZSTD,
+    )
     if request.max_wait_ms <= 0 or _enough(reader):
         return _read(reader)
     keys = tuple(
@@ -108,17 +116,19 @@ def _read(reader: _Reader) -> FetchResponse:
 def _read_partition(
     reader: _Reader, topic: str, p: FetchRequestPartition, left: int, first: bool
 ) -> FetchResponsePartition:
-    tp = TopicPartition(topic, p.partition)
+    tp, replicas = TopicPartition(topic, p.partition), reader.replicas
     try:
-        if reader.cache.partition_state(tp) is None and tp not in reader.replicas.partitions:
+        if reader.cache.partition_state(tp) is None and tp not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        found = reader.replicas.read(
+        found = replicas.read(
             tp,
             p.fetch_offset,
             min(p.partition_max_bytes, left),
             min_one=first,
             current_leader_epoch=p.current_leader_epoch,
         )
+        if not reader.zstd_allowed and replicas.log(tp).config.compression_type == "zstd":
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{tp} is kept in zstd")
     except ApiError as error:
         return partition_error(p.partition, error.code)
     return FetchResponsePartition(

@@ -74,17 +74,16 @@ def _partition(
 ) -> MetadataResponsePartition:
     code, leader = ErrorCode.NONE, state.leader
     replicas, isr = tuple(state.replicas), tuple(state.isr)
+    if context.api_version == 0:  # its clients expect to know each broker that is named
+        replicas, isr = _live(cache, replicas), _live(cache, isr)
+        if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
     if cache.endpoint(leader, context.listener) is None:
         alive = leader in cache.brokers
         code = ErrorCode.LEADER_NOT_AVAILABLE
         if alive and context.api_version >= 6:
             code = ErrorCode.LISTENER_NOT_FOUND
         leader, isr = -1, isr if alive else ()
-    elif context.api_version == 0:
-        live_replicas = _live(cache, replicas)
-        live_isr = _live(cache, isr)
-        if live_replicas != replicas or live_isr != isr:
-            code, replicas, isr = ErrorCode.REPLICA_NOT_AVAILABLE, live_replicas, live_isr
     return MetadataResponsePartition(
         error_code=code,
         partition_index=state.partition_index,

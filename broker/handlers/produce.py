@@ -104,11 +104,13 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     try:
         partition = replicas.partition(part.tp)
         partition.require_leader()
+        if not part.flushed and partition.log.recovery_point < part.until:
+            if partition.log.failure is None:
+                return False
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.failure)
     except ApiError as error:
         part.response, part.until = _failed(part.tp, error.code), -1
         return True
-    if not part.flushed and partition.log.recovery_point < part.until:
-        return False
     if partition.high_watermark < part.until:
         return False
     if len(partition.isr) < partition.log.config.min_insync_replicas:

@@ -48,7 +48,7 @@ def command() -> None:
     """List, create, describe and delete topics."""
 
 
-class Assignment(click.ParamType[tuple[tuple[int, ...], ...]]):
+class Assignment(click.ParamType):  # type: ignore[type-arg]
     """Kafka's `0:1,1:2`: for each partition its brokers, the preferred leader first."""
 
     name = "B:B,…"

@@ -38,7 +38,7 @@ class TopicScope:
         )
 
 
-class Scope(click.ParamType[TopicScope]):
+class Scope(click.ParamType):  # type: ignore[type-arg]
     """Kafka's `topic` or `topic:0,1,2`."""
 
     name = "t[:p,…]"

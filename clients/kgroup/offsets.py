@@ -22,7 +22,7 @@ COLUMNS = (
 NAMED_TIMES = {"latest": LATEST_TIME, "earliest": EARLIEST_TIME}
 
 
-class Time(click.ParamType[int]):
+class Time(click.ParamType):  # type: ignore[type-arg]
     """`latest`, `earliest`, an ISO 8601 time (UTC unless it says), or ms since the epoch."""
 
     name = "latest|earliest|TIME"

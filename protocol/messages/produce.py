@@ -65,8 +65,12 @@ class ProduceResponse:
     throttle_time_ms: int = wire(INT32, since=1, default=0)
 
 
-def error_response(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
-    """The answer that gives every partition of `request` the same error."""
+def error_response(
+    request: ProduceRequest, code: ErrorCode, version: int
+) -> ProduceResponse | None:
+    """The answer that gives every partition of `request` the same error; with acks=0 none."""
+    if request.acks == 0:
+        return None
     return ProduceResponse(
         responses=[
             ProduceResponseTopic(

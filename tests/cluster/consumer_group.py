@@ -65,6 +65,10 @@ class MemberProcesses:
         """Have a member leave in good order; it goes on its own way from here."""
         self.running.pop(name).send_signal(signal.SIGTERM)
 
+    def errors(self, name: str) -> str:
+        """What a member has said of itself."""
+        return (self.directory / f"{name}.errors").read_text()
+
     async def consumes(
         self, records: Mapping[TopicPartition, Mapping[int, bytes]], within_s: float
     ) -> None:

@@ -79,8 +79,21 @@ class FakeBrokers:
 
     def _describe(self, group_id: str) -> GroupDescription:
         members = [
-            DescribeGroupsResponseMember(member_id=name, client_id=name)
+            DescribeGroupsResponseMember(
+                member_id=name,
+                client_id=name,
+                client_host="",
+                member_metadata=b"",
+                member_assignment=b"",
+            )
             for name in self.members.get(group_id, ())
         ]
-        group = DescribeGroupsResponseGroup(group_id=group_id, members=members)
+        group = DescribeGroupsResponseGroup(
+            error_code=0,
+            group_id=group_id,
+            group_state="Stable" if members else "Empty",
+            protocol_type="",
+            protocol_data="",
+            members=members,
+        )
         return GroupDescription(BROKER, group)

@@ -1,13 +1,10 @@
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
-from spark_connector.rows import ROWS_PER_BATCH, record_batches, schema
+from spark_connector.rows import ROWS_PER_BATCH, record_batches
 
 T3 = TopicPartition("t", 3)
 
@@ -36,13 +33,6 @@ def test_no_key_no_value_and_no_headers_are_nulls() -> None:
     (batch,) = batches(Record(7, 1_500, None, None, ()))
     (row,) = batch.to_pylist()
     assert (row["key"], row["value"], row["headers"]) == (None, None, None)
-
-
-@pytest.mark.parametrize("include_headers", [False, True])
-def test_the_arrow_columns_are_those_spark_expects_for_the_schema(include_headers: bool) -> None:
-    (batch,) = batches(Record(7, 1_500, b"k", b"v", ()), include_headers=include_headers)
-    expected = to_arrow_schema(StructType.fromDDL(schema(include_headers)), timezone="UTC")
-    assert batch.schema == expected
 
 
 def test_no_batch_is_longer_than_the_bound_and_none_is_empty() -> None:

@@ -1,0 +1,127 @@
+"""Names and settings a broker refuses, and znodes that nobody can read."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from clients.admin import Admin, NewTopic
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from protocol.messages.metadata import MetadataRequest
+from tests.cluster.consumer_group import MemberProcesses
+from tests.cluster.raw_client import RawClient
+from tests.dev_cluster import DevCluster, until
+
+METADATA_VERSION, CREATE_VERSION = 5, 3
+PATIENCE_S = 30.0
+
+def topic(
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    configs: dict[str, str] | None = None,
+    assignments: Sequence[tuple[int, list[int]]] = (),
+) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[
+            CreateTopicsRequestAssignment(partition_index=p, broker_ids=b) for p, b in assignments
+        ],
+        configs=[CreateTopicsRequestConfig(name=k, value=v) for k, v in (configs or {}).items()],
+    )
+
+
+BAD_TOPICS = [
+    (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("ümlaut"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("with_under"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (topic("none", partitions=0), ErrorCode.INVALID_PARTITIONS),
+    (topic("unreplicated", replicas=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (topic("replicated", replicas=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+    (topic("unheard-of", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
+    (topic("worded", configs={"retention.ms": "long"}), ErrorCode.INVALID_CONFIG),
+    (topic("below", configs={"segment.bytes": "13"}), ErrorCode.INVALID_CONFIG),
+    (topic("both", assignments=[(0, [0])]), ErrorCode.INVALID_REQUEST),
+    (
+        topic("twice", -1, -1, assignments=[(0, [0, 0])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ),
+    (
+        topic("gap", -1, -1, assignments=[(1, [0])]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ),
+]
+
+
+def test_each_bad_topic_has_its_error_and_the_good_ones_beside_it_are_created(
+    dev_cluster: DevCluster,
+) -> None:
+    with RawClient(dev_cluster) as client:
+        first = CreateTopicsRequest(
+            topics=[topic("with.under")], timeout_ms=10_000, validate_only=False
+        )
+        assert client.ask(first, CREATE_VERSION).topics[0].error_code == ErrorCode.NONE
+        request = CreateTopicsRequest(
+            topics=[*(bad for bad, _ in BAD_TOPICS), topic("good-beside-bad")],
+            timeout_ms=10_000,
+            validate_only=False,
+        )
+        answer = client.ask(request, CREATE_VERSION)
+        assert {t.name: ErrorCode(t.error_code).name for t in answer.topics} == {
+            **{bad.name: code.name for bad, code in BAD_TOPICS},
+            "good-beside-bad": "NONE",
+        }
+        assert all(t.error_message for t in answer.topics if t.error_code)
+        metadata = client.ask(
+            MetadataRequest(topics=None, allow_auto_topic_creation=False), METADATA_VERSION
+        )
+        created = {t.name for t in metadata.topics}
+        assert created & {bad.name for bad, _ in BAD_TOPICS} == set()
+        assert {"with.under", "good-beside-bad"} <= created
+
+
+# ---- znodes
+
+
+async def test_a_topic_nobody_can_read_is_named_and_others_are_created_and_led(
+    dev_cluster: DevCluster,
+) -> None:
+    async with dev_cluster.zookeeper_session() as zk, Admin(dev_cluster.address("bootstrap")) as admin:
+        await zk.create("/brokers/topics/nonsense", b"no JSON")
+        await zk.create("/brokers/topics/empty", None)
+        await zk.create("/brokers/topics/odd", b'{"version": 1, "partitions": {"zero": "0"}}')
+        try:
+            assert await admin.create_topics([NewTopic("beside", 2, 1)]) == {"beside": None}
+            assert set((await admin.describe_topics(["beside"]))["beside"].partitions) == {0, 1}
+            for name in ("nonsense", "empty", "odd"):
+                path = f"/brokers/topics/{name}"
+                until(lambda: f"left out {name}: {path}" in dev_cluster.log(), path, PATIENCE_S)
+                assert name not in await admin.list_topics()
+        finally:
+            for name in ("nonsense", "empty", "odd"):
+                await zk.delete(f"/brokers/topics/{name}")
+
+
+async def test_a_member_nobody_can_read_is_named_and_the_others_share_the_partitions(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    async with dev_cluster.zookeeper_session() as zk, Admin(dev_cluster.address("bootstrap")) as admin:
+        assert await admin.create_topics([NewTopic("read", 2, 1)]) == {"read": None}
+        nonsense = "/consumers/readers/ids/readers_x"
+        await zk.create(nonsense, b"no JSON", make_parents=True)
+        with MemberProcesses(dev_cluster, "readers", "read", 2, {}, tmp_path) as group:
+            for name in ("a", "b"):
+                group.start(name)
+            await group.settled(zk, PATIENCE_S)
+            for name in ("a", "b"):
+                assert f"{nonsense}: member skipped" in group.errors(name)

@@ -1,0 +1,217 @@
+"""The source in a real Spark, on a real broker."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import attrs
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from clients import blocking
+from clients.admin import LATEST_TIME, NewTopic
+from protocol.topic_partition import TopicPartition
+from spark_connector.source import KgroupDataSource
+from tests.dev_cluster import DevCluster, until
+
+DEADLINE_S = 90
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    before = dict(os.environ)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    session.dataSource.register(KgroupDataSource)
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@attrs.define(eq=False)
+class Topic:
+    """A topic of two partitions, a group and a checkpoint of a test's own."""
+
+    spark: SparkSession
+    bootstrap: str
+    checkpoint: Path
+    name: str = attrs.field(factory=lambda: f"t-{uuid4().hex[:8]}")
+
+    @property
+    def group(self) -> str:
+        return f"g-{self.name}"
+
+    def produce(self, values: Sequence[int]) -> None:
+        """Even values to partition 0, odd ones to partition 1."""
+        with blocking.Producer({"bootstrap.servers": self.bootstrap}) as producer:
+            for value in values:
+                producer.send(
+                    self.name,
+                    str(value).encode(),
+                    key=b"k%d" % value,
+                    partition=value % 2,
+                    headers=[("n", str(value).encode())] if value % 2 else [],
+                    timestamp_ms=1_000 + value,
+                )
+            producer.flush()
+
+    def stream(self, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("kgroup")
+        return reader.options(**self._options(options)).load()
+
+    def table(self, **options: str) -> DataFrame:
+        return self.spark.read.format("kgroup").options(**self._options(options)).load()
+
+    def run(
+        self,
+        sink: Callable[[list[int]], None],
+        trigger: dict[str, Any] | None = None,
+        **options: str,
+    ) -> StreamingQuery:
+        """Start the query; the sink is given each batch's values."""
+
+        def values_of(batch: DataFrame, batch_id: int) -> None:
+            rows = batch.selectExpr("cast(cast(value as string) as int) as value").collect()
+            sink(sorted(row["value"] for row in rows))
+
+        stream = self.stream(**{"commit.group.id": self.group, **options})
+        writer = stream.writeStream.foreachBatch(values_of)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**trigger).start() if trigger else writer.start()
+
+    def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
+        """Run the query until what there is now has been read."""
+        query = self.run(sink, {"availableNow": True}, **options)
+        try:
+            assert query.awaitTermination(DEADLINE_S), query.status
+        finally:
+            query.stop()
+
+    def lag(self) -> dict[int, int]:
+        """By partition, as far as the group has committed."""
+        partitions = [TopicPartition(self.name, n) for n in range(2)]
+        with blocking.Admin(self.bootstrap) as admin:
+            ends = admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
+            committed = admin.group_offsets(self.group, partitions)
+        return {p.partition: ends[p].offset - held.offset for p, held in committed.items()}
+
+    def _options(self, more: dict[str, str]) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}
+
+
+@pytest.fixture
+def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic:
+    made = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
+    with blocking.Admin(made.bootstrap) as admin:
+        assert admin.create_topics([NewTopic(made.name, 2, 1)]) == {made.name: None}
+    return made
+
+
+def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: str) -> None:
+    def ended_or_holds() -> bool:
+        assert query.isActive, query.exception()
+        return holds()
+
+    until(ended_or_holds, what, DEADLINE_S)
+
+
+def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:
+    topic.produce(range(1000))
+    rows = topic.table(includeHeaders="true").selectExpr("*", "unix_millis(timestamp) ms").collect()
+    found = {int(row.value): row for row in rows}
+    assert sorted(found) == list(range(1000))
+    assert len(rows) == 1000
+    for value, row in found.items():
+        headers = [("n", str(value).encode())] if value % 2 else None
+        assert (row.key, row.topic, row.partition) == (b"k%d" % value, topic.name, value % 2)
+        assert (row.offset, row.ms, row.timestampType) == (value // 2, 1_000 + value, 0)
+        assert (row.headers and [(h.key, bytes(h.value)) for h in row.headers]) == headers
+
+
+def test_a_batch_query_from_here_to_there_gives_what_is_between(topic: Topic) -> None:
+    topic.produce(range(100))
+    rows = topic.table(
+        startingOffsets=f'{{"{topic.name}": {{"0": 10, "1": -2}}}}',
+        endingOffsets=f'{{"{topic.name}": {{"0": 12, "1": 1}}}}',
+    ).collect()
+    assert sorted(int(row.value) for row in rows) == [1, 20, 22]
+    assert len(rows[0]) == 7
+
+
+def test_a_batch_query_of_an_empty_topic_gives_nothing(topic: Topic) -> None:
+    assert topic.table().collect() == []
+
+
+def test_a_stream_stopped_and_restarted_gives_every_record_once(topic: Topic) -> None:
+    topic.produce(range(50))
+    seen: list[int] = []
+    query = topic.run(seen.extend, startingOffsets="earliest")
+    try:
+        until_running_query(query, lambda: len(seen) >= 50, "the first records")
+    finally:
+        query.stop()
+    topic.produce(range(50, 90))
+    topic.run_available(seen.extend, startingOffsets="earliest")
+    assert sorted(seen) == list(range(90))
+
+
+def test_a_stream_whose_first_batch_fails_loses_nothing(topic: Topic) -> None:
+    topic.produce(range(10))
+
+    def fail(values: list[int]) -> None:
+        raise RuntimeError("the sink is broken")
+
+    query = topic.run(fail)
+    try:
+        until(lambda: topic.lag() == {0: 0, 1: 0} or not query.isActive, "the query's start")
+        topic.produce(range(10, 20))
+        until(lambda: not query.isActive, "the query's failure", DEADLINE_S)
+    finally:
+        query.stop()
+    assert "the sink is broken" in str(query.exception())
+    topic.produce(range(20, 30))
+    seen: list[int] = []
+    topic.run_available(seen.extend)
+    assert sorted(seen) == list(range(10, 30))
+
+
+def test_an_idle_stream_has_no_lag(topic: Topic) -> None:
+    topic.produce(range(20))
+    query = topic.run(lambda values: None, startingOffsets="earliest")
+    try:
+        until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "no lag")
+    finally:
+        query.stop()
+
+
+def test_a_stream_of_what_is_available_leaves_no_lag(topic: Topic) -> None:
+    topic.produce(range(20))
+    topic.run_available(lambda values: None, startingOffsets="earliest")
+    assert topic.lag() == {0: 0, 1: 0}
+
+
+def test_no_batch_has_more_than_the_most_offsets_per_trigger(topic: Topic) -> None:
+    topic.produce(range(40))
+    batches: list[list[int]] = []
+    topic.run_available(batches.append, startingOffsets="earliest", maxOffsetsPerTrigger="15")
+    assert [len(batch) for batch in batches] == [15, 15, 10]
+    assert sorted(value for batch in batches for value in batch) == list(range(40))
+
+
+def test_an_unknown_option_is_named_with_what_may_have_been_meant(topic: Topic) -> None:
+    with pytest.raises(AnalysisException, match=r"startingofset: .*did you mean startingoffsets"):
+        topic.stream(startingOfset="earliest")

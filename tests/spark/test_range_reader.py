@@ -1,0 +1,152 @@
+"""Reading a range from a scripted broker: holes, edges, and what goes wrong on the way."""
+
+import asyncio
+from collections.abc import Callable
+from struct import pack
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from clients.errors import DeadlineExceeded
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from protocol.records.batch import HEADER_BYTES, encode_batch
+from protocol.topic_partition import TopicPartition
+from spark_connector.log_offsets import DataLoss
+from spark_connector.options import read_options
+from spark_connector.range_reader import read_range
+from spark_connector.split import OffsetRange
+from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
+
+T0 = TopicPartition("t", 0)
+Log = dict[int, bytes]
+"""Batches by the offset behind their last one."""
+
+
+def batch(base_offset: int, records: int) -> bytes:
+    return encode_batch([(0, None, b"v", ())] * records, base_offset=base_offset)
+
+
+def emptied(base_offset: int, records: int) -> bytes:
+    """What compaction leaves of a batch: its header, which still says where it ended."""
+    header = bytearray(batch(base_offset, records)[:HEADER_BYTES])
+    header[8:12] = pack(">i", HEADER_BYTES - 12)
+    header[57:61] = pack(">i", 0)
+    header[17:21] = pack(">I", crc32c(bytes(header[21:])))
+    return bytes(header)
+
+
+def answer(error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> FetchResponse:
+    partition = FetchResponsePartition(
+        partition_index=0, error_code=error, high_watermark=1000, records=records
+    )
+    return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[partition])])
+
+
+def serve(log: Log, log_start: int = 0) -> Callable[[FetchRequest], FetchResponse]:
+    """One batch a fetch: the first that ends behind the offset asked for."""
+
+    def fetch(request: FetchRequest) -> FetchResponse:
+        offset = request.topics[0].partitions[0].fetch_offset
+        if offset < log_start:
+            return answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return answer(records=next((batch for end, batch in log.items() if end > offset), b""))
+
+    return fetch
+
+
+def once(first: Any, then: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Answer the first request in another way."""
+    answers = [first]
+    return lambda request: answers.pop() if answers else then(request)
+
+
+def starting_at(offset: int) -> Callable[[Any], ListOffsetsResponse]:
+    """What a broker says of where its log begins."""
+    found = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=offset)
+    topic = ListOffsetsResponseTopic(name="t", partitions=[found])
+    return lambda request: ListOffsetsResponse(topics=[topic])
+
+
+def read(
+    fetch: Callable[[FetchRequest], Any], start: int, end: int, log_start: int = 0, **options: str
+) -> tuple[list[int], ScriptedBroker]:
+    """The offsets read, and the broker that was asked for them."""
+
+    async def run() -> tuple[list[int], ScriptedBroker]:
+        async with ScriptedBroker({"t": 1}) as broker:
+            broker.answers[ApiKey.FETCH] = fetch
+            broker.answers[ApiKey.LIST_OFFSETS] = starting_at(log_start)
+            given = {
+                "kafka.bootstrap.servers": broker.bootstrap,
+                "kafka.retry.backoff.ms": "1",
+                "kafka.default.api.timeout.ms": "500",
+                "subscribe": "t",
+                **options,
+            }
+            wanted = OffsetRange(T0, start, end)
+            rows = read_range(read_options(given, streaming=True), wanted)
+            batches = await asyncio.to_thread(list, rows)
+            return [n for batch in batches for n in batch["offset"].to_pylist()], broker
+
+    return asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_range_that_begins_and_ends_inside_of_batches_has_only_its_own_offsets() -> None:
+    offsets, _ = read(serve({10: batch(0, 10), 20: batch(10, 10)}), 7, 13)
+    assert offsets == [7, 8, 9, 10, 11, 12]
+
+
+def test_holes_are_passed_and_the_range_ends_by_position() -> None:
+    log = {12: batch(10, 2), 40: emptied(30, 10), 52: batch(50, 2), 60: emptied(55, 5)}
+    offsets, broker = read(serve(log), 10, 60)
+    assert offsets == [10, 11, 50, 51]
+    assert len(broker.asked(ApiKey.FETCH)) == 4
+
+
+def test_a_range_whose_end_is_in_a_hole_ends_with_the_batch_behind_it() -> None:
+    offsets, _ = read(serve({12: batch(10, 2), 52: batch(50, 2)}), 10, 30)
+    assert offsets == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "disturbance", [HANG_UP, answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), answer()]
+)
+def test_a_disturbance_that_passes_is_not_seen(disturbance: Any) -> None:
+    offsets, _ = read(once(disturbance, serve({12: batch(10, 2)})), 10, 12)
+    assert offsets == [10, 11]
+
+
+def test_a_range_that_never_comes_fails_the_task() -> None:
+    with pytest.raises(DeadlineExceeded, match="t-0 has nothing at 12, and is to be read up to 15"):
+        read(serve({12: batch(10, 2)}), 10, 15)
+
+
+def test_records_deleted_since_they_were_planned_fail_the_task() -> None:
+    with pytest.raises(DataLoss, match="t-0: offset 3 is no more in the log"):
+        read(serve({12: batch(10, 2)}, log_start=10), 3, 12)
+
+
+def test_records_deleted_since_they_were_planned_are_left_out_if_told_so() -> None:
+    fetch = serve({12: batch(10, 2)}, log_start=10)
+    offsets, _ = read(fetch, 3, 12, log_start=10, failOnDataLoss="false")
+    assert offsets == [10, 11]
+
+
+def test_nothing_is_left_of_a_log_made_anew_if_told_so() -> None:
+    beyond = answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+    offsets, broker = read(lambda request: beyond, 3, 12, failOnDataLoss="false")
+    assert offsets == []
+    assert len(broker.asked(ApiKey.FETCH)) == 1
