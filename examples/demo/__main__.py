@@ -89,14 +89,17 @@ class Stage:
             await asyncio.sleep(0.1)
 
     async def kgroup(self, *arguments: str) -> str:
-        """Run a `kgroup` command as a user would; its output."""
+        """Run a `kgroup` command as a user would; what it prints."""
         addresses = ("--bootstrap-server", self.bootstrap, "--zookeeper", self.zookeeper)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "clients.kgroup.command", arguments[0], *addresses, *arguments[1:]),
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
-        output, _ = await process.communicate()
+        output, remarks = await process.communicate()
+        if "json" not in arguments:
+            print(remarks.decode(), end="", flush=True)
         if process.returncode:
             raise DemoFailed(f"kgroup {' '.join(arguments)} ended with {process.returncode}")
         return output.decode()
@@ -222,9 +225,11 @@ async def query(stage: Stage) -> None:
         *("-m", "examples.demo.spark_query", "--bootstrap", stage.bootstrap),
         *("--topic", TOPIC, "--group", SPARK_GROUP),
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    output, _ = await process.communicate()
+    output, complaints = await process.communicate()
     if process.returncode:
+        sys.stderr.write(complaints.decode(errors="replace"))
         raise DemoFailed(f"the Spark query ended with {process.returncode}")
     rows = json.loads(output.splitlines()[-1])["rows"]
     await stage.describe(SPARK_GROUP)

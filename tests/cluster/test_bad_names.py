@@ -1,9 +1,13 @@
 """Names and settings a broker refuses, and znodes that nobody can read."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
+from clients.high_level.connector import ConsumerConnector
+from clients.producer.producer import Producer
+from groups.zookeeper.filters import Whitelist
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -14,7 +18,7 @@ from protocol.messages.create_topics import (
 from protocol.messages.metadata import MetadataRequest
 from tests.cluster.consumer_group import MemberProcesses
 from tests.cluster.raw_client import RawClient
-from tests.dev_cluster import DevCluster, until
+from tests.dev_cluster import DevCluster
 
 METADATA_VERSION, CREATE_VERSION = 5, 3
 PATIENCE_S = 30.0
@@ -92,30 +96,36 @@ def test_each_bad_topic_has_its_error_and_the_good_ones_beside_it_are_created(
 
 # ---- znodes
 
+UNREADABLE = {
+    "nonsense": b"no JSON",
+    "empty": None,
+    "odd": b'{"version": 1, "partitions": {"zero": "0"}}',
+}
+
 
 async def test_a_topic_nobody_can_read_is_named_and_others_are_created_and_led(
     dev_cluster: DevCluster,
 ) -> None:
-    async with dev_cluster.zookeeper_session() as zk, Admin(dev_cluster.address("bootstrap")) as admin:
-        await zk.create("/brokers/topics/nonsense", b"no JSON")
-        await zk.create("/brokers/topics/empty", None)
-        await zk.create("/brokers/topics/odd", b'{"version": 1, "partitions": {"zero": "0"}}')
+    bootstrap = dev_cluster.address("bootstrap")
+    async with dev_cluster.zookeeper_session() as zk, Admin(bootstrap) as admin:
+        for name, content in UNREADABLE.items():
+            await zk.create(f"/brokers/topics/{name}", content)
         try:
             assert await admin.create_topics([NewTopic("beside", 2, 1)]) == {"beside": None}
             assert set((await admin.describe_topics(["beside"]))["beside"].partitions) == {0, 1}
-            for name in ("nonsense", "empty", "odd"):
-                path = f"/brokers/topics/{name}"
-                until(lambda: f"left out {name}: {path}" in dev_cluster.log(), path, PATIENCE_S)
-                assert name not in await admin.list_topics()
+            assert {*UNREADABLE} & {*await admin.list_topics()} == set()
+            said = dev_cluster.log()
+            assert all(f"left out {name}: /brokers/topics/" in said for name in UNREADABLE)
         finally:
-            for name in ("nonsense", "empty", "odd"):
+            for name in UNREADABLE:
                 await zk.delete(f"/brokers/topics/{name}")
 
 
 async def test_a_member_nobody_can_read_is_named_and_the_others_share_the_partitions(
     dev_cluster: DevCluster, tmp_path: Path
 ) -> None:
-    async with dev_cluster.zookeeper_session() as zk, Admin(dev_cluster.address("bootstrap")) as admin:
+    bootstrap = dev_cluster.address("bootstrap")
+    async with dev_cluster.zookeeper_session() as zk, Admin(bootstrap) as admin:
         assert await admin.create_topics([NewTopic("read", 2, 1)]) == {"read": None}
         nonsense = "/consumers/readers/ids/readers_x"
         await zk.create(nonsense, b"no JSON", make_parents=True)
@@ -125,3 +135,26 @@ async def test_a_member_nobody_can_read_is_named_and_the_others_share_the_partit
             await group.settled(zk, PATIENCE_S)
             for name in ("a", "b"):
                 assert f"{nonsense}: member skipped" in group.errors(name)
+
+
+async def test_a_broker_and_a_topic_nobody_can_read_do_not_keep_a_consumer_from_the_others(
+    dev_cluster: DevCluster,
+) -> None:
+    bootstrap, zookeeper = dev_cluster.address("bootstrap"), dev_cluster.address("zookeeper")
+    async with dev_cluster.zookeeper_session() as zk, Producer(bootstrap_servers=bootstrap) as out:
+        await out.send_and_wait("filtered-1", b"here")
+        nonsense = ("/brokers/ids/77", "/brokers/ids/x", "/brokers/topics/filtered-2")
+        for path in nonsense:
+            await zk.create(path, b"no JSON")
+        try:
+            async with ConsumerConnector(
+                zookeeper_connect=zookeeper, group_id="filtering", auto_offset_reset="smallest"
+            ) as connector:
+                async with asyncio.timeout(PATIENCE_S):
+                    (stream,) = await connector.create_message_streams_by_filter(
+                        Whitelist("filtered-.*")
+                    )
+                    assert (await anext(stream)).value == b"here"
+        finally:
+            for path in nonsense:
+                await zk.delete(path)

@@ -1,0 +1,148 @@
+"""Headers of requests and responses, and whole frames."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from protocol.api_key import ApiKey
+from protocol.header import (
+    RequestHeader,
+    encode_request,
+    encode_response,
+    read_correlation_id,
+    read_request,
+    read_request_header,
+    read_response,
+)
+from protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+)
+from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.update_metadata import UpdateMetadataResponse
+from protocol.primitives import WireError
+
+# Bytes written by Apache Kafka 2.8.2.
+KAFKA_HEADER = "000300080000004d0004636cc3a9"
+KAFKA_HEADER_WITHOUT_CLIENT = "000300080000004dffff"
+KAFKA_HEADER_V2 = "001200030000004d0004636cc3a900"
+KAFKA_API_VERSIONS_BODY_V3 = "026e023100"
+KAFKA_API_VERSIONS_ANSWER_V3 = "000002001200000003000000000500"
+
+API_VERSIONS = ApiVersionsRequest(client_software_name="n", client_software_version="1")
+
+
+def framed(data: str) -> bytes:
+    body = bytes.fromhex(data)
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_header_of_kafka_is_read_and_the_body_begins_behind_it() -> None:
+    expected = RequestHeader(3, 8, 77, "clé")
+    assert read_request_header(bytes.fromhex(KAFKA_HEADER)) == (expected, 14)
+
+
+def test_a_client_id_may_be_null() -> None:
+    header, end = read_request_header(bytes.fromhex(KAFKA_HEADER_WITHOUT_CLIENT))
+    assert (header.client_id, end) == (None, 10)
+
+
+def test_key_version_and_correlation_id_are_read_of_a_header_nobody_knows() -> None:
+    assert read_correlation_id(bytes.fromhex("7fff 0063 ffffffff") + b"whatever") == (32767, 99, -1)
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_a_frame_too_short_for_a_correlation_id_is_refused(cut: int) -> None:
+    with pytest.raises(WireError, match="request header"):
+        read_correlation_id(bytes.fromhex(KAFKA_HEADER)[:cut])
+
+
+@pytest.mark.parametrize("cut", range(14))
+def test_a_header_that_is_cut_is_refused(cut: int) -> None:
+    with pytest.raises(WireError):
+        read_request_header(bytes.fromhex(KAFKA_HEADER)[:cut])
+
+
+@pytest.mark.parametrize(
+    "client", ["fffe", "7fff61", "0001ff"], ids=["negative", "too long", "not utf-8"]
+)
+def test_a_client_id_that_cannot_be_is_refused(client: str) -> None:
+    with pytest.raises(WireError):
+        read_request_header(bytes.fromhex("000300080000004d" + client))
+
+
+def test_a_request_is_framed_as_kafka_frames_it() -> None:
+    data = encode_request(ApiKey.API_VERSIONS, 3, 77, "clé", API_VERSIONS)
+    assert data == framed(KAFKA_HEADER_V2 + KAFKA_API_VERSIONS_BODY_V3)
+
+
+def test_a_request_without_a_client_id_says_null() -> None:
+    data = encode_request(ApiKey.METADATA, 1, 77, None, MetadataRequest(topics=None))
+    assert data == framed("000300010000004dffff" + "ffffffff")
+
+
+def test_tagged_fields_of_the_header_are_passed_over() -> None:
+    tags = "02 0501aa 0902bbcc"
+    frame = bytes.fromhex(KAFKA_HEADER_V2[:-2] + tags + KAFKA_API_VERSIONS_BODY_V3)
+    header, pos = read_request_header(frame)
+    assert read_request(header, frame, pos) == API_VERSIONS
+
+
+@pytest.mark.parametrize("tags", ["", "01", "0105", "017fff", "01057f"])
+def test_tagged_fields_that_are_cut_are_refused(tags: str) -> None:
+    frame = bytes.fromhex(KAFKA_HEADER_V2[:-2] + tags)
+    header, pos = read_request_header(frame)
+    with pytest.raises(WireError):
+        read_request(header, frame, pos)
+
+
+def test_bytes_left_over_behind_the_body_are_refused() -> None:
+    frame = bytes.fromhex("000300010000004dffff" + "ffffffff" + "00")
+    header, pos = read_request_header(frame)
+    with pytest.raises(WireError, match="MetadataRequest: 1 bytes left over"):
+        read_request(header, frame, pos)
+
+
+def test_api_versions_is_answered_under_the_oldest_header_in_every_version() -> None:
+    key = ApiVersionsResponseKey(api_key=18, min_version=0, max_version=3)
+    answer = ApiVersionsResponse(error_code=0, api_keys=[key], throttle_time_ms=5)
+    out, holes = encode_response(ApiKey.API_VERSIONS, 3, 77, answer)
+    assert (bytes(out), holes) == (framed("0000004d" + KAFKA_API_VERSIONS_ANSWER_V3), [])
+
+
+def test_a_correlation_id_comes_back_whatever_its_sign() -> None:
+    out, _ = encode_response(ApiKey.UPDATE_METADATA, 5, -2, UpdateMetadataResponse(error_code=11))
+    assert bytes(out) == framed("fffffffe000b")
+    read = read_response(ApiKey.UPDATE_METADATA, 5, memoryview(out)[4:])
+    assert read == (-2, UpdateMetadataResponse(error_code=11))
+
+
+def test_a_response_without_a_correlation_id_is_refused() -> None:
+    with pytest.raises(WireError, match="no correlation id"):
+        read_response(ApiKey.UPDATE_METADATA, 5, b"\0\0\0")
+
+
+@attrs.frozen
+class Stored:
+    """Bytes in a file, to the writer."""
+
+    size: int
+
+
+def test_the_size_in_front_counts_what_is_still_in_files() -> None:
+    parts = [
+        FetchResponsePartition(
+            partition_index=index, error_code=0, high_watermark=9, records=Stored(size)
+        )
+        for index, size in ((0, 100), (1, 7))
+    ]
+    topics = [FetchResponseTopic(topic="t", partitions=parts)]
+    out, holes = encode_response(ApiKey.FETCH, 11, 1, FetchResponse(responses=topics))
+    assert int.from_bytes(out[:4], "big") == len(out) - 4 + 107
+    assert [(out[at - 4 : at], body.size) for at, body in holes] == [
+        (b"\0\0\0\x64", 100),
+        (b"\0\0\0\x07", 7),
+    ]

@@ -1,0 +1,192 @@
+"""The compiler of readers and writers, held to bytes written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from protocol.primitives import WireError
+from protocol.wire import (
+    BOOL,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    Array,
+    Hole,
+    decode,
+    encode,
+    encode_into,
+    message,
+    nested,
+    wire,
+)
+
+
+@nested
+class Item:
+    """A struct with a field of each width, and one that only version 1 knows."""
+
+    small: int = wire(INT8)
+    large: int = wire(INT64)
+    flag: bool = wire(BOOL, since=1, until=1, default=True)
+
+
+@message(flexible=2)
+class Sample:
+    """Something of everything. Version 2 has compact lengths and tagged fields."""
+
+    number: int = wire(INT16)
+    name: str | None = wire(STRING, nullable=1)
+    items: Sequence[Item] = wire(Array(Item))
+    ids: Sequence[int] | None = wire(Array(INT32), default=(), nullable=1)
+    blob: bytes = wire(BYTES, since=1, default=b"none")
+    note: str = wire(STRING, since=2, tag=1, default="")
+    weight: int = wire(INT32, since=2, tag=4, default=7)
+
+
+def sample(**changes: Any) -> Sample:
+    values: dict[str, Any] = {
+        "number": -2,
+        "name": "é",
+        "items": (Item(small=1, large=-1, flag=False), Item(small=2, large=3, flag=True)),
+        "ids": (5, 6),
+        "blob": b"xy",
+        "note": "n",
+        "weight": 8,
+    }
+    return Sample(**values | changes)
+
+
+BY_HAND = {
+    0: "fffe 0002c3a9 00000002 01ffffffffffffffff 020000000000000003 000000020000000500000006",
+    1: "fffe 0002c3a9 00000002 01ffffffffffffffff00 02000000000000000301"
+    " 000000020000000500000006 000000027879",
+    2: "fffe 03c3a9 03 01ffffffffffffffff00 02000000000000000300 030000000500000006 037879"
+    " 02 01 02 026e 04 04 00000008",
+}
+
+
+@pytest.mark.parametrize("version", BY_HAND)
+def test_every_version_is_written_as_by_hand(version: int) -> None:
+    assert encode(sample(), version) == bytes.fromhex(BY_HAND[version])
+
+
+@pytest.mark.parametrize("version", BY_HAND)
+def test_what_a_version_lacks_is_read_as_its_default(version: int) -> None:
+    lacks: dict[int, dict[str, Any]] = {
+        0: {"blob": b"none", "note": "", "weight": 7},
+        1: {"note": "", "weight": 7},
+        2: {},
+    }
+    first = Item(small=1, large=-1, flag=version != 1)
+    expected = sample(items=(first, Item(small=2, large=3)), **lacks[version])
+    data = bytes.fromhex(BY_HAND[version])
+    assert decode(Sample, version, data) == (expected, len(data))
+
+
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [(1, "0000 ffff 00000000 ffffffff 00000000"), (2, "0000 00 01 00 01 00")],
+)
+def test_null_has_a_length_of_its_own(version: int, data: str) -> None:
+    value = Sample(number=0, name=None, items=(), ids=None, blob=b"")
+    assert encode(value, version) == bytes.fromhex(data)
+    read, _ = decode(Sample, version, bytes.fromhex(data))
+    assert (read.name, read.ids) == (None, None)
+
+
+@pytest.mark.parametrize("data", ["0000 ffff 00000000 00000000", "0000 0000 ffffffff 00000000"])
+def test_null_where_none_may_be_is_refused(data: str) -> None:
+    with pytest.raises(WireError, match="length -1"):
+        decode(Sample, 0, bytes.fromhex(data))
+
+
+def test_null_where_none_may_be_is_not_written() -> None:
+    with pytest.raises(WireError, match="Sample v0"):
+        encode(sample(name=None), 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": 1 << 15},
+        {"number": "1"},
+        {"name": "x" * 40_000},
+        {"name": "\ud800"},
+        {"items": None},
+    ],
+)
+def test_a_value_no_field_can_carry_is_a_wire_error(change: dict[str, Any]) -> None:
+    with pytest.raises(WireError, match="Sample v1"):
+        encode(sample(**change), 1)
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(WireError, match="utf-8"):
+        decode(Sample, 0, bytes.fromhex("0000 0001ff 00000000 00000000"))
+
+
+def test_tagged_fields_at_their_defaults_are_not_written() -> None:
+    assert encode(sample(note="", weight=7), 2)[-1] == 0
+
+
+def test_a_tagged_field_of_a_later_time_is_passed_over() -> None:
+    data = bytes.fromhex("0000 02 78 01 01 01") + b"\x02" + b"\x04\x04\0\0\0\x09" + b"\x63\x02zz"
+    read, end = decode(Sample, 2, data)
+    assert (read.name, read.weight, end) == ("x", 9, len(data))
+
+
+def test_a_tagged_field_that_says_more_than_there_is_is_refused() -> None:
+    with pytest.raises(WireError, match="tagged field 99 of 9 bytes is cut"):
+        decode(Sample, 2, bytes.fromhex("0000 0278 01 01 01 01 63 09"))
+
+
+def test_a_varint_without_end_is_refused() -> None:
+    with pytest.raises(WireError, match="varint longer than 5 bytes"):
+        decode(Sample, 2, bytes.fromhex("0000 ffffffffffff"))
+
+
+def test_a_message_may_begin_anywhere_and_says_where_it_ends() -> None:
+    data = b"before" + bytes.fromhex(BY_HAND[1]) + b"after"
+    _, end = decode(Sample, 1, memoryview(data), 6)
+    assert data[end:] == b"after"
+
+
+@message()
+class Carrier:
+    """Records between two numbers."""
+
+    before: int = wire(INT8)
+    records: Any = wire(RECORDS, nullable=0)
+    after: int = wire(INT8)
+
+
+class Stored:
+    """What a file range is to the writer: bytes elsewhere, of a known size."""
+
+    size = 5
+
+
+def test_records_are_read_as_a_view_of_the_request() -> None:
+    data = bytes.fromhex("01 00000002 7879 02")
+    read, _ = decode(Carrier, 0, data)
+    assert isinstance(read.records, memoryview)
+    assert (read.records.obj, bytes(read.records), read.after) == (data, b"xy", 2)
+
+
+def test_records_in_a_file_leave_a_hole_where_they_belong() -> None:
+    out, holes, stored = bytearray(b"head"), list[Hole](), Stored()
+    encode_into(out, Carrier(before=1, records=stored, after=2), 0, holes)
+    assert bytes(out) == b"head" + bytes.fromhex("01 00000005 02")
+    assert holes == [(9, stored)]
+
+
+@pytest.mark.parametrize(("records", "data"), [(None, "01ffffffff02"), (b"", "010000000002")])
+def test_no_records_are_null_or_empty_as_they_are_given(records: Any, data: str) -> None:
+    assert encode(Carrier(before=1, records=records, after=2), 0).hex() == data
