@@ -2,7 +2,8 @@
 
     python -m benchmarks [--rounds N] [--seconds S] [QUESTION…]
 
-A QUESTION is the name of a module here; with one named, RESULTS.md is left as it is.
+A QUESTION is the name of a module here; RESULTS.md is written when all were asked and the
+peer was there.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
             click.echo(f"{name} …", err=True)
             rows += QUESTIONS[name](both)
     click.echo(render(rows))
-    if not questions:
+    if not questions and len(both.brokers) > 1:
         before = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
         RESULTS.write_text(results(rows, heading(both.rounds), before), "utf-8")
 

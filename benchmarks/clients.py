@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-from kafka import KafkaConsumer
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
+from kafka import KafkaConsumer  # type: ignore[import-untyped]
 from kafka import TopicPartition as KafkaTopicPartition
 
 from benchmarks.brokers import Broker
@@ -40,11 +40,11 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
         records = fill(broker, topic, TOPIC_BYTES)
         for question, *pair in _CONSUMERS:
             (figures,) = alternate([_rate(each, broker, topic, records) for each in pair], rounds)
-            yield Row(question, "records/s", at_least(1.0), *figures)
+            yield Row(question, "records/s", at_least(1.0), figures)
     with broker.topic() as topic:
         pair = [_our_producer, _aiokafka_producer]
         (figures,) = alternate([_rate(each, broker, topic, RECORDS_SENT) for each in pair], rounds)
-        yield Row("our producer · aiokafka's", "records/s", at_least(0.8), *figures)
+        yield Row("our producer · aiokafka's", "records/s", at_least(0.8), figures)
 
 
 def _rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:

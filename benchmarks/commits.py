@@ -51,7 +51,7 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
                 for broker in brokers
             ]
             rate, cores = alternate(contestants, rounds)
-        yield Row(load.question, "requests/s", load.wanted, *rate, cores=cores)
+        yield Row(load.question, "requests/s", load.wanted, rate, cores)
 
 
 def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float, float]:

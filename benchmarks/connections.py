@@ -31,7 +31,7 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """Kilobytes for each of CONNECTIONS more connections."""
     with contextlib.ExitStack() as opened:
         (figures,) = alternate([_opener(broker, opened) for broker in brokers], rounds)
-    yield Row("resident memory of an idle connection", "KB", at_most(30, "KB"), *figures)
+    yield Row("resident memory of an idle connection", "KB", at_most(30, "KB"), figures)
 
 
 def _opener(broker: Broker, opened: contextlib.ExitStack) -> Callable[[float], tuple[float]]:

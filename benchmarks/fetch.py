@@ -34,8 +34,8 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
             plan = [fetch_request(topic, offset) for offset in range(0, end - 2 * step, step)]
             contestants.append(partial(_fetch, broker, plan))
         rate, cpu, cores = alternate(contestants, rounds)
-    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), *rate, cores=cores)
-    yield Row("broker CPU for that", "s/GB", at_most(1.0), *cpu)
+    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), rate, cores)
+    yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
 
 
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float, float]:

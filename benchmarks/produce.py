@@ -61,7 +61,7 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     for load in _LOADS:
         rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
         unit = "MB/s" if load.in_bytes else "requests/s"
-        yield Row(load.question, unit, load.wanted, *rate, cores=cores)
+        yield Row(load.question, unit, load.wanted, rate, cores)
 
 
 def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:

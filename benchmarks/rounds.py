@@ -17,7 +17,7 @@ class Rounds:
 
     number: int
     seconds: float
-    warm_up_s: float = 1.0
+    warm_up_s: float = 3.0
 
 
 def alternate(

@@ -21,8 +21,8 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
     """Time to serving, and resident memory SETTLED_AFTER_S later."""
     contestants = [_starter(side, directory / f"start-{i}") for i, side in enumerate(sides)]
     seconds, megabytes = alternate(contestants, rounds)
-    yield Row("start to serving", "s", at_most(1 / 3), *seconds)
-    yield Row("resident memory, idle", "MB", at_most(1 / 4), *megabytes)
+    yield Row("start to serving", "s", at_most(1 / 3), seconds)
+    yield Row("resident memory, idle", "MB", at_most(1 / 4), megabytes)
 
 
 def _starter(side: Side, directory: Path) -> Callable[[float], tuple[float, float]]:

@@ -44,15 +44,24 @@ def at_most(bound: float, unit: str = "") -> Wanted:
 
 @attrs.frozen
 class Row:
-    """What the rounds said to one question. Without a peer its figures are empty."""
+    """What the rounds said to one question: our figures and, with a peer, its figures."""
 
     question: str
     unit: str
     wanted: Wanted | None
-    ours: tuple[float, ...]
-    peer: tuple[float, ...] = ()
+    figures: Sequence[tuple[float, ...]]
     cores: Sequence[tuple[float, ...]] = ()
     """Processor cores that our broker used meanwhile, and the peer's."""
+
+    @property
+    def ours(self) -> tuple[float, ...]:
+        """Our figures, one for each round."""
+        return self.figures[0]
+
+    @property
+    def peer(self) -> tuple[float, ...]:
+        """The peer's; empty without one."""
+        return self.figures[1] if len(self.figures) > 1 else ()
 
     @property
     def ratio(self) -> float | None:

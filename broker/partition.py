@@ -36,7 +36,10 @@ class Partition:
         return self.leader == self.local_id
 
     def take_state(self, state: LeaderAndIsrRequestPartitionState) -> None:
-        """Lead or follow as the controller says. The caller has checked the leader epoch."""
+        """Lead or follow as the controller says. The caller has checked the leader epoch.
+
+        Raises ApiError KAFKA_STORAGE_ERROR when the log cannot note the epoch.
+        """
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
@@ -45,7 +48,10 @@ class Partition:
         self.isr = tuple(state.isr)
         self.follower_ends.clear()
         if self.is_leader:
-            self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+            try:
+                self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
+            except OSError as error:
+                raise self.log.fail(error) from error
             self.advance_high_watermark()
 
     def require_leader(self, current_leader_epoch: int = -1) -> None:

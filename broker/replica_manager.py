@@ -98,9 +98,6 @@ class ReplicaManager:
                 code = ErrorCode.NONE
             except ApiError as error:
                 code = error.code
-            except OSError as error:
-                logger.error("%s: no log can be kept: %s", tp, error)
-                code = ErrorCode.KAFKA_STORAGE_ERROR
             errors.append(
                 LeaderAndIsrResponsePartitionError(
                     topic_name=topic, partition_index=tp.partition, error_code=code

@@ -78,7 +78,7 @@ def load(
         field = names.get(_plain(given))
         if field is None:
             if _plain(given) not in allowed:
-                raise SettingError(given, "is not a setting known here" + _near(given, names))
+                raise SettingError(given, "is not a setting known here" + _near(given, cls, names))
             name, reason = allowed[_plain(given)]
             notes.append(f"{name}={raw}: {reason}")
         elif field in values:
@@ -206,11 +206,11 @@ def _spellings(cls: type) -> dict[str, str]:
     return spellings
 
 
-def _near(given: str, names: Mapping[str, str]) -> str:
+def _near(given: str, cls: type, names: Mapping[str, str]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(_plain(given), names, n=1, cutoff=0.8)
-    return f"; did you mean {close[0].replace('_', '.')}?" if close else ""
+    return f"; did you mean {declared(cls)[names[close[0]]].name}?" if close else ""
 
 
 def _unescape(text: str) -> str:

@@ -16,6 +16,9 @@ from spark_connector.stream_offset import Offsets
 
 logger = logging.getLogger(__name__)
 
+DISCOVERY_S = 10.0
+"""How long a new partition may go unseen; each look holds a trigger up by a round trip."""
+
 _TIMES = {EARLIEST: EARLIEST_TIME, LATEST: LATEST_TIME}
 
 
@@ -66,14 +69,21 @@ def data_lost(what: str, *, fail: bool) -> None:
 
 @attrs.define(eq=False)
 class LogOffsets:
-    """The logs of the topics subscribed to. Every answer is asked for anew."""
+    """The logs of the topics subscribed to."""
 
     brokers: Brokers
     options: SourceOptions
+    now_s: Callable[[], float]
     _known: list[TopicPartition] = attrs.field(init=False, factory=list)
+    _looked_at_s: float = attrs.field(init=False, default=float("-inf"))
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions there are now; during a disturbance, all there were."""
+        """All partitions there are; new ones are looked for every `DISCOVERY_S`.
+
+        During a disturbance, those there were. Raises ApiError.
+        """
+        if self.now_s() - self._looked_at_s < DISCOVERY_S:
+            return self._known
         try:
             topics = self.brokers.describe_topics(self.options.subscribe)
         except ApiError as error:
@@ -85,6 +95,7 @@ class LogOffsets:
                 for name, topic in sorted(topics.items())
                 for index in sorted(topic.partitions)
             ]
+            self._looked_at_s = self.now_s()
         return self._known
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

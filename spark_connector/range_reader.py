@@ -31,12 +31,9 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
             while position < wanted.end:
                 fetched = runner.run(_fetch(cluster, config, wanted, position))
                 if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    gone = f"{wanted.partition}: offset {position} is no more in the log"
-                    data_lost(gone, fail=options.fail_on_data_loss)
                     earliest = runner.run(_earliest(cluster, wanted.partition))
-                    if earliest <= position:
-                        return
-                    position = earliest
+                    _lost(options, wanted, position, earliest)
+                    position = earliest if earliest > position else wanted.end
                     continue
                 records = fetched.records
                 if records and records[-1].offset >= wanted.end:
@@ -50,6 +47,14 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 position = fetched.next_offset
         finally:
             runner.run(cluster.close())
+
+
+def _lost(options: SourceOptions, wanted: OffsetRange, position: int, earliest: int) -> None:
+    if earliest > position:
+        gone = f"{wanted.partition}: offsets {position} to {earliest - 1} have been deleted"
+    else:
+        gone = f"{wanted.partition}: offset {position} is behind the log's end; it was cut"
+    data_lost(gone, fail=options.fail_on_data_loss)
 
 
 async def _fetch(

@@ -5,7 +5,7 @@ from itertools import accumulate
 import attrs
 
 from protocol.topic_partition import TopicPartition
-from spark_connector.stream_offset import Offsets
+from spark_connector.stream_offset import Offsets, behind
 
 
 @attrs.frozen
@@ -18,7 +18,15 @@ class OffsetRange:
 
 
 def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What is to be read from `start` to `end`; partitions without news have no range."""
+    """What is to be read from `start` to `end`; partitions without news have no range.
+
+    Raises ValueError for an end before its start, which is never the same as nothing to read.
+    """
+    for partition, offset in behind(end, start).items():
+        raise ValueError(
+            f"{partition} is to be read from offset {start[partition]} to {offset}: the log was "
+            "cut or made anew, or the query began at another place than it was planned for"
+        )
     return [
         OffsetRange(partition, start[partition], end[partition])
         for partition in sorted(end)

@@ -13,6 +13,7 @@ documentation does not tell (PySpark 4.3):
 - `stop` not reliably. Processes that read are given a pickled copy that never planned anything.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -28,16 +29,21 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
-from spark_connector.batch_reader import plan
+from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
-from spark_connector.log_offsets import Connect, LogOffsets, connect_admin, data_lost, logger
+from spark_connector.log_offsets import Connect, LogOffsets, connect_admin, data_lost
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_range
-from spark_connector.split import limited
+from spark_connector.split import limited, ranges
 from spark_connector.stream_offset import Offsets, at_least, behind, from_json, to_json
+
+logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 15_000
 """Most that a commit may hold a trigger up."""
+
+CUT_GRACE_S = 10.0
+"""How long a log may end before what was read, until it counts as lost."""
 
 
 class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -58,6 +64,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs' ends as of this trigger."""
         self._target: Offsets | None = None
         """With `availableNow`: where the query ends."""
+        self._cut_since: dict[TopicPartition, float] = {}
+        """Since when logs have ended before what was read; infinity once that was said."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins; the same however often it is asked."""
@@ -97,9 +105,10 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """A task for each partition with records. Raises as `plan`."""
+        """A task for each partition with records. Raises ValueError for an end before its start."""
         ends = from_json(end)
-        return plan(self._log, self._with_new(from_json(start), ends), ends)
+        begin = self._with_new(from_json(start), ends)
+        return [InputPartition(wanted) for wanted in ranges(begin, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range, in another process."""
@@ -118,7 +127,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _log(self) -> LogOffsets:
-        return LogOffsets(self._connect(self._options.client.cluster_settings), self._options)
+        brokers = self._connect(self._options.client.cluster_settings)
+        return LogOffsets(brokers, self._options, self._now_s)
 
     @cached_property
     def _group(self) -> GroupCommit | None:
@@ -165,7 +175,13 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fail = self._options.fail_on_data_loss
         for partition in begin.keys() - ends.keys():
             data_lost(f"{partition} at offset {begin[partition]} is there no more", fail=fail)
-        for partition, end in behind(ends, begin).items():
-            gone = f"{partition} ends at offset {end}, but was read up to {begin[partition]}"
-            data_lost(f"{gone}: its last records have been lost", fail=fail)
+        # A new leader may for a moment not know how far its log is committed.
+        patience_s = CUT_GRACE_S if self._target is None else 0.0
+        now_s = self._now_s()
+        self._cut_since = {p: self._cut_since.get(p, now_s) for p in behind(ends, begin)}
+        for partition, since_s in self._cut_since.items():
+            if now_s - since_s >= patience_s:
+                self._cut_since[partition] = float("inf")
+                cut = f"{partition} ends at offset {ends[partition]}, but was read up to"
+                data_lost(f"{cut} {begin[partition]}: its last records have been lost", fail=fail)
         return at_least(ends, begin)

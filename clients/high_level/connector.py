@@ -41,7 +41,7 @@ from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.session import KazooSession, NoNode, ZkSession
-from zk.znodes import BrokerId
+from zk.znodes import BrokerId, ZnodeError
 
 _log = logging.getLogger(__name__)
 
@@ -308,13 +308,18 @@ class ConsumerConnector:
         except NoNode:
             broker_ids = []
         for broker_id in broker_ids:
+            path = f"/brokers/ids/{broker_id}"
             try:
-                content, _ = await self._zk.get(BrokerId.path(int(broker_id)))
+                content, _ = await self._zk.get(path)
+                broker = BrokerId.decode(content, path)
             except NoNode:
                 continue  # it went down between listing and reading
+            except ZnodeError as error:
+                _log.error("a broker is left out: %s", error)
+                continue
             addresses += [
                 f"{endpoint.host}:{endpoint.port}"
-                for endpoint in BrokerId.decode(content).endpoints
+                for endpoint in broker.endpoints
                 if endpoint.security_protocol == "PLAINTEXT"
             ]
         if not addresses:

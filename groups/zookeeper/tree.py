@@ -114,7 +114,8 @@ class GroupTree:
         """Members, and partitions of every topic one of them consumes; watches are armed.
 
         The server is brought up to date first (`sync`), and the reading is repeated until no
-        member came or left meanwhile. Raises ZkError, ZnodeError (a topic nobody can read).
+        member came or left meanwhile. A topic nobody can read has no partitions, as for members on
+        the JVM. Raises ZkError.
         """
         ids = ConsumerGroup.ids_path(self.group_id)
         await self.zk.sync(ids)
@@ -166,7 +167,10 @@ class GroupTree:
         while True:
             try:
                 content, _ = await self.zk.get(path, changed)
-                return tuple(sorted(TopicAssignment.decode(content).partitions))
+                return tuple(sorted(TopicAssignment.decode(content, path).partitions))
+            except ZnodeError as error:
+                _log.error("a topic is left out: %s", error)
+                return ()
             except NoNode:
                 if await self.zk.exists(path, changed) is None:
                     return ()

@@ -71,5 +71,3 @@ def frame(payload: bytes) -> bytes:
 def header(key: int, version: int) -> bytes:
     """Correlation id 7, no client id."""
     return struct.pack(">hhih", key, version, 7, -1)
-
-

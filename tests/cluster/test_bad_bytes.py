@@ -180,7 +180,9 @@ def produce(topic: str, batches: dict[int, bytes], acks: int = -1) -> ProduceReq
 def test_a_failed_request_that_wants_no_answer_is_closed(cluster: DevCluster) -> None:
     with RawClient(cluster) as client:
         request = produce("no-such-topic-of-mine", {0: GOOD}, acks=0)
-        client.connection.sendall(encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 7, "raw", request))
+        client.connection.sendall(
+            encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 7, "raw", request)
+        )
         assert client.is_closed()
         assert f"closing the connection of {client.name}: an acks=0 request" in cluster.log()
 
@@ -190,8 +192,6 @@ def test_acks_of_2_are_refused(cluster: DevCluster) -> None:
         answer = client.ask(produce("any", {0: GOOD}, acks=2), PRODUCE_VERSION)
         (part,) = answer.responses[0].partition_responses
         assert part.error_code == ErrorCode.INVALID_REQUIRED_ACKS
-
-
 
 
 # ---- clients that do nothing wrong, and are slow

@@ -23,6 +23,7 @@ from tests.dev_cluster import DevCluster
 METADATA_VERSION, CREATE_VERSION = 5, 3
 PATIENCE_S = 30.0
 
+
 def topic(
     name: str,
     partitions: int = 1,
@@ -81,7 +82,7 @@ def test_each_bad_topic_has_its_error_and_the_good_ones_beside_it_are_created(
             validate_only=False,
         )
         answer = client.ask(request, CREATE_VERSION)
-        assert {t.name: ErrorCode(t.error_code).name for t in answer.topics} == {
+        assert {t.name: ErrorCode.of(t.error_code).name for t in answer.topics} == {
             **{bad.name: code.name for bad, code in BAD_TOPICS},
             "good-beside-bad": "NONE",
         }

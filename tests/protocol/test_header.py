@@ -142,7 +142,7 @@ def test_the_size_in_front_counts_what_is_still_in_files() -> None:
     topics = [FetchResponseTopic(topic="t", partitions=parts)]
     out, holes = encode_response(ApiKey.FETCH, 11, 1, FetchResponse(responses=topics))
     assert int.from_bytes(out[:4], "big") == len(out) - 4 + 107
-    assert [(out[at - 4 : at], body.size) for at, body in holes] == [
+    assert [(bytes(out[at - 4 : at]), body.size) for at, body in holes] == [
         (b"\0\0\0\x64", 100),
         (b"\0\0\0\x07", 7),
     ]

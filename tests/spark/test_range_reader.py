@@ -134,15 +134,32 @@ def test_a_range_that_never_comes_fails_the_task() -> None:
         read(serve({12: batch(10, 2)}), 10, 15)
 
 
-def test_records_deleted_since_they_were_planned_fail_the_task() -> None:
-    with pytest.raises(DataLoss, match="t-0: offset 3 is no more in the log"):
-        read(serve({12: batch(10, 2)}, log_start=10), 3, 12)
+def test_records_deleted_before_they_were_read_fail_the_task() -> None:
+    text = "t-0: offsets 3 to 9 have been deleted.* set failOnDataLoss to false"
+    with pytest.raises(DataLoss, match=text):
+        read(serve({12: batch(10, 2)}, log_start=10), 3, 12, log_start=10)
 
 
-def test_records_deleted_since_they_were_planned_are_left_out_if_told_so() -> None:
+def test_records_deleted_before_they_were_read_are_left_out_if_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fetch = serve({12: batch(10, 2)}, log_start=10)
     offsets, _ = read(fetch, 3, 12, log_start=10, failOnDataLoss="false")
     assert offsets == [10, 11]
+    assert "t-0: offsets 3 to 9 have been deleted" in caplog.text
+
+
+def test_a_range_deleted_as_a_whole_leaves_nothing_to_read() -> None:
+    fetch = serve({12: batch(10, 2)}, log_start=10)
+    offsets, broker = read(fetch, 3, 7, log_start=10, failOnDataLoss="false")
+    assert offsets == []
+    assert len(broker.asked(ApiKey.FETCH)) == 1
+
+
+def test_a_log_cut_before_the_range_was_read_fails_the_task() -> None:
+    beyond = answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+    with pytest.raises(DataLoss, match="t-0: offset 3 is behind the log's end"):
+        read(lambda request: beyond, 3, 12)
 
 
 def test_nothing_is_left_of_a_log_made_anew_if_told_so() -> None:

@@ -50,3 +50,8 @@ def test_a_batch_has_exactly_the_limit_and_the_batches_reach_the_end(seed: int) 
         assert sum(took.values()) == min(most, left)
         place, left = batch, left - sum(took.values())
     assert place == end
+
+
+def test_an_end_before_its_start_is_an_error_and_not_an_empty_range() -> None:
+    with pytest.raises(ValueError, match="t-0 is to be read from offset 106 to 103"):
+        ranges({T0: 106}, {T0: 103})

@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from protocol.errors import ApiError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from spark_connector.log_offsets import DataLoss
+from spark_connector.log_offsets import DISCOVERY_S, DataLoss
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
-from spark_connector.stream_reader import KgroupStreamReader
+from spark_connector.stream_reader import CUT_GRACE_S, KgroupStreamReader
 from tests.spark.fake_brokers import FakeBrokers
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
@@ -27,6 +27,8 @@ class Topic:
 
     brokers: FakeBrokers = attrs.field(factory=lambda: FakeBrokers({T0: [0, 100], T1: [10, 50]}))
 
+    now_s: float = 1000.0
+
     def reader(self, **options: str) -> KgroupStreamReader:
         given = {
             "kafka.bootstrap.servers": "b:9092",
@@ -34,7 +36,11 @@ class Topic:
             "commit.group.id": "g",
             **{name.replace("_", "."): value for name, value in options.items()},
         }
-        return KgroupStreamReader(read_options(given, streaming=True), connect=self.brokers.connect)
+        return KgroupStreamReader(
+            read_options(given, streaming=True),
+            connect=self.brokers.connect,
+            now_s=lambda: self.now_s,
+        )
 
     def grow(self, partition: TopicPartition, records: int) -> None:
         self.brokers.logs[partition][1] += records
@@ -159,6 +165,7 @@ def test_a_partition_that_came_later_is_read_from_its_earliest_offset(topic: Top
     reader = topic.reader()
     start = reader.initialOffset()
     topic.brokers.logs[T2] = [3, 8]
+    topic.now_s += DISCOVERY_S
     end, read = batch(reader, start)
     assert end == {"t": {"0": 100, "1": 50, "2": 8}}
     assert read == [(2, 3, 8)]
@@ -190,32 +197,37 @@ def test_json_with_a_partition_that_is_not_there_is_refused(topic: Topic) -> Non
         topic.reader(startingOffsets='{"t": {"7": 0}}').initialOffset()
 
 
-def test_records_deleted_before_they_were_read_fail_the_query(topic: Topic) -> None:
-    topic.brokers.logs[T0][0] = 60
-    with pytest.raises(DataLoss, match=r"t-0: offsets 40 to 59 .* set failOnDataLoss to false"):
-        topic.reader().partitions(place(40, 50), place(100, 50))
-
-
-def test_records_deleted_before_they_were_read_are_left_out_if_told_so(topic: Topic) -> None:
-    topic.brokers.logs[T0][0] = 60
-    reader = topic.reader(failOnDataLoss="false")
-    assert spans(reader.partitions(place(40, 50), place(100, 50))) == [(0, 60, 100)]
-
-
-def test_a_range_deleted_as_a_whole_leaves_nothing_to_read(topic: Topic) -> None:
-    topic.brokers.logs[T0] = [200, 300]
-    reader = topic.reader(failOnDataLoss="false")
-    assert spans(reader.partitions(place(40, 50), place(100, 50))) == []
-
-
-def test_a_log_that_ends_before_what_was_read_fails_the_query(topic: Topic) -> None:
-    with pytest.raises(DataLoss, match="t-0 ends at offset 100, but was read up to 200"):
-        topic.reader().latestOffset(place(200, 50), ALL)
-
-
-def test_a_log_that_ends_before_what_was_read_is_waited_for_if_told_so(topic: Topic) -> None:
-    reader = topic.reader(failOnDataLoss="false")
+def test_a_log_that_stays_shorter_than_what_was_read_fails_the_query(topic: Topic) -> None:
+    reader = topic.reader()
     assert reader.latestOffset(place(200, 50), ALL) == place(200, 50)
+    topic.now_s += CUT_GRACE_S
+    with pytest.raises(DataLoss, match="t-0 ends at offset 100, but was read up to 200"):
+        reader.latestOffset(place(200, 50), ALL)
+
+
+def test_a_log_that_is_shorter_for_a_moment_does_no_harm(topic: Topic) -> None:
+    reader = topic.reader()
+    reader.latestOffset(place(101, 50), ALL)
+    topic.grow(T0, 2)
+    topic.now_s += CUT_GRACE_S
+    assert batch(reader, place(101, 50)) == (place(102, 50), [(0, 101, 102)])
+
+
+def test_an_available_now_run_does_not_end_well_over_a_log_that_was_cut(topic: Topic) -> None:
+    reader = topic.reader()
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="t-0 ends at offset 100"):
+        reader.latestOffset(place(200, 50), ALL)
+
+
+def test_a_log_that_ends_before_what_was_read_is_waited_for_with_one_warning_if_told_so(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = topic.reader(failOnDataLoss="false", commit_mode="off")
+    for _ in range(4):
+        assert reader.latestOffset(place(200, 50), ALL) == place(200, 50)
+        topic.now_s += CUT_GRACE_S
+    assert len(caplog.records) == 1
 
 
 def test_a_partition_that_is_gone_fails_the_query(topic: Topic) -> None:

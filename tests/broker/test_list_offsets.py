@@ -1,0 +1,150 @@
+"""ListOffsets: earliest, latest and the first at a time, never what is not committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.handlers import list_offsets
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponsePartition,
+)
+from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, context
+
+T0 = TopicPartition("t", 0)
+LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME
+CONSUMER, FOLLOWER = -1, 1
+
+
+def filled(*timestamps: int, **lead: Any) -> Replicas:
+    """A topic with a batch of two records, 10 ms apart, at each of these times."""
+    replicas = Replicas().lead("t", **lead)
+    for time_ms in timestamps:
+        data = encode_batch([(time_ms, None, b"a", ()), (time_ms + 10, None, b"b", ())])
+        replicas.manager.append(T0, data, all_in_sync=False, zstd_allowed=True, now_ms=1)
+    return replicas
+
+
+def ask(
+    replicas: Replicas,
+    *times: int,
+    topic: str = "t",
+    index: int = 0,
+    epoch: int = -1,
+    replica_id: int = CONSUMER,
+) -> list[ListOffsetsResponsePartition]:
+    """Ask one partition for each of the times, in a request of its own or together."""
+    asked = ListOffsetsRequest(
+        replica_id=replica_id,
+        topics=[
+            ListOffsetsRequestTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsRequestPartition(
+                        partition_index=index, current_leader_epoch=epoch, timestamp=time_ms
+                    )
+                    for time_ms in times
+                ],
+            )
+        ],
+    )
+    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(5))
+    return [p for t in answer.topics for p in t.partitions]
+
+
+def found(part: ListOffsetsResponsePartition) -> tuple[ErrorCode, int, int]:
+    return ErrorCode.of(part.error_code), part.timestamp, part.offset
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "timestamp", "offset"),
+    [
+        (EARLIEST, -1, 0),
+        (LATEST, -1, 4),
+        (0, 100, 0),
+        (100, 100, 0),
+        (101, 110, 1),
+        (111, 200, 2),
+        (210, 210, 3),
+        (211, -1, -1),
+    ],
+)
+def test_the_offset_is_that_of_the_first_record_at_the_time_or_later(
+    time_ms: int, timestamp: int, offset: int
+) -> None:
+    (part,) = ask(filled(100, 200), time_ms)
+    assert found(part) == (ErrorCode.NONE, timestamp, offset)
+
+
+@pytest.mark.parametrize("time_ms", [EARLIEST, LATEST])
+def test_an_empty_log_begins_and_ends_at_nought(time_ms: int) -> None:
+    (part,) = ask(filled(), time_ms)
+    assert found(part) == (ErrorCode.NONE, -1, 0)
+
+
+def test_earliest_is_where_the_log_starts_now() -> None:
+    replicas = filled(100, 200)
+    replicas.manager.log(T0).increment_log_start_offset(3)
+    (part,) = ask(replicas, EARLIEST)
+    assert part.offset == 3
+
+
+def test_a_consumer_is_told_the_high_watermark_and_a_follower_the_logs_end() -> None:
+    replicas = filled(100, isr=(0, 1), replicas=(0, 1))
+    offsets = [ask(replicas, LATEST, replica_id=who)[0].offset for who in (CONSUMER, FOLLOWER)]
+    assert offsets == [0, 2]
+
+
+def test_a_record_that_is_not_committed_is_not_found() -> None:
+    (part,) = ask(filled(100, isr=(0, 1), replicas=(0, 1)), 100)
+    assert found(part) == (ErrorCode.NONE, -1, -1)
+
+
+def test_the_epoch_told_is_the_one_the_offset_was_written_in() -> None:
+    replicas = filled(100, epoch=3)
+    replicas.lead("t", epoch=5)
+    replicas.manager.append(
+        T0,
+        encode_batch([(200, None, b"c", ())]),
+        all_in_sync=False,
+        zstd_allowed=True,
+        now_ms=1,
+    )
+    epochs = [ask(replicas, time_ms)[0].leader_epoch for time_ms in (EARLIEST, 110, 200, LATEST)]
+    assert epochs == [3, 3, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (2, ErrorCode.FENCED_LEADER_EPOCH),
+        (3, ErrorCode.NONE),
+        (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_a_leader_epoch_is_compared(epoch: int, code: ErrorCode) -> None:
+    (part,) = ask(filled(epoch=3), LATEST, epoch=epoch)
+    assert part.error_code == code
+
+
+def test_a_partition_asked_twice_is_refused_each_time() -> None:
+    codes = [part.error_code for part in ask(filled(100), EARLIEST, LATEST)]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(("topic", "index"), [("nope", 0), ("t", 1)])
+def test_what_the_cluster_does_not_know_is_unknown(topic: str, index: int) -> None:
+    (part,) = ask(filled(100), LATEST, topic=topic, index=index)
+    assert found(part) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+def test_only_the_leader_answers() -> None:
+    (part,) = ask(filled(leader=1, isr=(0, 1), replicas=(0, 1)), LATEST)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,205 @@
+"""Metadata: answered from the cache, in the words of each version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.handlers import metadata
+from broker.metadata_cache import MetadataCache
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+)
+from tests.broker.replicas import context, update_metadata
+
+NEWEST = 8
+
+
+@attrs.define(eq=False)
+class World:
+    """The handler, its cache, and what it had created."""
+
+    cache: MetadataCache = attrs.field(factory=MetadataCache)
+    created: list[str] = attrs.field(factory=list)
+    refuses: ErrorCode | None = None
+
+    def told(self, *args: Any, **kwargs: Any) -> World:
+        self.cache.update(update_metadata(*args, **kwargs))
+        return self
+
+    def create(self, name: str) -> None:
+        if self.refuses is not None:
+            raise ApiError(self.refuses, name)
+        self.created.append(name)
+
+    def ask(
+        self,
+        *names: str,
+        every: bool = False,
+        version: int = NEWEST,
+        may_create: bool = True,
+        auto_create: bool = True,
+    ) -> MetadataResponse:
+        asked = MetadataRequest(
+            topics=None if every else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=may_create,
+        )
+        create = self.create if auto_create else None
+        return metadata.handle(self.cache, "cluster", create, asked, context(version))
+
+
+def codes(response: MetadataResponse) -> dict[str, ErrorCode]:
+    return {topic.name: ErrorCode.of(topic.error_code) for topic in response.topics}
+
+
+def only(response: MetadataResponse) -> MetadataResponsePartition:
+    ((partition,),) = [topic.partitions for topic in response.topics]
+    return partition
+
+
+def test_brokers_are_named_with_the_address_of_the_listener_asked_over() -> None:
+    world = World()
+    tls = UpdateMetadataRequestEndpoint(port=1, host="h", listener="SSL", security_protocol=1)
+    plain = UpdateMetadataRequestEndpoint(
+        port=2, host="h", listener="PLAINTEXT", security_protocol=0
+    )
+    brokers = [
+        UpdateMetadataRequestLiveBroker(id=0, endpoints=[tls, plain], rack="r"),
+        UpdateMetadataRequestLiveBroker(id=1, endpoints=[tls]),
+    ]
+    world.cache.update(
+        UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
+    )
+    answer = world.ask()
+    assert [(b.node_id, b.host, b.port, b.rack) for b in answer.brokers] == [(0, "h", 2, "r")]
+    assert (answer.controller_id, answer.cluster_id) == (1, "cluster")
+
+
+def test_before_the_controller_has_spoken_there_is_none() -> None:
+    answer = World().ask(every=True)
+    assert (answer.controller_id, list(answer.brokers), list(answer.topics)) == (-1, [], [])
+
+
+def test_a_partition_is_described_as_the_controller_told_it() -> None:
+    world = World().told("t", leader=1, isr=(1,), replicas=(0, 1), epoch=4)
+    partition = only(world.ask("t"))
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 4)
+    assert (partition.replica_nodes, partition.isr_nodes) == ((0, 1), (1,))
+
+
+def test_partitions_come_in_their_order() -> None:
+    world = World()
+    for index in (2, 0, 1):
+        state = update_metadata("t", 3).topic_states[0].partition_states[index]
+        request = update_metadata("t", 0)
+        topic = attrs.evolve(request.topic_states[0], partition_states=[state])  # type: ignore[misc]
+        world.cache.update(attrs.evolve(request, topic_states=[topic]))  # type: ignore[misc]
+    assert [p.partition_index for p in world.ask("t").topics[0].partitions] == [0, 1, 2]
+
+
+def test_all_topics_are_asked_for_by_null() -> None:
+    world = World().told("t").told("u")
+    assert set(codes(world.ask(every=True))) == {"t", "u"}
+
+
+def test_in_the_oldest_version_no_topic_means_all() -> None:
+    world = World().told("t").told("u")
+    assert set(codes(world.ask(version=0))) == {"t", "u"}
+
+
+def test_later_no_topic_means_none() -> None:
+    assert codes(World().told("t").ask(version=1)) == {}
+
+
+def test_a_topic_asked_for_twice_is_answered_once() -> None:
+    assert len(World().told("t").ask("t", "t").topics) == 1
+
+
+def test_internal_topics_are_marked() -> None:
+    answer = World().told("__consumer_offsets").told("t").ask(every=True)
+    assert {topic.name: topic.is_internal for topic in answer.topics} == {
+        "__consumer_offsets": True,
+        "t": False,
+    }
+
+
+def test_a_missing_topic_is_created_and_its_leader_is_yet_to_come() -> None:
+    world = World()
+    assert codes(world.ask("new")) == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert world.created == ["new"]
+
+
+@pytest.mark.parametrize("how", [{"may_create": False}, {"auto_create": False}], ids=str)
+def test_a_missing_topic_that_may_not_be_created_is_unknown(how: dict[str, bool]) -> None:
+    world = World()
+    assert codes(world.ask("new", **how)) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.created == []
+
+
+def test_why_a_topic_cannot_be_created_is_said_and_the_others_are_answered() -> None:
+    world = World(refuses=ErrorCode.INVALID_TOPIC_EXCEPTION).told("t")
+    assert codes(world.ask("a b", "t")) == {
+        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "t": ErrorCode.NONE,
+    }
+
+
+def test_asking_for_all_topics_creates_none() -> None:
+    world = World()
+    world.ask(every=True)
+    assert world.created == []
+
+
+@pytest.mark.parametrize("version", range(NEWEST + 1))
+@pytest.mark.parametrize("leader", [-1, 9])
+def test_a_leader_that_does_not_live_is_not_named(leader: int, version: int) -> None:
+    world = World().told("t", leader=leader, isr=(9,), replicas=(0, 9))
+    partition = only(world.ask("t", version=version))
+    assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (partition.leader_id, partition.isr_nodes) == (-1, ())
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)],
+)
+def test_a_leader_without_the_listener_is_told_apart_from_version_six_on(
+    version: int, code: ErrorCode
+) -> None:
+    world = World().told("t", leader=0)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    elsewhere = context(version)._replace(listener="OTHER")
+    answer = metadata.handle(world.cache, "cluster", None, asked, elsewhere)
+    assert (only(answer).error_code, only(answer).leader_id) == (code, -1)
+
+
+def test_the_oldest_version_names_only_brokers_that_live() -> None:
+    world = World().told("t", leader=0, isr=(0, 9), replicas=(0, 8, 9))
+    partition = only(world.ask("t", version=0))
+    assert partition.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, (0,), (0,))
+
+
+def test_the_oldest_version_names_only_brokers_that_live_though_the_leader_does_not() -> None:
+    world = World().told("t", leader=9, isr=(9,), replicas=(0, 9))
+    partition = only(world.ask("t", version=0))
+    assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (partition.replica_nodes, partition.isr_nodes) == ((0,), ())
+
+
+def test_later_versions_name_brokers_that_do_not_live_without_an_error() -> None:
+    world = World().told("t", leader=0, isr=(0, 9), replicas=(0, 9))
+    partition = only(world.ask("t", version=1))
+    assert (partition.error_code, partition.replica_nodes) == (ErrorCode.NONE, (0, 9))
+    assert partition.isr_nodes == (0, 9)

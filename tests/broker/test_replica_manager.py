@@ -1,0 +1,243 @@
+"""All replicas of a broker: what control requests make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pytest
+
+from core_log.config import LogConfig
+from core_log.memory_directory import MemoryDirectory
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaRequestTopic,
+    StopReplicaResponse,
+)
+from protocol.records.batch import decode_records
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, batch, leader_and_isr
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def told(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
+    return world.manager.become_leader_or_follower(leader_and_isr(*args, **kwargs))
+
+
+def stop(
+    replicas: Replicas,
+    *partitions: TopicPartition,
+    delete: bool = False,
+    controller_epoch: int = 1,
+) -> StopReplicaResponse:
+    return replicas.manager.stop_replicas(
+        StopReplicaRequest(
+            controller_id=0,
+            controller_epoch=controller_epoch,
+            delete_partitions=delete,
+            topics=[
+                StopReplicaRequestTopic(name=tp.topic, partition_indexes=[tp.partition])
+                for tp in partitions
+            ],
+        )
+    )
+
+
+def codes(response: LeaderAndIsrResponse | StopReplicaResponse) -> list[ErrorCode]:
+    """The error of the whole, then of each partition."""
+    parts: Sequence[Any] = response.partition_errors
+    return [ErrorCode.of(e.error_code) for e in (response, *parts)]
+
+
+def append(replicas: Replicas, tp: TopicPartition, *values: bytes) -> None:
+    replicas.manager.append(tp, batch(*values), all_in_sync=False, zstd_allowed=True, now_ms=1_000)
+
+
+def test_a_broker_leads_what_it_is_told_to() -> None:
+    replicas = Replicas()
+    assert codes(told(replicas, "t", 2)) == [ErrorCode.NONE] * 3
+    assert all(p.is_leader for p in replicas.manager.partitions.values())
+    assert replicas.directory.children() == ["t-0", "t-1"]
+
+
+def test_an_empty_request_is_answered() -> None:
+    """A Kafka controller sends one to every broker that starts."""
+    assert codes(told(Replicas(), "t", 0)) == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_leader_epoch_that_is_not_newer_changes_nothing(epoch: int) -> None:
+    replicas = Replicas().lead("t", epoch=3)
+    answer = told(replicas, "t", leader=1, replicas=(0, 1), epoch=epoch)
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert replicas.manager.partition(T0).is_leader
+
+
+def test_a_broker_that_is_no_replica_refuses_and_makes_no_log() -> None:
+    replicas = Replicas()
+    answer = told(replicas, "t", leader=1, isr=(1,), replicas=(1, 2))
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert replicas.directory.children() == []
+
+
+def test_a_controller_of_the_past_is_refused_as_a_whole_and_in_each_partition() -> None:
+    replicas = Replicas()
+    told(replicas, "t", controller_epoch=5)
+    answer = told(replicas, "u", 2, controller_epoch=4)
+    assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH] * 3
+    assert TopicPartition("u", 0) not in replicas.manager.partitions
+
+
+def test_stop_replica_of_a_controller_of_the_past_is_refused() -> None:
+    replicas = Replicas()
+    told(replicas, "t", controller_epoch=5)
+    answer = stop(replicas, T0, controller_epoch=4)
+    assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH] * 2
+    assert replicas.manager.partition(T0).is_leader
+
+
+def test_a_log_that_cannot_be_begun_takes_no_writes_and_the_others_do() -> None:
+    replicas = Replicas().lead("t")
+    replicas.directory.disk.free_bytes = 0
+    answer = told(replicas, "u")
+    replicas.directory.disk.free_bytes = None
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    append(replicas, T0, b"a")
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        append(replicas, TopicPartition("u", 0), b"a")
+
+
+def test_leadership_is_told_once_per_request_leaders_apart_from_followers() -> None:
+    replicas, heard = Replicas(), list[Any]()
+    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    told(replicas, "t", 2)
+    told(replicas, "t", 1, leader=1, replicas=(0, 1), epoch=1)
+    assert heard == [([T0, T1], []), ([], [T0])]
+
+
+def test_who_waits_for_a_partition_is_woken_when_its_leader_moves() -> None:
+    replicas, touched = Replicas().lead("t"), list[Hashable]()
+    replicas.manager.touch = touched.append
+    told(replicas, "t", leader=1, replicas=(0, 1), epoch=1)
+    assert touched == [T0]
+
+
+def test_an_append_moves_the_watermark_and_tells_who_listens() -> None:
+    replicas, heard = Replicas().lead("t"), list[int]()
+    manager = replicas.manager
+    manager.on_high_watermark(T0, lambda: heard.append(manager.high_watermark(T0)))
+    append(replicas, T0, b"a", b"b")
+    append(replicas, T0, b"c")
+    assert heard == [2, 3]
+
+
+def test_a_batch_of_the_brokers_own_is_appended_as_it_is() -> None:
+    replicas = Replicas().lead("t")
+    appended = replicas.manager.append_local(T0, batch(b"a", b"b"), 5)
+    assert (appended.base_offset, appended.last_offset) == (0, 1)
+    stored = replicas.manager.read(T0, 0, 1000, min_one=True).range
+    assert stored is not None
+    assert [r.value for r in decode_records(stored.read())] == [b"a", b"b"]
+
+
+def test_a_batch_of_the_brokers_own_needs_the_replicas_in_sync_too() -> None:
+    replicas = Replicas(config=LogConfig(min_insync_replicas=2)).lead("t")
+    with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
+        replicas.manager.append_local(T0, batch(b"a"), 5)
+
+
+def test_a_partition_that_is_not_here_is_led_elsewhere_as_far_as_clients_know() -> None:
+    with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
+        Replicas().manager.high_watermark(T0)
+
+
+def test_a_stopped_replica_is_not_served_and_keeps_its_log() -> None:
+    replicas = Replicas().lead("t")
+    append(replicas, T0, b"a")
+    assert codes(stop(replicas, T0)) == [ErrorCode.NONE] * 2
+    with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
+        replicas.manager.read(T0, 0, 100, min_one=True)
+    told(replicas, "t", epoch=1)
+    assert replicas.manager.log(T0).log_end_offset == 1
+
+
+def test_a_deleted_replica_leaves_an_empty_place() -> None:
+    replicas = Replicas().lead("t")
+    append(replicas, T0, b"a")
+    assert codes(stop(replicas, T0, delete=True)) == [ErrorCode.NONE] * 2
+    (left,) = replicas.directory.children()
+    assert left.startswith("t-0.")
+    assert left.endswith("-delete")
+    told(replicas, "t", epoch=0)
+    assert replicas.manager.log(T0).log_end_offset == 0
+
+
+def test_a_log_on_disk_that_was_never_served_is_deleted_too() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t")
+    before.manager.logs.close()
+    again = Replicas(directory=disk)
+    assert codes(stop(again, T0, delete=True)) == [ErrorCode.NONE] * 2
+    assert again.manager.logs.get(T0) is None
+
+
+def test_stopping_what_is_not_there_is_done_already() -> None:
+    assert codes(stop(Replicas(), T0, delete=True)) == [ErrorCode.NONE] * 2
+
+
+def test_stopping_tells_the_followers_it_makes() -> None:
+    replicas, heard = Replicas().lead("t"), list[Any]()
+    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    stop(replicas, T0)
+    assert heard == [([], [T0])]
+
+
+def test_the_checkpointed_watermark_is_where_a_restarted_broker_begins() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1))
+    append(before, T0, b"a", b"b", b"c")
+    before.manager.partition(T0).follower_ends[1] = 2
+    before.manager.partition(T0).advance_high_watermark()
+    before.manager.logs.checkpoint_high_watermarks(before.manager.high_watermarks())
+    before.manager.logs.close()
+    again = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1), epoch=1)
+    assert (again.manager.high_watermark(T0), again.manager.log(T0).log_end_offset) == (2, 3)
+
+
+def test_a_checkpointed_watermark_beyond_the_log_is_cut_to_it() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t")
+    append(before, T0, b"a")
+    before.manager.logs.checkpoint_high_watermarks({T0: 99})
+    before.manager.logs.close()
+    again = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1), epoch=1)
+    assert again.manager.high_watermark(T0) == 1
+
+
+def test_until_the_controller_has_spoken_leadership_is_not_known() -> None:
+    """The watermarks of before must not be overwritten then."""
+    replicas = Replicas()
+    assert not replicas.manager.leadership_known
+    told(replicas, "t", 0)
+    assert replicas.manager.leadership_known
+
+
+def test_new_settings_reach_the_logs_of_their_topic_alone() -> None:
+    replicas = Replicas().lead("t").lead("u")
+    replicas.manager.update_config("t", LogConfig(retention_ms=5))
+    logs = replicas.manager.logs.logs
+    assert {tp.topic: log.config.retention_ms for tp, log in logs.items()} == {
+        "t": 5,
+        "u": LogConfig().retention_ms,
+    }
+
+
+def test_a_flush_is_begun_when_an_append_makes_it_due() -> None:
+    replicas = Replicas(config=LogConfig(flush_messages=2)).lead("t")
+    append(replicas, T0, b"a")
+    assert replicas.flushes == []
+    append(replicas, T0, b"b")
+    assert replicas.flushes == [replicas.manager.partition(T0)]

@@ -1,0 +1,269 @@
+"""The settings of topics: read before a log is made, and again when a notification says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+import attrs
+import pytest
+
+from broker.purgatory import Wait
+from broker.topic_configs import TopicConfigs
+from core_log.config import LogConfig
+from tests.broker.spawning import Spawned
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import STARTUP_PATHS, ConfigChange, EntityConfig
+
+DEFAULTS = LogConfig(segment_ms=77)
+
+
+@attrs.define(eq=False)
+class World:
+    """A broker's view of the settings, and a tool's session that changes them."""
+
+    zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
+    spawned: Spawned = attrs.field(factory=Spawned)
+    touched: list[Hashable] = attrs.field(factory=list)
+    changes: list[tuple[str, int]] = attrs.field(factory=list)
+    session: MemorySession = attrs.field(init=False)
+    tool: MemorySession = attrs.field(init=False)
+    configs: TopicConfigs = attrs.field(init=False)
+
+    async def start(self) -> World:
+        self.session, self.tool = self.zookeeper.session(), self.zookeeper.session()
+        await self.session.start()
+        await self.tool.start()
+        for path in STARTUP_PATHS:
+            await self.tool.ensure_path(path)
+        self.configs = TopicConfigs(
+            self.session,
+            DEFAULTS,
+            self.spawned,
+            self.touched.append,
+            lambda topic, config: self.changes.append((topic, config.retention_ms)),
+        )
+        await self.configs.start()
+        return self
+
+    async def set(self, topic: str, notify: bool = True, **config: str) -> None:
+        """Write settings as Kafka's tools do: the entity, then the notification."""
+        path = EntityConfig.path("topics", topic)
+        data = EntityConfig(config={k.replace("_", "."): v for k, v in config.items()}).encode()
+        if await self.tool.exists(path):
+            await self.tool.set(path, data)
+        else:
+            await self.tool.create(path, data)
+        if notify:
+            await self.notify(ConfigChange(entity_path=f"topics/{topic}").encode())
+
+    async def notify(self, data: bytes) -> None:
+        path = f"{ConfigChange.directory()}/config_change_"
+        await self.tool.create(path, data, sequence=True)
+
+    async def known(self, *topics: str) -> None:
+        self.configs.missing(topics)
+        await self.spawned.ended()
+
+
+async def test_before_it_is_asked_a_topic_has_the_brokers_settings() -> None:
+    world = await World().start()
+    assert (world.configs.get("t"), world.configs.overrides("t")) == (DEFAULTS, {})
+
+
+async def test_a_topics_own_settings_stand_over_the_brokers() -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="5")
+    await world.known("t")
+    found = world.configs.get("t")
+    assert (found.retention_ms, found.segment_ms) == (5, 77)
+    assert world.configs.overrides("t") == {"retention.ms": "5"}
+
+
+async def test_a_topic_without_settings_of_its_own_is_known_then() -> None:
+    world = await World().start()
+    await world.known("t")
+    assert world.configs.missing(["t"]) == ()
+    assert world.configs.get("t") == DEFAULTS
+
+
+async def test_what_is_known_is_answered_at_once() -> None:
+    world = await World().start()
+    await world.known("t")
+    assert world.configs.when_known(["t"], lambda: "answer", 1000) == "answer"
+
+
+async def test_what_is_not_known_yet_makes_the_answer_wait_until_it_is_read() -> None:
+    world = await World().start()
+    wait = world.configs.when_known(["t", "u"], lambda: "answer", 1000)
+    assert isinstance(wait, Wait)
+    assert (wait.keys, wait.timeout_ms) == ((("config", "t"), ("config", "u")), 1000)
+    assert wait.try_complete(False) is None
+    await world.spawned.ended()
+    assert wait.try_complete(False) == "answer"
+    assert sorted(world.touched, key=str) == [("config", "t"), ("config", "u")]
+
+
+async def test_when_the_time_is_up_it_is_answered_all_the_same() -> None:
+    world = await World().start()
+    wait = world.configs.when_known(["t"], lambda: "answer", 1000)
+    assert wait.try_complete(True) == "answer"
+    await world.spawned.ended()
+
+
+async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
+    world = await World().start()
+    world.configs.missing(["t"])
+    world.configs.missing(["t"])
+    assert len(world.spawned.tasks) == 1
+    await world.spawned.ended()
+
+
+async def test_a_change_is_heard_of_and_read() -> None:
+    world = await World().start()
+    await world.known("t")
+    await world.set("t", retention_ms="6")
+    await world.spawned.ended()
+    await world.set("t", retention_ms="7")
+    await world.spawned.ended()
+    assert world.changes == [("t", DEFAULTS.retention_ms), ("t", 6), ("t", 7)]
+    assert world.configs.get("t").retention_ms == 7
+
+
+async def test_settings_that_are_removed_fall_back_to_the_brokers() -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="5")
+    await world.known("t")
+    await world.set("t")
+    await world.spawned.ended()
+    assert world.configs.get("t") == DEFAULTS
+
+
+async def test_changes_of_what_is_not_here_are_passed_over() -> None:
+    world = await World().start()
+    await world.known("t")
+    await world.set("u", retention_ms="5")
+    await world.notify(ConfigChange(entity_path="clients/t").encode())
+    await world.spawned.ended()
+    assert world.changes == [("t", DEFAULTS.retention_ms)]
+
+
+async def test_changes_of_before_the_start_are_not_taken_again() -> None:
+    world = World()
+    early = await World(zookeeper=world.zookeeper).start()
+    await early.set("t", retention_ms="5")
+    await world.start()
+    await world.known("t")
+    assert world.changes == [("t", 5)]
+
+
+async def test_a_notification_that_cannot_be_read_does_not_hide_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await World().start()
+    await world.known("t")
+    await world.notify(b"{")
+    await world.set("t", retention_ms="6")
+    await world.spawned.ended()
+    assert world.configs.get("t").retention_ms == 6
+    assert "config_change_0000000000 cannot be read" in caplog.text
+
+
+async def test_a_setting_that_cannot_be_is_left_out_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="6", segment_bytes="tiny", nonsense="1")
+    await world.known("t")
+    assert world.configs.get("t") == attrs.evolve(DEFAULTS, retention_ms=6)
+    assert "segment.bytes" in caplog.text
+    assert "nonsense" in caplog.text
+
+
+async def test_settings_that_are_not_json_count_as_none(caplog: pytest.LogCaptureFixture) -> None:
+    world = await World().start()
+    await world.tool.create(EntityConfig.path("topics", "t"), b"{")
+    await world.known("t")
+    assert world.configs.get("t") == DEFAULTS
+    assert "the settings of topic t cannot be read" in caplog.text
+
+
+async def test_a_forgotten_topic_is_read_anew() -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="5")
+    await world.known("t")
+    world.configs.forget("t")
+    await world.set("t", notify=False, retention_ms="6")
+    await world.known("t")
+    assert world.configs.get("t").retention_ms == 6
+
+
+@pytest.mark.virtual_time
+async def test_while_zookeeper_is_away_no_topic_is_taken_to_have_no_settings() -> None:
+    world = await World().start()
+    await world.set("t", cleanup_policy="compact")
+    world.zookeeper.suspend(world.session)
+    wait = world.configs.when_known(["t"], lambda: "answer", 1000)
+    (reading,) = world.spawned.tasks
+    await pauses()
+    assert not reading.done()
+    assert wait.try_complete(False) is None
+    world.zookeeper.resume(world.session)
+    await world.spawned.ended()
+    assert wait.try_complete(False) == "answer"
+    assert world.configs.get("t").cleanup_policy == ("compact",)
+
+
+@pytest.mark.virtual_time
+async def test_a_session_that_expires_meanwhile_is_followed_by_the_next() -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="5")
+    world.zookeeper.suspend(world.session)
+    world.configs.missing(["t"])
+    await pauses()
+    world.zookeeper.expire(world.session)
+    world.zookeeper.resume(world.session)
+    await world.spawned.ended()
+    assert world.configs.get("t").retention_ms == 5
+
+
+@pytest.mark.virtual_time
+async def test_a_reader_that_is_closed_meanwhile_ends() -> None:
+    world = await World().start()
+    world.zookeeper.suspend(world.session)
+    world.configs.missing(["t"])
+    await pauses()
+    await world.session.close()
+    await world.spawned.ended()
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_a_change_made_while_zookeeper_was_away_is_taken_when_it_is_back(
+    expires: bool,
+) -> None:
+    world = await World().start()
+    await world.known("t")
+    world.zookeeper.suspend(world.session)
+    await world.set("t", retention_ms="6")
+    if expires:
+        world.zookeeper.expire(world.session)
+    world.zookeeper.resume(world.session)
+    await world.spawned.ended()
+    assert world.configs.get("t").retention_ms == 6
+
+
+async def test_a_change_that_could_not_be_read_is_taken_when_zookeeper_is_back() -> None:
+    world = await World().start()
+    await world.known("t")
+    await world.set("t", retention_ms="6")  # its watch has fired; the reading has yet to begin
+    world.zookeeper.suspend(world.session)
+    await world.spawned.ended()
+    assert world.configs.get("t") == DEFAULTS
+    world.zookeeper.resume(world.session)
+    await world.spawned.ended()
+    assert world.configs.get("t").retention_ms == 6
+
+
+async def pauses() -> None:
+    """Some of the waits between two tries, on a clock that jumps."""
+    await asyncio.sleep(1)

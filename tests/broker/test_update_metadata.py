@@ -1,0 +1,79 @@
+"""UpdateMetadata: taken from the newest controller, and told to who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import attrs
+
+from broker.handlers import update_metadata
+from broker.metadata_cache import LEADER_DURING_DELETE
+from protocol.errors import ErrorCode
+from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, context, leader_and_isr
+from tests.broker.replicas import update_metadata as request
+
+
+@attrs.define(eq=False)
+class World:
+    """The handler and all it is given; what it told to others is kept."""
+
+    replicas: Replicas = attrs.field(factory=Replicas)
+    touched: list[Hashable] = attrs.field(factory=list)
+    deleted: list[TopicPartition] = attrs.field(factory=list)
+
+    def send(self, asked: UpdateMetadataRequest) -> ErrorCode:
+        response = update_metadata.handle(
+            self.replicas.cache,
+            self.replicas.manager,
+            self.touched.append,
+            self.deleted.extend,
+            asked,
+            context(5),
+        )
+        return ErrorCode.of(response.error_code)
+
+
+def test_who_waits_for_a_topic_is_woken_once() -> None:
+    world = World()
+    assert world.send(request("t", 3)) == ErrorCode.NONE
+    assert world.touched == [("topic", "t")]
+    assert world.replicas.cache.partition_count("t") == 3
+
+
+def test_a_request_without_partitions_brings_the_live_brokers() -> None:
+    world = World()
+    assert world.send(request(live={4: 9092})) == ErrorCode.NONE
+    assert world.replicas.cache.live_broker_ids() == [4]
+    assert world.touched == []
+
+
+def test_deleted_partitions_are_handed_on_and_their_topic_woken() -> None:
+    world = World()
+    world.send(request("t", 2, leader=LEADER_DURING_DELETE))
+    assert world.deleted == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert world.touched == [("topic", "t")]
+
+
+def test_a_controller_of_the_past_changes_nothing() -> None:
+    world = World()
+    world.send(request("t", controller_epoch=5))
+    assert world.send(request("u", controller_epoch=4)) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert world.replicas.cache.topics() == ["t"]
+
+
+def test_a_controller_that_another_request_deposed_is_one_of_the_past() -> None:
+    world = World()
+    world.replicas.manager.become_leader_or_follower(leader_and_isr("t", controller_epoch=5))
+    assert world.send(request("t", controller_epoch=4)) == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def test_it_deposes_the_controller_before_for_the_other_requests_too() -> None:
+    world = World()
+    world.send(request(controller_epoch=5))
+    answer = world.replicas.manager.become_leader_or_follower(
+        leader_and_isr("t", controller_epoch=4)
+    )
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert world.replicas.manager.partitions == {}

@@ -1,0 +1,40 @@
+import pytest
+from pyspark.sql.datasource import InputPartition
+
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from spark_connector.batch_reader import KgroupBatchReader
+from spark_connector.options import read_options
+from spark_connector.split import OffsetRange
+from tests.spark.fake_brokers import FakeBrokers
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def planned(brokers: FakeBrokers, **options: str) -> list[OffsetRange]:
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **options}
+    reader = KgroupBatchReader(read_options(given, streaming=False), connect=brokers.connect)
+    return [partition.value for partition in reader.partitions()]
+
+
+def test_a_batch_is_all_there_is_unless_told_otherwise() -> None:
+    brokers = FakeBrokers({T0: [5, 9], T1: [3, 3]})
+    assert planned(brokers) == [OffsetRange(T0, 5, 9)]
+
+
+def test_a_batch_from_the_group_on_commits_nothing() -> None:
+    brokers = FakeBrokers({T0: [5, 9], T1: [3, 8]}, {"g": {T0: OffsetAndMetadata(7)}})
+    found = planned(brokers, **{"startingOffsets": "group", "commit.group.id": "g"})
+    assert found == [OffsetRange(T0, 7, 9), OffsetRange(T1, 3, 8)]
+    assert brokers.commits == []
+
+
+def test_a_batch_that_ends_before_it_begins_is_an_error() -> None:
+    brokers = FakeBrokers({T0: [5, 9]})
+    with pytest.raises(ValueError, match="t-0 is to be read from offset 8 to 6"):
+        planned(brokers, startingOffsets='{"t":{"0":8}}', endingOffsets='{"t":{"0":6}}')
+
+
+def test_the_task_spark_makes_of_an_empty_plan_reads_nothing() -> None:
+    given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+    reader = KgroupBatchReader(read_options(given, streaming=False))
+    assert list(reader.read(InputPartition(None))) == []
