@@ -23,7 +23,7 @@ from broker.purgatory import Parked, Purgatory, Wait
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
-from protocol.wire import Hole, WireError
+from protocol.wire import Hole
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class CloseConnection:
 CLOSE = CloseConnection()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)  # asyncio prints it into the log
 class ClientConnection(asyncio.Protocol):
     """The server's side of a connection."""
 
@@ -173,8 +173,8 @@ class ClientConnection(asyncio.Protocol):
                     self._send_with_files(out, holes)
                 else:
                     self._write(out)
-            except (WireError, OSError) as error:
-                self._close(f"an answer cannot be sent: {error}")
+            except Exception as error:  # must not reach whoever ended a wait of this connection
+                self._close(f"an answer cannot be sent: {error!r}")
                 return
         if outcome.close:
             self._close("a request failed in a way nobody expected")

@@ -55,6 +55,17 @@ def first_line(process: subprocess.Popen[str], deadline_s: float = DEADLINE_S) -
     return process.stdout.readline()
 
 
+@contextlib.asynccontextmanager
+async def zookeeper_session(connect_string: str) -> AsyncIterator[KazooSession]:
+    """A session for the block."""
+    session = KazooSession(connect_string)
+    await session.start()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
 @attrs.define(eq=False)
 class DevCluster:
     """`kbroker dev` on a directory. Use it as a context manager; `ready` is its one line."""
@@ -165,12 +176,6 @@ class DevCluster:
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
 
-    @contextlib.asynccontextmanager
-    async def zookeeper_session(self) -> AsyncIterator[KazooSession]:
+    def zookeeper_session(self) -> contextlib.AbstractAsyncContextManager[KazooSession]:
         """A session with this cluster's ZooKeeper, for the block."""
-        session = KazooSession(self.address("zookeeper"))
-        await session.start()
-        try:
-            yield session
-        finally:
-            await session.close()
+        return zookeeper_session(self.address("zookeeper"))

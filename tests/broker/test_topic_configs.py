@@ -204,7 +204,7 @@ async def test_while_zookeeper_is_away_no_topic_is_taken_to_have_no_settings() -
     await world.set("t", cleanup_policy="compact")
     world.zookeeper.suspend(world.session)
     wait = world.configs.when_known(["t"], lambda: "answer", 1000)
-    (reading,) = world.spawned.tasks
+    reading = world.spawned.tasks[-1]
     await pauses()
     assert not reading.done()
     assert wait.try_complete(False) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import resource
 import signal
 import struct
 from collections.abc import Iterator
@@ -12,9 +13,12 @@ import pytest
 
 from clients.admin import EARLIEST_TIME, Admin, NewTopic
 from clients.producer.producer import Producer
+from protocol.errors import ErrorCode
 from protocol.java_hash import group_partition
-from protocol.records.batch import Record
+from protocol.messages.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from protocol.records.batch import Record, encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.cluster.raw_client import RawClient
 from tests.dev_cluster import DevCluster
 from tests.stock_kafka import run_tool, stock_broker
 from tests.topic_contents import contents
@@ -231,3 +235,33 @@ def test_old_segments_and_deleted_topics_leave_the_disk(tmp_path: Path) -> None:
     often = ("--set", "log.retention.check.interval.ms=200")
     with DevCluster(tmp_path, often) as cluster:
         asyncio.run(scenario(cluster.address("bootstrap")))
+
+
+def test_a_partition_that_cannot_be_written_fails_alone(tmp_path: Path) -> None:
+    """The system refuses to let a file of the broker grow, as a full disk would."""
+    limit = 11 * 1024 * 1024  # an index is 10 MB while its segment is written
+    batch = encode_batch([(0, None, b"x" * 900_000, ())])
+
+    def send(client: RawClient, topic: str) -> ErrorCode:
+        part = ProduceRequestPartition(index=0, records=batch)
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[ProduceRequestTopic(name=topic, partition_data=[part])],
+        )
+        answer = client.ask(request, 7)
+        return ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
+
+    with DevCluster(tmp_path) as cluster, RawClient(cluster) as client:
+        for topic in ("full", "other"):
+            assert cluster.run("kbroker", "topics", "create", topic).returncode == 0
+        resource.prlimit(cluster.pid("broker-0"), resource.RLIMIT_FSIZE, (limit, limit))
+        codes = [send(client, "full") for _ in range(15)]
+        written = codes.count(ErrorCode.NONE)
+        assert written > 5
+        assert codes[written:] == [ErrorCode.KAFKA_STORAGE_ERROR] * (15 - written)
+        assert [send(client, "other") for _ in range(5)] == [ErrorCode.NONE] * 5
+        stored = asyncio.run(contents(cluster.address("bootstrap"), TopicPartition("full", 0)))
+        assert len(stored) == written
+        assert "full-0 takes no more writes: " in cluster.log()

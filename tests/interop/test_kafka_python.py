@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-import kafka
-import kafka.admin
+import kafka  # type: ignore[import-untyped]
+import kafka.admin  # type: ignore[import-untyped]
 import pytest
-from kafka.codec import has_lz4, has_snappy, has_zstd
+from kafka.codec import has_lz4, has_snappy, has_zstd  # type: ignore[import-untyped]
 
 from tests.dev_cluster import DevCluster
 from tests.interop.traffic import TRAFFIC, Said, heard, new_topic, say
@@ -149,6 +149,7 @@ def test_its_admin_describes_configs(bootstrap: str) -> None:
             {name: {"num_partitions": 1, "replication_factor": 1, "configs": settings}}
         )
         resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, name)
-        described = admin.describe_configs([resource], config_filter="all")
-        print(described)
-        assert 0
+        configs = admin.describe_configs([resource], config_filter="all")["topic"][name]
+        assert configs["retention.ms"]["value"] == "1234567"
+        assert configs["retention.ms"]["config_source"] == "DYNAMIC_TOPIC_CONFIG"
+        assert configs["cleanup.policy"]["config_source"] == "DEFAULT_CONFIG"

@@ -57,7 +57,7 @@ def test_options_travel_to_workers() -> None:
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ("startingofsets", "did you mean startingoffsets"),
+        ("startingofsets", "did you mean startingOffsets"),
         ("kafka.bootstrap.server", "did you mean bootstrap.servers"),
         ("subscribePattern", "subscribe"),
         ("kafka.group.id", "commit.group.id"),
