@@ -20,6 +20,7 @@ import attrs
 
 from broker.dispatch import Dispatcher, Outcome, Refused
 from broker.purgatory import Parked, Purgatory, Wait
+from clients.connection import LargeFrame
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
@@ -94,6 +95,16 @@ class ClientConnection(asyncio.Protocol):
         except FrameError as error:
             self._close(str(error))
             return
+        self._serve_received()
+        if self._cutter.room is not None and self._transport is not None:
+            LargeFrame(self, self._cutter, self._transport, self._receive_large)
+
+    def _receive_large(self, frame: memoryview) -> None:
+        self._touch()
+        self._queue.append(frame)
+        self._serve_received()
+
+    def _serve_received(self) -> None:
         self._advance()
         if self._queue:
             self._pause_reading()

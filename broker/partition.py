@@ -6,6 +6,7 @@ import attrs
 
 from broker.isr import next_high_watermark
 from core_log.log import Appended, Log
+from core_log.message_validator import ValidMessages
 from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
@@ -67,7 +68,9 @@ class Partition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
-    def append(self, batch: ValidBatch, *, all_in_sync: bool, now_ms: int) -> Appended:
+    def append(
+        self, batch: ValidBatch | ValidMessages, *, all_in_sync: bool, now_ms: int
+    ) -> Appended:
         """Append as the leader. Raises ApiError; nothing is kept when it does."""
         self.require_leader()
         if all_in_sync and len(self.isr) < self.log.config.min_insync_replicas:
@@ -76,12 +79,25 @@ class Partition:
                 f"{self.topic_partition} has {len(self.isr)} replicas in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
+        if isinstance(batch, ValidMessages):
+            return self._append_messages(batch, now_ms)
         return self.log.append(
             batch.data,
             batch.header,
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
             max_timestamp=batch.max_timestamp,
+        )
+
+    def _append_messages(self, messages: ValidMessages, now_ms: int) -> Appended:
+        """Their offsets are in them, as in what a follower is given, and so they are written."""
+        assert messages.first_offset == self.log.log_end_offset
+        self.log.append_follower(messages.data, now_ms=now_ms)
+        return Appended(
+            messages.first_offset,
+            messages.last_offset,
+            messages.log_append_time_ms,
+            self.log.log_start_offset,
         )
 
     def advance_high_watermark(self) -> bool:

@@ -15,6 +15,7 @@ from broker.partition import Partition
 from core_log.config import LogConfig
 from core_log.log import Appended, Log
 from core_log.log_manager import LogManager
+from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
 from core_log.validator import ValidBatch, validate
 from protocol.errors import ApiError, ErrorCode
@@ -186,16 +187,53 @@ class ReplicaManager:
         batch = validate(
             tp, records, partition.log.config, zstd_allowed=zstd_allowed, now_ms=now_ms
         )
-        return self._append(partition, batch, all_in_sync, now_ms)
+        return self._append_batch(partition, batch, all_in_sync, now_ms)
+
+    def append_set(
+        self,
+        tp: TopicPartition,
+        records: bytes | memoryview | None,
+        *,
+        all_in_sync: bool,
+        now_ms: int,
+    ) -> Appended:
+        """Append a message set of Produce v0-2; offsets -1 for an empty one. Raises ApiError."""
+        partition = self.partition(tp)
+        partition.require_leader()
+        log = partition.log
+        valid = validate_set(tp, records, log.config, next_offset=log.log_end_offset, now_ms=now_ms)
+        if not valid:
+            return Appended(-1, -1, -1, log.log_start_offset)
+        appended = [self._append(partition, batch, all_in_sync, now_ms) for batch in valid]
+        return appended[0]._replace(last_offset=appended[-1].last_offset)
 
     def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> Appended:
         """Append a batch this broker built itself, as with acks=all. Raises ApiError."""
         header = read_header(batch)
         valid = ValidBatch(batch, header, header.max_timestamp)
-        return self._append(self.partition(tp), valid, True, now_ms)
+        return self._append_batch(self.partition(tp), valid, True, now_ms)
+
+    def _append_batch(
+        self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int
+    ) -> Appended:
+        log = partition.log
+        if log.config.magic == BATCH_MAGIC:
+            return self._append(partition, batch, all_in_sync, now_ms)
+        messages = in_old_format(
+            partition.topic_partition,
+            batch,
+            log.config,
+            next_offset=log.log_end_offset,
+            now_ms=now_ms,
+        )
+        return self._append(partition, messages, all_in_sync, now_ms)
 
     def _append(
-        self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int
+        self,
+        partition: Partition,
+        batch: ValidBatch | ValidMessages,
+        all_in_sync: bool,
+        now_ms: int,
     ) -> Appended:
         appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
         if partition.log.flush_due(now_ms):

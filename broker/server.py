@@ -120,7 +120,7 @@ class Broker:
 
     async def start(self) -> None:
         """Serve. Raises what keeps this broker from it: OSError, ZkError, SettingError,
-        AlreadyRegistered, InconsistentIdentity."""
+        LogDirectoryError, InconsistentMetaProperties, AlreadyRegistered."""
         assert self._runner is None, "a broker is started once"
         self._runner = asyncio.create_task(self._run(), name="broker")
         ready = asyncio.ensure_future(self._ready.wait())

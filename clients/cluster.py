@@ -9,6 +9,7 @@ that time may heal (no leader yet, no coordinator yet, a broker restarting) is r
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -22,6 +23,7 @@ from clients.errors import (
     DeadlineExceeded,
     NoBrokersAvailable,
 )
+from clients.registered_brokers import brokers_registered_at
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -29,6 +31,7 @@ from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 Connect = Callable[..., Awaitable[Connection]]
+FindBrokers = Callable[[], Awaitable[list[str]]]
 
 
 @attrs.define(eq=False)
@@ -53,8 +56,13 @@ class Cluster:
         create_topics: bool = False,
         connect: Connect = Connection.open,
     ) -> None:
-        self.bootstrap = parse_bootstrap(bootstrap)
-        self.config = config or ClusterConfig(bootstrap_servers=tuple(map(str, self.bootstrap)))
+        self.config = config or ClusterConfig()
+        zookeeper = self.config.zookeeper_connect
+        self.bootstrap = [] if zookeeper and not bootstrap else parse_bootstrap(bootstrap)
+        self._find_brokers: FindBrokers | None = None
+        if zookeeper:
+            timeout_ms = self.config.socket_connection_setup_timeout_ms
+            self._find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms)
         self.client_id = self.config.client_id if client_id is None else client_id
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
@@ -67,6 +75,7 @@ class Cluster:
         self._refreshes = 0
         self._tried_at = self._refreshed_at = float("-inf")
         self._refreshed_topics: frozenset[str] | None = frozenset()
+        self._look_again_at = float("-inf")
         self._closed = False
 
     @property
@@ -199,23 +208,23 @@ class Cluster:
         return slot.connection
 
     async def any_connection(self, purpose: str = "") -> Connection:
-        """A connection to any broker: an open one, else known brokers and then the bootstrap
-        addresses, in random order. Raises NoBrokersAvailable, naming what each said.
+        """A connection to any broker: an open one, else known brokers and the bootstrap addresses,
+        then those registered in ZooKeeper, each in random order.
+
+        Raises NoBrokersAvailable, naming what each said.
         """
         for (_, _, kept), slot in self._slots.items():
             if kept == purpose and slot.connection is not None and not slot.connection.closed:
                 return slot.connection
-        reasons = []
-        known = list(self.brokers.values())
-        candidates = random.sample(known, len(known)) + random.sample(
-            self.bootstrap, len(self.bootstrap)
-        )
-        for endpoint in candidates:
-            try:
-                return await self.connection(endpoint, purpose)
-            except ConnectionFailed as failure:
-                reasons.append(str(failure))
-        raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
+        reasons: list[str] = []
+        known = [*_shuffled(self.brokers.values()), *_shuffled(self.bootstrap)]
+        connection = await self._first_connection(known, purpose, reasons)
+        if connection is None and self._find_brokers is not None:
+            registered = await self._registered_brokers(self._find_brokers, reasons)
+            connection = await self._first_connection(registered, purpose, reasons)
+        if connection is None:
+            raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
+        return connection
 
     async def retrying(
         self, ask: Callable[[], Awaitable[T]], what: str, timeout_ms: int | None = None
@@ -256,6 +265,31 @@ class Cluster:
             return found
 
         return await self.retrying(ask, what, timeout_ms)
+
+    async def _first_connection(
+        self, endpoints: Iterable[BrokerEndpoint], purpose: str, reasons: list[str]
+    ) -> Connection | None:
+        for endpoint in endpoints:
+            try:
+                return await self.connection(endpoint, purpose)
+            except ConnectionFailed as failure:
+                reasons.append(str(failure))
+        return None
+
+    async def _registered_brokers(
+        self, find_brokers: FindBrokers, reasons: list[str]
+    ) -> list[BrokerEndpoint]:
+        """What ZooKeeper says, asked no more often than `reconnect.backoff.max.ms`."""
+        if _now() < self._look_again_at:
+            reasons.append("backing off from ZooKeeper")
+            return []
+        self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000
+        try:
+            self.bootstrap = parse_bootstrap(await find_brokers())
+        except NoBrokersAvailable as error:
+            reasons.append(str(error))
+            return []
+        return _shuffled(self.bootstrap)
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
         topics = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
@@ -303,3 +337,10 @@ class Cluster:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _shuffled(endpoints: Iterable[BrokerEndpoint]) -> list[BrokerEndpoint]:
+    """In random order, so that a fleet of clients does not ask the first broker all at once."""
+    kept = list(endpoints)
+    random.shuffle(kept)
+    return kept

@@ -94,7 +94,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
             raise SettingError("bootstrap.servers", f"{server!r} is not host:port")
         endpoints.append(BrokerEndpoint(-node_id, host.strip("[]"), int(port)))
     if not endpoints:
-        raise SettingError("bootstrap.servers", "names no broker")
+        raise SettingError("bootstrap.servers", "names no broker, and zookeeper.connect is absent")
     return endpoints
 
 

@@ -5,9 +5,7 @@ from typing import Any
 
 import attrs
 
-from clients.producer.partitioner import Partitioner
-from clients.serializers import Encoder, encoder_of
-from protocol.settings import REQUIRED, Check, SettingError, ge, load, one_of, setting
+from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 IGNORED: Mapping[str, str] = {
     "auto.include.jmx.reporter": "there is no JMX here",
@@ -27,21 +25,21 @@ def unsupported(*harmless: Any, reason: str) -> Check:
     return lambda value: None if value in harmless else reason
 
 
-def known_serializer(value: Any) -> str | None:
-    """Refuse the name of a class that is not one of Kafka's own serializers."""
-    try:
-        encoder_of(value)
-    except LookupError:
-        return "is no serializer of Kafka; give a callable"
-    return None
-
-
 @attrs.frozen(kw_only=True)
 class ClusterConfig:
     """How to find brokers and talk to them; part of every client's settings."""
 
     bootstrap_servers: tuple[str, ...] = setting(
-        "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] to ask for the cluster"
+        "bootstrap.servers",
+        (),
+        doc="host:port[,host:port...] to ask for the cluster",
+        aliases=("metadata.broker.list",),
+    )
+    zookeeper_connect: str | None = setting(
+        "zookeeper.connect",
+        None,
+        doc="host:port[,host:port...][/chroot] whose brokers are asked if those above do not answer",
+        aliases=("zk.connect",),
     )
     client_id: str = setting("client.id", "kgroup", doc="Name told to brokers with each request")
     request_timeout_ms: int = setting(
@@ -114,17 +112,27 @@ class ProducerConfig(ClusterConfig):
         validator=one_of("none", "gzip", "snappy", "lz4", "zstd"),
         doc="Codec of batches",
     )
-    key_serializer: Encoder | str | None = setting(
+    compressed_topics: tuple[str, ...] = setting(
+        "compressed.topics", (), doc="Topics to compress; all if empty"
+    )
+    serializer: Any = setting(
+        "serializer.class",
+        None,
+        doc="Values, and keys too, to bytes, where the next two do not say otherwise",
+    )
+    key_serializer: Any = setting(
         "key.serializer",
         None,
-        validator=known_serializer,
-        doc="Key to bytes: a callable, or the name of a serializer of Kafka",
+        doc="Key to bytes: a callable, an Encoder with to_message, module:Class, or Kafka's name",
+        aliases=("key.serializer.class",),
     )
-    value_serializer: Encoder | str | None = setting(
-        "value.serializer", None, validator=known_serializer, doc="As for keys"
+    value_serializer: Any = setting(
+        "value.serializer", None, doc="As for keys"
     )
-    partitioner: Partitioner | None = setting(
-        "partitioner", None, doc="(key bytes, partitions) to a partition; instead of Kafka's rule"
+    partitioner: Any = setting(
+        "partitioner.class",
+        None,
+        doc="A Partitioner of keys, or a callable of (key bytes, partitions); for Kafka's rule",
     )
     enable_idempotence: bool = setting(
         "enable.idempotence",

@@ -12,6 +12,7 @@ be trusted to come soon, and a half-dead connection is worse than none (KIP-19).
 import asyncio
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -50,6 +51,51 @@ class _Waiting:
     version: int
     future: asyncio.Future[Any]
     deadline: float
+
+
+class LargeFrame(asyncio.BufferedProtocol):
+    """Takes a connection's place while the rest of a large frame arrives.
+
+    The event loop then reads the socket straight into the buffer that keeps the frame, where it
+    would otherwise make a new object of each piece, to be copied. When the frame is complete
+    `owner` is the transport's protocol again, and `deliver` gets the frame. Used by both ends.
+    """
+
+    def __init__(
+        self,
+        owner: asyncio.Protocol,
+        cutter: FrameCutter,
+        transport: asyncio.Transport,
+        deliver: Callable[[memoryview], None],
+    ) -> None:
+        self._owner = owner
+        self._cutter = cutter
+        self._transport = transport
+        self._deliver = deliver
+        transport.set_protocol(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self._cutter.room
+        assert room is not None
+        return room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        frame = self._cutter.fill(nbytes)
+        if frame is not None:
+            self._transport.set_protocol(self._owner)
+            self._deliver(frame)
+
+    def eof_received(self) -> bool | None:
+        return self._owner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._owner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._owner.resume_writing()
 
 
 class Connection(asyncio.Protocol):
@@ -215,6 +261,15 @@ class Connection(asyncio.Protocol):
             for frame in self._cutter.feed(data):
                 self._answer(frame)
         except (FrameError, WireError) as error:
+            self.abort(str(error))
+            return
+        if self._cutter.room is not None and self._transport is not None:
+            LargeFrame(self, self._cutter, self._transport, self._answer_large)
+
+    def _answer_large(self, frame: memoryview) -> None:
+        try:
+            self._answer(frame)
+        except WireError as error:
             self.abort(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:

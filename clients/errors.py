@@ -4,6 +4,9 @@ An error a broker answered is `protocol.errors.ApiError` with Kafka's code. Ever
 before a broker answered, or instead of it: no connection, no time left, no room, bytes that lie.
 """
 
+from collections.abc import Sequence
+
+from clients.producer.messages import KeyedMessage
 from protocol.topic_partition import TopicPartition
 
 
@@ -73,3 +76,20 @@ class BufferExhausted(DeadlineExceeded):
 
 class DeliveryTimedOut(DeadlineExceeded):
     """A record was not acknowledged within `delivery.timeout.ms` of being buffered."""
+
+
+class QueueFull(ClientError):
+    """The queue of an async producer stayed full for `queue.enqueue.timeout.ms`."""
+
+    retriable = True
+
+
+class FailedToSendMessage(ClientError):
+    """`messages` were given to a producer and are not known to be stored; the cause says why.
+
+    What is not among them, of the same call, is stored.
+    """
+
+    def __init__(self, messages: Sequence[KeyedMessage], reason: object) -> None:
+        super().__init__(f"{len(messages)} messages were not sent, the first for {reason}")
+        self.messages = tuple(messages)

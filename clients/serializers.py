@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from clients.named_object import named_object
+
 Encoder = Callable[[Any], bytes | None]
 Decoder = Callable[[bytes | None], Any]
 
@@ -102,17 +104,29 @@ ENCODER_OF: dict[str, Encoder] = {
     "DoubleSerializer": double_encoder,
     "UUIDSerializer": uuid_encoder,
     "VoidSerializer": null_encoder,
+    "DefaultEncoder": bytes_encoder,
+    "StringEncoder": str_encoder,
+    "NullEncoder": null_encoder,
 }
-"""Kafka's serializers by class name, for settings written for a Java client."""
+"""Kafka's serializers and encoders by class name, for settings written for its own clients."""
 
 
-def encoder_of(serializer: Encoder | str | None) -> Encoder:
-    """The encoder a `*.serializer` setting names; bytes as they are if it is None.
+def encoder_of(serializer: Any) -> Encoder:
+    """The encoder that a setting gives: a callable, an `Encoder` with `to_message(data) -> bytes`,
+    or the name of either's class or of one of Kafka's; bytes as they are if it is None.
 
-    Raises LookupError for a class that is not one of Kafka's.
+    Raises LookupError for a name that is neither, TypeError for an object that encodes nothing.
     """
     if serializer is None:
         return bytes_encoder
-    if isinstance(serializer, str):
-        return ENCODER_OF[serializer.rpartition(".")[2]]
-    return serializer
+    if isinstance(serializer, str) and ":" not in serializer:
+        name = serializer.rpartition(".")[2]
+        if name not in ENCODER_OF:
+            raise LookupError("no serializer of Kafka has this name; give module:Class")
+        return ENCODER_OF[name]
+    found = named_object(serializer)
+    encoder = getattr(found, "to_message", found)
+    if not callable(encoder):
+        raise TypeError(f"{serializer!r} cannot be called and has no to_message")
+    kept: Encoder = encoder
+    return kept

@@ -7,10 +7,9 @@ from typing import Any
 import attrs
 
 from clients.admin import Admin
-from clients.errors import NoBrokersAvailable
 from clients.output import Target
-from zk.session import KazooSession, NoNode, ZkSession
-from zk.znodes import BrokerId, ZnodeError
+from clients.registered_brokers import registered_brokers
+from zk.session import KazooSession, ZkSession
 
 
 @attrs.frozen
@@ -31,7 +30,7 @@ async def connected(target: Target) -> AsyncIterator[Sessions]:
         bootstrap = target.bootstrap
         if bootstrap is None:
             assert zk is not None, "a target has one address at least"
-            bootstrap = await registered_brokers(zk)
+            bootstrap = ",".join(await registered_brokers(zk))
         admin = await stack.enter_async_context(Admin(client_settings(target, bootstrap)))
         yield Sessions(admin, zk)
 
@@ -48,38 +47,15 @@ async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSessi
 
 
 async def bootstrap_of(target: Target) -> str:
-    """The brokers' addresses: those given, else those registered in ZooKeeper."""
+    """The brokers' addresses: those given, else those registered in ZooKeeper.
+
+    Raises NoBrokersAvailable, ZkError.
+    """
     if target.bootstrap is not None:
         return target.bootstrap
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
-        return await registered_brokers(zk)
-
-
-async def registered_brokers(zk: ZkSession) -> str:
-    """`host:port,…` of every broker in `/brokers/ids` with a plain listener.
-
-    Raises NoBrokersAvailable, naming what could not be read, when there is none.
-    """
-    try:
-        ids, _ = await zk.children("/brokers/ids")
-    except NoNode:
-        ids = []
-    addresses, unreadable = [], []
-    for broker_id in ids:
-        path = f"/brokers/ids/{broker_id}"
-        try:
-            data, _ = await zk.get(path)
-            broker = BrokerId.decode(data, path)
-            if broker.host is not None:
-                addresses.append(f"{broker.host}:{broker.port}")
-        except NoNode:
-            continue
-        except ZnodeError as error:
-            unreadable.append(str(error))
-    if not addresses:
-        raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
-    return ",".join(addresses)
+        return ",".join(await registered_brokers(zk))
 
 
 def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LARGE = 256 * 1024
+LARGE = 128 * 1024
 
 
 class FrameError(ValueError):
@@ -14,7 +14,7 @@ class FrameCutter:
 
     Frames that lie whole in the bytes fed are returned as views of them. A large frame is gathered
     in one buffer of the announced size, because growing a buffer chunk by chunk copies it again
-    and again.
+    and again; whoever reads the socket may also read straight into `room`, and say so by `fill`.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -27,6 +27,21 @@ class FrameCutter:
     def waiting(self) -> bool:
         """Whether a frame has begun and is not complete."""
         return bool(self._rest) or self._large is not None
+
+    @property
+    def room(self) -> memoryview | None:
+        """What is still to come of a large frame: the part of its buffer that is not filled."""
+        return None if self._large is None else memoryview(self._large)[self._filled :]
+
+    def fill(self, received: int) -> memoryview | None:
+        """So many bytes were put at the start of `room`; the frame, if it is complete now."""
+        large = self._large
+        assert large is not None, "no large frame has begun"
+        self._filled += received
+        if self._filled < len(large):
+            return None
+        self._large, self._rest = None, b""
+        return memoryview(large)
 
     def feed(self, data: bytes) -> list[memoryview]:
         """Return the payloads completed by `data`. Raises FrameError."""
@@ -42,14 +57,13 @@ class FrameCutter:
         return frames
 
     def _fill_large(self, view: memoryview, frames: list[memoryview]) -> memoryview:
-        large = self._large
-        assert large is not None
-        take = min(len(large) - self._filled, len(view))
-        large[self._filled : self._filled + take] = view[:take]
-        self._filled += take
-        if self._filled == len(large):
-            frames.append(memoryview(large))
-            self._large, self._rest = None, b""
+        room = self.room
+        assert room is not None
+        take = min(len(room), len(view))
+        room[:take] = view[:take]
+        frame = self.fill(take)
+        if frame is not None:
+            frames.append(frame)
         return view[take:]
 
     def _cut(self, view: memoryview, frames: list[memoryview]) -> None:

@@ -1,4 +1,7 @@
-"""Produce: append each partition's batch, then answer, or wait until it is replicated."""
+"""Produce: append each partition's batch, then answer, or wait until it is replicated.
+
+Versions 0-2 bring sets of messages instead, any number of them, in an older format.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,6 @@ def handle(
     """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
     if request.acks not in (-1, 0, 1):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
-    if context.api_version < FIRST_VERSION_OF_FORMAT_2:
-        code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-        return CLOSE if request.acks == 0 else error_response(request, code, context.api_version)
     parts = [
         _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
         for topic in request.topic_data
@@ -76,13 +76,18 @@ def _append(
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is written by brokers")
         if cache.partition_state(tp) is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        appended = replicas.append(
-            tp,
-            part.records,
-            all_in_sync=acks == -1,
-            zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
-            now_ms=context.now_ms,
-        )
+        if context.api_version < FIRST_VERSION_OF_FORMAT_2:
+            appended = replicas.append_set(
+                tp, part.records, all_in_sync=acks == -1, now_ms=context.now_ms
+            )
+        else:
+            appended = replicas.append(
+                tp,
+                part.records,
+                all_in_sync=acks == -1,
+                zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
+                now_ms=context.now_ms,
+            )
     except ApiError as error:
         return _Pending(tp, _failed(tp, error.code))
     response = ProduceResponsePartition(

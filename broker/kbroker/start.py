@@ -1,6 +1,7 @@
 """`kbroker start`: one broker from a Kafka `server.properties`."""
 
 import asyncio
+import ctypes
 import logging
 import resource
 from pathlib import Path
@@ -11,6 +12,10 @@ from broker.config import load_broker_config
 from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
 from broker.server import Broker
 from clients.output import KeyValue, read_properties
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+KEPT_BYTES = 32 * 1024 * 1024
+"""Most freed memory that is kept between two requests; malloc allows no larger threshold."""
 
 LOG_LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 """As Kafka's log4j.properties has it."""
@@ -37,6 +42,7 @@ def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool
     logging.basicConfig(format=LOG_LINE, level=logging.INFO)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     allow_open_files()
+    keep_freed_memory()
     asyncio.run(serve(read_properties(file) | dict(override), with_parent))
 
 
@@ -44,6 +50,19 @@ def allow_open_files() -> None:
     """Take all the open files this process may have: each active segment is three of them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def keep_freed_memory() -> None:
+    """Have malloc reuse the memory of large requests instead of returning it each time.
+
+    A fresh megabyte costs some 250 page faults, more than everything else that is done with a
+    produced megabyte. Where there is no glibc nothing happens.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            mallopt(option, KEPT_BYTES)
+        mallopt(M_TOP_PAD, KEPT_BYTES // 2)
 
 
 async def serve(properties: dict[str, str], with_parent: bool) -> None:

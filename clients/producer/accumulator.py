@@ -294,7 +294,9 @@ class Accumulator(Generic[W]):
     def _new_batch(
         self, partition: TopicPartition, serial: int, created_ms: int
     ) -> ProducerBatch[W]:
-        builder = BatchBuilder(self.codec, max(self.config.batch_size, HEADER_BYTES))
+        compressed = self.config.compressed_topics
+        codec = self.codec if not compressed or partition.topic in compressed else Codec.NONE
+        builder = BatchBuilder(codec, max(self.config.batch_size, HEADER_BYTES))
         return ProducerBatch(partition, serial, created_ms, builder, last_attempt_ms=created_ms)
 
     def _put_first(self, batch: ProducerBatch[W]) -> None:

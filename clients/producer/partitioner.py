@@ -7,14 +7,17 @@ Records without a key stick to one partition until its batch is full or gone, th
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
+from clients.named_object import named_object
 from protocol.topic_partition import TopicPartition
 
-Partitioner = Callable[[bytes | None, int], int]
-"""A user's own choice: (encoded key, number of partitions) to a partition."""
+PartitionRule = Callable[[Any, bytes | None, int], int]
+"""A user's own choice: (key, encoded key, number of partitions) to a partition."""
 
+_KAFKAS_OWN = ("org.apache.kafka.clients.producer.internals.DefaultPartitioner",)
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -40,6 +43,22 @@ def key_partition(key: bytes, num_partitions: int) -> int:
     """Partition of a key. All partitions count, with a leader or without: keys must not move."""
     # The sign bit is masked off, not negated: `abs` would place half of all keys elsewhere.
     return (murmur2(key) & 0x7FFFFFFF) % num_partitions
+
+
+def partition_rule(given: Any) -> PartitionRule | None:
+    """What `partitioner.class` gives: an object with `partition(key, num_partitions)`, its class or
+    `module:Class`; or a callable (encoded key, num_partitions). None for Kafka's own rule.
+
+    Raises LookupError for a name that is none, TypeError for an object that chooses nothing.
+    """
+    if given is None or given in _KAFKAS_OWN:
+        return None
+    found = named_object(given)
+    if hasattr(found, "partition"):
+        return lambda key, _, num_partitions: found.partition(key, num_partitions)
+    if not callable(found):
+        raise TypeError(f"{given!r} cannot be called and has no method partition")
+    return lambda _, encoded, num_partitions: found(encoded, num_partitions)
 
 
 @attrs.define(eq=False)

@@ -58,8 +58,15 @@ def now_ms() -> int:
 class Sender:
     """The loop of one producer."""
 
-    def __init__(self, accumulator: Accumulator[Delivery], cluster: Cluster) -> None:
+    def __init__(
+        self,
+        accumulator: Accumulator[Delivery],
+        cluster: Cluster,
+        unreachable_is_attempt: bool = False,
+    ) -> None:
         self._accumulator = accumulator
+        self._unreachable_is_attempt = unreachable_is_attempt
+        """Whether a leader that cannot be connected to costs its batches a retry."""
         self._config = accumulator.config
         self._cluster = cluster
         self._wake = asyncio.Event()
@@ -146,10 +153,18 @@ class Sender:
             await self._cluster.connection(node, PURPOSE)
         except ClientError:
             self._refresh_wanted = True  # its partitions may have moved to others by now
+            if self._unreachable_is_attempt:
+                self._fail_attempt(node)
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
         finally:
             self._connecting.discard(node)
             self.wake()
+
+    def _fail_attempt(self, node: int) -> None:
+        now = now_ms()
+        ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
+        batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
+        self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
 
     def _send(self, connection: Connection, batches: list[Batch], now: int) -> None:
         request = ProduceRequest(

@@ -1,7 +1,8 @@
 """Record batches, format v2: reading them, and the names of everything else about them.
 
 A record set, on the wire as on disk, is a plain concatenation of batches, each a header of 61 bytes
-(batch_header.py) and its records, compressed as one stream if at all (record_walk.py). What a
+(batch_header.py) and its records, compressed as one stream if at all (record_walk.py). Messages of
+the formats before (legacy.py) may stand among them, and are read as batches of their own. What a
 client is allowed to send is validate.py's question, how a batch is written builder.py's.
 Source: KIP-98 and the message format section of Kafka's documentation.
 """
@@ -19,6 +20,8 @@ from protocol.records.batch_header import (
 from protocol.records.builder import BatchBuilder, encode_batch
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.entry import EntryHeader, read_entry
+from protocol.records.legacy import MessageHeader, decode_message
 from protocol.records.record_run import Row
 from protocol.records.record_walk import Headers, walk
 from protocol.records.validate import MAX_DECOMPRESSED_BYTES, records_of, validate_batch
@@ -57,17 +60,21 @@ class Record(NamedTuple):
 def decode_batch(
     buf: Buffer,
     pos: int = 0,
-    header: BatchHeader | None = None,
+    header: EntryHeader | None = None,
     *,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> list[Record]:
     """Read the records of the batch at `pos`, whose `header` may have been read before.
 
-    Offsets may have gaps, which compaction leaves. Raises CorruptRecord (UnsupportedMagic for a
-    legacy message set) and CompressionUnavailable.
+    Offsets may have gaps, which compaction leaves. With the `header` of a message of the old
+    formats, those of the message. Raises CorruptRecord (UnsupportedMagic without a header for
+    what is no batch) and CompressionUnavailable.
     """
     if header is None:
         header = read_header(buf, pos)
+    elif isinstance(header, MessageHeader):
+        old = decode_message(buf, pos, header, max_decompressed=max_decompressed)
+        return list(map(tuple.__new__, repeat(Record), old))
     check_crc(buf, pos, header)
     if header.count < 0:
         raise CorruptRecord(f"batch says {header.count} records")
@@ -104,7 +111,7 @@ def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
         if header.next_offset <= min_offset or header.is_control:
             continue
         batch = decode_batch(buf, pos, header)
-        if header.base_offset < min_offset:
+        if batch and batch[0].offset < min_offset:
             batch = [record for record in batch if record.offset >= min_offset]
         records += batch
     return records
@@ -122,11 +129,8 @@ def next_offset(buf: Buffer) -> int | None:
     return offset
 
 
-def _whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    pos = 0
-    while len(buf) - pos >= HEADER_BYTES:
-        header = read_header(buf, pos)
-        if header.size > len(buf) - pos:
-            return
+def _whole_batches(buf: Buffer) -> Iterator[tuple[int, EntryHeader]]:
+    pos, end = 0, len(buf)
+    while (header := read_entry(buf, pos, end)) is not None:
         yield pos, header
         pos += header.size

@@ -6,8 +6,8 @@ class CorruptRecord(ValueError):
 
 
 class UnsupportedMagic(CorruptRecord):
-    """A record format other than v2: `magic` says which (0 and 1 are the legacy message sets)."""
+    """A record format that is not read here: `magic` says which; 0 and 1 are the old messages."""
 
     def __init__(self, magic: int) -> None:
-        super().__init__(f"record format {magic} is not supported, only 2")
+        super().__init__(f"record format {magic} is not supported here")
         self.magic = magic

@@ -1,0 +1,73 @@
+"""Where an application may step in between `send` and the wire, with `producer.type`.
+
+All of it is called on the event loop: what takes long there holds up everything. A handler needs
+only the methods it has a use for. One that raises fails the batch it was called for and no other;
+that is logged, counted, and told to `not_sent`.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
+
+from clients.producer.messages import KeyedMessage
+
+
+class EventHandler(Protocol):
+    """Disposes of messages in the producer's place: `event.handler`."""
+
+    def handle(self, events: list[KeyedMessage]) -> Awaitable[Any] | Any:
+        """Send these, or do with them what else is wanted; a coroutine is awaited.
+
+        Calls do not overlap in an async producer. What it returns, a sync `send` returns.
+        """
+
+    def close(self) -> Awaitable[None] | None:
+        """Called once, when the last batch has been handled."""
+
+
+class CallbackHandler:
+    """Hooks of 0.7's async producer, each of which does nothing here: `callback.handler`."""
+
+    def init(self, props: Mapping[str, str]) -> None:
+        """First of all; `props` is `callback.handler.props`."""
+
+    def before_enqueue(self, event: KeyedMessage) -> KeyedMessage:
+        """In `send`; returns the message to queue in this one's place."""
+        return event
+
+    def after_enqueue(self, event: KeyedMessage, added: bool) -> None:
+        """In `send`, with what `before_enqueue` returned; not `added` when the queue was full."""
+
+    def after_dequeuing_existing_data(self, event: KeyedMessage | None) -> list[KeyedMessage]:
+        """Returns what joins the batch; fewer messages hold some back, more release them.
+
+        None when `queue.time` has passed and nothing came.
+        """
+        return [] if event is None else [event]
+
+    def before_sending_data(self, events: list[KeyedMessage]) -> list[KeyedMessage]:
+        """Returns the batch to send in this one's place. Not called for an `event.handler`."""
+        return events
+
+    def last_batch_before_close(self) -> list[KeyedMessage]:
+        """After all else has been taken from the queue; returns what was held back."""
+        return []
+
+    def not_sent(self, events: Sequence[KeyedMessage], error: BaseException) -> None:
+        """These were accepted and will not be sent. Ours: 0.7 dropped them with a line in the log.
+
+        A message that was on its way when time ran out is among them.
+        """
+
+    def close(self) -> None:
+        """When the producer begins to close: as in 0.7 before `last_batch_before_close`."""
+
+
+def with_all_hooks(handler: Any) -> CallbackHandler:
+    """A callback handler that has every hook, whatever `handler` has."""
+    if isinstance(handler, CallbackHandler):
+        return handler
+    complete = CallbackHandler()
+    for name in vars(CallbackHandler):
+        if not name.startswith("_") and hasattr(handler, name):
+            setattr(complete, name, getattr(handler, name))
+    return complete

@@ -1,0 +1,62 @@
+"""The brokers ZooKeeper knows of: where a client begins that was told `zookeeper.connect` alone.
+
+Only the first address comes from here. Who leads what, a client asks those brokers themselves.
+"""
+
+import logging
+
+from clients.errors import NoBrokersAvailable
+from zk.session import KazooSession, NoNode, ZkError, ZkSession
+from zk.znodes import BrokerId, ZnodeError
+
+_log = logging.getLogger(__name__)
+
+_PATH = "/brokers/ids"
+
+
+async def registered_brokers(zk: ZkSession) -> list[str]:
+    """`host:port` of every plain listener of every live broker.
+
+    A broker whose znode cannot be read is left out, and logged. Raises NoBrokersAvailable, naming
+    those, when no address is left; ZkError.
+    """
+    try:
+        broker_ids, _ = await zk.children(_PATH)
+    except NoNode:
+        broker_ids = []
+    addresses, unreadable = [], []
+    for broker_id in broker_ids:
+        path = f"{_PATH}/{broker_id}"
+        try:
+            content, _ = await zk.get(path)
+            broker = BrokerId.decode(content, path)
+        except NoNode:
+            continue  # it went down between listing and reading
+        except ZnodeError as error:
+            _log.error("a broker is left out: %s", error)
+            unreadable.append(str(error))
+            continue
+        addresses += [
+            f"{endpoint.host}:{endpoint.port}"
+            for endpoint in broker.endpoints
+            if endpoint.security_protocol == "PLAINTEXT"
+        ]
+    if not addresses:
+        raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
+    return addresses
+
+
+async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list[str]:
+    """The same by a session that lasts as long as the reading takes.
+
+    Raises NoBrokersAvailable also for a ZooKeeper that does not answer in time.
+    """
+    session = KazooSession(zookeeper_connect, connection_timeout_ms=timeout_ms)
+    try:
+        await session.start()
+        try:
+            return await registered_brokers(session)
+        finally:
+            await session.close()
+    except ZkError as error:
+        raise NoBrokersAvailable(f"ZooKeeper: {error}") from error

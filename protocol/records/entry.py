@@ -1,0 +1,46 @@
+"""An entry of a log or a record set, of any format: a record batch, or a message of before.
+
+All begin with int64 offset | int32 size | 4 bytes | int8 magic, so that a reader knows from 17
+bytes what it has before it, and where the next one is.
+"""
+
+from typing import Final
+
+from protocol.records.batch_header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from protocol.records.legacy import (
+    MessageHeader,
+    check_message_crc,
+    read_message_header,
+    size_at,
+)
+
+Buffer = bytes | bytearray | memoryview
+EntryHeader = BatchHeader | MessageHeader
+
+MAGIC_AT: Final = 16
+BYTES_TO_MAGIC: Final = 17
+
+
+def read_entry(buf: Buffer, pos: int, end: int) -> EntryHeader | None:
+    """The header of the whole entry at `pos`; None where the bytes up to `end` are but a part.
+
+    Raises CorruptRecord, UnsupportedMagic for formats of the future.
+    """
+    left = end - pos
+    if left >= HEADER_BYTES and buf[pos + MAGIC_AT] == MAGIC:
+        batch = read_header(buf, pos)
+        return batch if batch.size <= left else None
+    if left < BYTES_TO_MAGIC:
+        return None
+    magic = buf[pos + MAGIC_AT]
+    if magic <= MAGIC and size_at(buf, pos) > left:
+        return None
+    return read_header(buf, pos) if magic == MAGIC else read_message_header(buf, pos)
+
+
+def check_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
+    """Hold the entry at `pos` to its checksum. Raises CorruptRecord."""
+    if isinstance(header, MessageHeader):
+        check_message_crc(buf, pos, header)
+    else:
+        check_crc(buf, pos, header)

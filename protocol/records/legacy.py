@@ -1,0 +1,362 @@
+"""Messages, formats 0 and 1: what logs and record sets were made of before record batches.
+
+An entry is `offset | size | crc | magic | attributes | [timestamp] | key | value`, the CRC-32 being
+of all behind it, so that an offset may be written in without computing it anew. Format 1 has the
+timestamp (KIP-32). Key and value stand behind their lengths, -1 for null.
+
+Messages are compressed by wrapping: the value of one message, whose attributes name the codec, is
+the compressed concatenation of others, and its offset is that of the last of them. Inside, format 0
+keeps absolute offsets, so that a broker had to compress anew whatever it took in; format 1 counts
+from 0 (KIP-31). What a peer may send is held to more than what is read from a log: see `validate`.
+Source: the message format section of Kafka's documentation before 0.11.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.records.batch_header import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD
+from protocol.records.compression import Codec, compress, decompress
+from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.lz4_header import with_kafkas_checksum, with_true_checksum
+from protocol.records.record_run import Row
+
+Buffer = bytes | bytearray | memoryview
+
+SMALLEST_ENTRY: Final = 26
+"""Bytes of a message of format 0 with neither key nor value."""
+NO_TIMESTAMP: Final = -1
+NO_TIMESTAMP_TYPE: Final = -1
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME_TYPE: Final = 1
+
+_CRC_COVERS_FROM: Final = 16
+_FIELDS_AT: Final = (18, 26)
+"""By magic: where the key's length is."""
+_ENTRY = Struct(">qiI")
+_HEADER = Struct(">qiIbb")
+_INT64 = Struct(">q")
+_INT32 = Struct(">i")
+_NULL = b"\xff\xff\xff\xff"
+_BODY_0 = Struct(">bbi")
+_BODY_1 = Struct(">bbqi")
+"""Magic, attributes, timestamp, the key's length."""
+
+
+class MessageHeader(NamedTuple):
+    """An entry's fields before its key, and a batch's names for what it is as a whole.
+
+    The offset is that of the message, or of the last one in a wrapper; where a wrapper's first
+    one is only decompressing tells. The timestamp is -1 in format 0.
+    """
+
+    offset: int
+    length: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole entry."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def base_offset(self) -> int:
+        """The only offset it tells."""
+        return self.offset
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last message."""
+        return self.offset
+
+    @property
+    def next_offset(self) -> int:
+        """Where a reader goes on after it."""
+        return self.offset + 1
+
+    @property
+    def max_timestamp(self) -> int:
+        """Of a wrapper, the latest of its messages'."""
+        return self.timestamp
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptRecord when the attributes name none of the time."""
+        codec = self.attributes & CODEC_MASK
+        if codec > Codec.LZ4:
+            raise CorruptRecord(f"message names unknown compression {codec}")
+        return Codec(codec)
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime, -1 in format 0, which has no timestamps."""
+        if self.magic == 0:
+            return NO_TIMESTAMP_TYPE
+        return LOG_APPEND_TIME_TYPE if self.attributes & LOG_APPEND_TIME else CREATE_TIME
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        """None: leader epochs came with record batches."""
+        return -1
+
+    @property
+    def producer_id(self) -> int:
+        """None, likewise."""
+        return -1
+
+    @property
+    def is_control(self) -> bool:
+        """Never: transactions came with record batches."""
+        return False
+
+    @property
+    def is_transactional(self) -> bool:
+        """Never."""
+        return False
+
+
+def read_message_header(buf: Buffer, pos: int = 0) -> MessageHeader:
+    """Read the header at `pos`; the rest of the entry need not be there.
+
+    Raises UnsupportedMagic for other formats, CorruptRecord where the size cannot be.
+    """
+    if len(buf) - pos < SMALLEST_ENTRY:
+        raise CorruptRecord(f"{len(buf) - pos} bytes cannot hold a message")
+    offset, length, crc, magic, attributes = _HEADER.unpack_from(buf, pos)
+    if magic not in (0, 1):
+        raise UnsupportedMagic(magic)
+    timestamp = NO_TIMESTAMP
+    if length + LOG_OVERHEAD < _FIELDS_AT[magic] + 8:
+        raise CorruptRecord(f"message size {length} is too small for format {magic}")
+    if magic and len(buf) - pos >= _FIELDS_AT[magic]:
+        (timestamp,) = _INT64.unpack_from(buf, pos + 18)
+    return MessageHeader(offset, length, crc, magic, attributes, timestamp)
+
+
+def check_message_crc(buf: Buffer, pos: int, header: MessageHeader) -> None:
+    """Raise CorruptRecord unless the entry at `pos` is all there and as its writer summed it."""
+    end = pos + header.size
+    if end > len(buf):
+        raise CorruptRecord(f"message of {header.size} bytes ends after {len(buf) - pos}")
+    computed = zlib.crc32(memoryview(buf)[pos + _CRC_COVERS_FROM : end])
+    if computed != header.crc:
+        raise CorruptRecord(f"message CRC is {computed:#010x}, its header says {header.crc:#010x}")
+
+
+# Reading
+
+
+def decode_message(
+    buf: Buffer, pos: int, header: MessageHeader, *, max_decompressed: int
+) -> list[Row]:
+    """The message at `pos`, or all of a wrapper, with their offsets in the log.
+
+    Raises CorruptRecord and CompressionUnavailable.
+    """
+    check_message_crc(buf, pos, header)
+    if header.codec is Codec.NONE:
+        return [_row(buf, pos, header)]
+    inner = _unwrapped(buf, pos, header, max_decompressed)
+    rows = [_row(inner, at, message) for at, message in _messages(inner, strict=False)]
+    if not rows:
+        raise CorruptRecord("a compressed message holds none")
+    if header.magic:
+        rows = _placed(rows, header.offset)
+    if header.timestamp_type == LOG_APPEND_TIME_TYPE:
+        stamped = header.timestamp
+        rows = [(offset, stamped, key, value, none) for offset, _, key, value, none in rows]
+    return rows
+
+
+def _unwrapped(buf: Buffer, pos: int, header: MessageHeader, max_decompressed: int) -> bytes:
+    _, _, _, value, _ = _row(buf, pos, header)
+    if value is None:
+        raise CorruptRecord("a compressed message has a null value")
+    if header.codec is Codec.LZ4 and header.magic == 0:
+        value = with_true_checksum(value)
+    return decompress(header.codec, value, max_decompressed)
+
+
+def _messages(inner: bytes, *, strict: bool) -> Iterator[tuple[int, MessageHeader]]:
+    """The messages inside a wrapper; a partial one at the end is left out, or refused if strict."""
+    pos, end = 0, len(inner)
+    while pos < end:
+        if end - pos < SMALLEST_ENTRY or end - pos < size_at(inner, pos):
+            if strict:
+                raise CorruptRecord("a compressed message ends with a partial one")
+            return
+        header = read_message_header(inner, pos)
+        if header.attributes & CODEC_MASK:
+            raise CorruptRecord("a compressed message is inside another one")
+        check_message_crc(inner, pos, header)
+        yield pos, header
+        pos += header.size
+
+
+def _placed(rows: list[Row], wrapper_offset: int) -> list[Row]:
+    """Give messages that count from 0 the offsets that end with the wrapper's.
+
+    A wrapper at offset 0 was never given one, as some producers' are not, and adds nothing.
+    """
+    last = rows[-1][0]
+    if 0 != wrapper_offset < last:
+        raise CorruptRecord(f"wrapper offset {wrapper_offset} is below the inner offset {last}")
+    base = wrapper_offset - last if wrapper_offset else 0
+    if not base:
+        return rows
+    return [(base + row[0], *row[1:]) for row in rows]
+
+
+def _row(buf: Buffer, pos: int, header: MessageHeader) -> Row:
+    """The fields of one message. Raises CorruptRecord unless they fill it exactly."""
+    end = pos + header.size
+    key, at = _read_bytes(buf, pos + _FIELDS_AT[header.magic], end - 4, "key")
+    value, at = _read_bytes(buf, at, end, "value")
+    if at != end:
+        raise CorruptRecord(f"{end - at} bytes are left over in the message at {header.offset}")
+    return header.offset, header.timestamp, key, value, ()
+
+
+def _read_bytes(buf: Buffer, pos: int, end: int, what: str) -> tuple[bytes | None, int]:
+    (length,) = _INT32.unpack_from(buf, pos)
+    pos += 4
+    if length == -1:
+        return None, pos
+    if not 0 <= length <= end - pos:
+        raise CorruptRecord(f"{what} length {length} with {end - pos} bytes left")
+    return bytes(buf[pos : pos + length]), pos + length
+
+
+def entry_size(magic: int, key: bytes | None, value: bytes | None) -> int:
+    """Bytes of a message of format `magic` that stands alone."""
+    return _FIELDS_AT[magic] + 8 + len(key or b"") + len(value or b"")
+
+
+def size_at(buf: Buffer, pos: int) -> int:
+    """Bytes that the entry at `pos`, of any format, says it has."""
+    (length,) = _INT32.unpack_from(buf, pos + 8)
+    return int(length) + LOG_OVERHEAD
+
+
+# What producers send
+
+
+class ProducedMessage(NamedTuple):
+    """One entry of a produced message set: a message, or a wrapper with all of its own."""
+
+    header: MessageHeader
+    data: memoryview
+    rows: list[Row]
+
+
+def validate_messages(
+    buf: Buffer, *, require_keys: bool, max_decompressed: int
+) -> list[ProducedMessage]:
+    """Read all entries of a produced message set, believing nothing it says.
+
+    Every entry must be whole, with its CRC right, and so must those inside of a wrapper, which are
+    of its format and not compressed again; timestamps are at least -1. `require_keys` is the rule
+    of a compacted topic. Raises CorruptRecord and CompressionUnavailable.
+    """
+    view = memoryview(buf)
+    entries = []
+    pos = room = 0
+    room = max_decompressed
+    while pos < len(buf):
+        if len(buf) - pos < SMALLEST_ENTRY or size_at(buf, pos) > len(buf) - pos:
+            raise CorruptRecord(f"the message set ends within a message, at byte {pos}")
+        header = read_message_header(buf, pos)
+        check_message_crc(buf, pos, header)
+        entry = view[pos : pos + header.size]
+        rows = [_row(buf, pos, header)]
+        if header.codec is not Codec.NONE:
+            inner = _unwrapped(buf, pos, header, room)
+            room -= len(inner)
+            rows = _produced(inner, header)
+        for row in rows:
+            _check_row(row, require_keys)
+        entries.append(ProducedMessage(header, entry, rows))
+        pos += header.size
+    return entries
+
+
+def _produced(inner: bytes, header: MessageHeader) -> list[Row]:
+    rows = []
+    for at, message in _messages(inner, strict=True):
+        if message.magic != header.magic:
+            raise CorruptRecord(f"format {message.magic} inside a message of {header.magic}")
+        rows.append(_row(inner, at, message))
+    if not rows:
+        raise CorruptRecord("a compressed message holds none")
+    return rows
+
+
+def _check_row(row: Row, require_keys: bool) -> None:
+    offset, timestamp, key, _, _ = row
+    if require_keys and key is None:
+        raise CorruptRecord(f"message {offset}: no key, which a compacted topic requires")
+    if timestamp < NO_TIMESTAMP:
+        raise CorruptRecord(f"message {offset}: timestamp {timestamp} is negative")
+
+
+# Writing
+
+
+def encode_messages(
+    rows: Sequence[Row], magic: int, *, codec: Codec = Codec.NONE, timestamp_type: int = CREATE_TIME
+) -> bytes:
+    """Write rows as messages of format `magic`, in one wrapper if there is a `codec`.
+
+    Offsets go up; headers have no place and are left out. Timestamp types are those of format 1:
+    with LogAppendTime all rows have the same time. Raises CompressionUnavailable.
+    """
+    attributes = LOG_APPEND_TIME if magic and timestamp_type == LOG_APPEND_TIME_TYPE else 0
+    if codec is Codec.NONE or not rows:
+        return b"".join(_encoded(rows, magic, attributes, 0))
+    assert codec <= Codec.LZ4, "zstd came with record batches"
+    base_offset = rows[0][0] if magic else 0
+    packed = compress(codec, b"".join(_encoded(rows, magic, attributes, base_offset)))
+    if codec is Codec.LZ4 and magic == 0:
+        packed = with_kafkas_checksum(packed)
+    latest = max(row[1] for row in rows)
+    wrapper: Row = (rows[-1][0], latest, None, packed, ())
+    return b"".join(_encoded([wrapper], magic, attributes | codec, 0))
+
+
+def _encoded(rows: Iterable[Row], magic: int, attributes: int, base_offset: int) -> list[bytes]:
+    parts: list[bytes] = []
+    crc32, pack_entry, pack_length = zlib.crc32, _ENTRY.pack, _INT32.pack
+    for offset, timestamp, key, value, _ in rows:
+        key_length = -1 if key is None else len(key)
+        if magic:
+            head = _BODY_1.pack(magic, attributes, timestamp, key_length)
+        else:
+            head = _BODY_0.pack(magic, attributes, key_length)
+        if value is None:
+            head = b"".join((head, key or b"", _NULL))
+            value = b""
+        else:
+            head = b"".join((head, key or b"", pack_length(len(value))))
+        crc = crc32(value, crc32(head))
+        parts += pack_entry(offset - base_offset, len(head) + len(value) + 4, crc), head, value
+    return parts
+
+
+def stamped(data: Buffer, offset: int, timestamp: int, timestamp_type: int) -> bytes:
+    """A message of format 1 with these fields in place of its own, and its checksum right."""
+    head = bytearray(data[: _FIELDS_AT[1]])
+    _, length, _, magic, attributes = _HEADER.unpack_from(head)
+    assert magic == 1
+    attributes &= ~LOG_APPEND_TIME
+    if timestamp_type == LOG_APPEND_TIME_TYPE:
+        attributes |= LOG_APPEND_TIME
+    head[17] = attributes
+    _INT64.pack_into(head, 18, timestamp)
+    rest = bytes(data[_FIELDS_AT[1] :])
+    crc = zlib.crc32(rest, zlib.crc32(head[_CRC_COVERS_FROM:]))
+    _ENTRY.pack_into(head, 0, offset, length, crc)
+    return bytes(head) + rest
