@@ -25,6 +25,7 @@ from benchmarks.rounds import Rounds
 from benchmarks.table import Row, render, results
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+QUIET_LOAD = 0.5
 
 
 @attrs.frozen
@@ -56,6 +57,9 @@ def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc: they run on Linux alone")
     connections.raise_descriptor_limit()
+    others, _, _ = os.getloadavg()
+    if others > QUIET_LOAD:
+        click.echo(f"Others are at work here (load average {others:.1f}): expect noise.", err=True)
     rows: list[Row] = []
     with arena(Rounds(rounds, seconds)) as both:
         for name in questions or QUESTIONS:
@@ -64,7 +68,7 @@ def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
     click.echo(render(rows))
     if not questions and len(both.brokers) > 1:
         before = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
-        RESULTS.write_text(results(rows, heading(both.rounds), before), "utf-8")
+        RESULTS.write_text(results(rows, heading(both.rounds, others), before), "utf-8")
 
 
 @contextlib.contextmanager
@@ -92,8 +96,8 @@ def arena(rounds: Rounds) -> Iterator[Arena]:
         yield Arena(sides, brokers, directory, rounds)
 
 
-def heading(rounds: Rounds) -> str:
-    """What, where and when."""
+def heading(rounds: Rounds, others: float) -> str:
+    """What, where and when; `others` is the load average before we began."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -105,7 +109,8 @@ def heading(rounds: Rounds) -> str:
     return (
         "# How fast it is, beside a named peer\n\n"
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}.\n"
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()},\n"
+        f"load average {others:.1f} before it began.\n"
         f"The peer is Apache {peer.NAME}, and where two clients are named, the second one. Medians "
         f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
         "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "

@@ -19,6 +19,7 @@ from typing import Any, cast
 import attrs
 
 from broker.dispatch import Dispatcher, Outcome, Refused
+from broker.down_conversion import ConvertedRange
 from broker.purgatory import Parked, Purgatory, Wait
 from clients.connection import LargeFrame
 from core_log.storage import FileRange
@@ -33,6 +34,10 @@ SENDFILE_MAX_BYTES = 1024 * 1024
 """Largest piece of a file that is sent at once; after each the connection counts as active."""
 JOINED_BYTES = 64 * 1024
 """Answers are joined into one write up to this size; the transport then says if it is full."""
+
+
+Part = bytes | bytearray | FileRange | ConvertedRange
+"""Of an answer that is sent in several steps."""
 
 
 class CloseConnection:
@@ -65,6 +70,7 @@ class ClientConnection(asyncio.Protocol):
     _sending: asyncio.Task[None] | None = None
     _busy: bool = False
     _blocked: bool = False
+    _unblocked: asyncio.Future[None] | None = None
     _reading_paused: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -82,6 +88,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._unblock()
         self._queue.clear()
         if self._waiting is not None:
             self.purgatory.drop(self._waiting)
@@ -97,10 +104,9 @@ class ClientConnection(asyncio.Protocol):
             return
         self._serve_received()
         if self._cutter.room is not None and self._transport is not None:
-            LargeFrame(self, self._cutter, self._transport, self._receive_large)
+            LargeFrame(self, self._cutter, self._transport, self._receive_large, self._touch)
 
     def _receive_large(self, frame: memoryview) -> None:
-        self._touch()
         self._queue.append(frame)
         self._serve_received()
 
@@ -118,8 +124,13 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._touch()
-        self._blocked = False
+        self._unblock()
         self._advance()
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        if self._unblocked is not None and not self._unblocked.done():
+            self._unblocked.set_result(None)
 
     # ---- requests
 
@@ -150,6 +161,9 @@ class ClientConnection(asyncio.Protocol):
         except Refused as error:
             self._close(str(error))
             return
+        self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
         if isinstance(outcome.response, Wait):
             self._park(outcome.response)
         else:
@@ -163,12 +177,14 @@ class ClientConnection(asyncio.Protocol):
             self._busy = False
             self._touch()
             if self._transport is not None:
-                self._answer(outcome)
+                self._take(outcome)
                 self._flush()
                 if self._queue:
                     asyncio.get_running_loop().call_soon(self._advance)
 
-        self._waiting = self.purgatory.park(wait, done)
+        parked = self.purgatory.park(wait, done)
+        if parked is not None:  # else it is answered, or waits for something else by now
+            self._waiting = parked
 
     def _answer(self, outcome: Outcome) -> None:
         header, response = outcome.header, outcome.response
@@ -207,24 +223,26 @@ class ClientConnection(asyncio.Protocol):
     # ---- file ranges
 
     def _send_with_files(self, out: bytearray, holes: list[Hole]) -> None:
-        parts: list[bytes | bytearray | FileRange] = []
+        parts: list[Part] = []
         start = 0
-        for position, file_range in holes:
+        all_read = True
+        for position, body in holes:
             parts.append(out[start:position])
-            if file_range.size >= SENDFILE_MIN_BYTES:
-                parts += _pieces(file_range)
+            if body.size < SENDFILE_MIN_BYTES and isinstance(body, FileRange):
+                parts.append(_read_whole(body))
             else:
-                parts.append(_read_whole(file_range))
+                parts += _pieces(body)
+                all_read = False
             start = position
         parts.append(out[start:])
-        if not any(isinstance(part, FileRange) for part in parts):
+        if all_read:
             self._write(b"".join(cast(list[bytes], parts)))
             return
         self._flush()
         self._busy = True
         self._sending = self.spawn(self._send_parts(parts))
 
-    async def _send_parts(self, parts: list[bytes | bytearray | FileRange]) -> None:
+    async def _send_parts(self, parts: list[Part]) -> None:
         try:
             for part in parts:
                 await self._send_part(part)
@@ -236,15 +254,16 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False
         self._advance()
 
-    async def _send_part(self, part: bytes | bytearray | FileRange) -> None:
-        transport = self._transport
-        if transport is None:
-            raise ConnectionResetError("the client is gone")
-        if not isinstance(part, FileRange):
-            if part:
-                transport.write(part)
-            return
-        loop = asyncio.get_running_loop()
+    async def _send_part(self, part: Part) -> None:
+        if isinstance(part, FileRange):
+            await self._send_file(part)
+        elif isinstance(part, ConvertedRange):
+            await self._send_converted(part)
+        elif part:
+            self._connected().write(part)
+
+    async def _send_file(self, part: FileRange) -> None:
+        transport, loop = self._connected(), asyncio.get_running_loop()
         try:
             sent = await loop.sendfile(transport, part.raw, part.start, part.size, fallback=False)
         except asyncio.SendfileNotAvailableError:
@@ -254,6 +273,21 @@ class ClientConnection(asyncio.Protocol):
         if sent != part.size:
             raise OSError(f"only {sent} of {part.size} bytes were in the file")
         self._touch()
+
+    async def _send_converted(self, part: ConvertedRange) -> None:
+        """Make a piece in a thread, and the next one when the client has taken most of it."""
+        loop, pieces = asyncio.get_running_loop(), part.pieces()
+        while (piece := await loop.run_in_executor(part.executor, next, pieces, None)) is not None:
+            self._connected().write(piece)
+            self._touch()
+            if self._blocked:
+                self._unblocked = loop.create_future()
+                await self._unblocked
+
+    def _connected(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise ConnectionResetError("the client is gone")
+        return self._transport
 
     # ---- small parts
 
@@ -274,7 +308,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
 
-def _pieces(whole: FileRange) -> Iterator[FileRange]:
+def _pieces(whole: FileRange | ConvertedRange) -> Iterator[FileRange | ConvertedRange]:
+    if isinstance(whole, ConvertedRange):
+        yield whole
+        return
     for done in range(0, whole.size, SENDFILE_MAX_BYTES):
         size = min(SENDFILE_MAX_BYTES, whole.size - done)
         yield FileRange(whole.file, whole.start + done, size)

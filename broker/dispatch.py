@@ -90,16 +90,21 @@ class Dispatcher:
         self, api: Api, header: RequestHeader, request: Any, context: RequestContext
     ) -> Outcome:
         handler = self.handlers[ApiKey(header.api_key)]
-        outcome = _guarded(api, header, request, lambda: handler(request, context))
-        wait = outcome.response
-        if not isinstance(wait, Wait):
-            return outcome
+        return _outcome(api, header, request, lambda: handler(request, context))
 
-        def try_complete(expired: bool) -> Outcome | None:
-            tried = _guarded(api, header, request, lambda: wait.try_complete(expired))
-            return None if tried.response is None else tried
 
-        return Outcome(header, Wait(wait.keys, wait.timeout_ms, try_complete))
+def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:
+    """What a handler returns, with the answer of a `Wait` treated like one given at once."""
+    outcome = _guarded(api, header, request, answer)
+    wait = outcome.response
+    if not isinstance(wait, Wait):
+        return outcome
+
+    def try_complete(expired: bool) -> Outcome | None:
+        tried = _outcome(api, header, request, lambda: wait.try_complete(expired))
+        return None if tried.response is None else tried
+
+    return Outcome(header, Wait(wait.keys, wait.timeout_ms, try_complete))
 
 
 def _guarded(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:

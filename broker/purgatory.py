@@ -19,7 +19,8 @@ class Wait:
     """An answer that is not due yet.
 
     `try_complete(expired)` returns the response, or None while there is none to give; with
-    `expired` true it must return one. `timeout_ms` counts from now.
+    `expired` true it must return one. It may return another `Wait`: there is something else to
+    wait for first. `timeout_ms` counts from now.
     """
 
     keys: tuple[Hashable, ...]

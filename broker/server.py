@@ -16,6 +16,7 @@ import contextlib
 import gc
 import logging
 import random
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from broker import identity
 from broker.config import BrokerConfig, Endpoint
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults, check_name
+from broker.deferred import Deferred
 from broker.dispatch import Dispatcher, Handler
 from broker.flusher import Flusher
 from broker.handlers import (
@@ -57,6 +59,7 @@ from broker.registration import AlreadyRegistered, Registration
 from broker.replica_manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
 from broker.topic_creation import TopicCreator
+from broker.zookeeper_offsets import ZooKeeperOffsets
 from clients.connection import Connection
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogManager
@@ -75,6 +78,9 @@ HOUSEKEEPING_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 
 
+CONVERSION_THREADS = 1
+"""Converting records for old readers is all Python: a second thread would only be in the way."""
+
 MAX_REPLICATION_FACTOR = 1
 """Followers do not fetch yet: a topic with more replicas could never be written with acks=all."""
 
@@ -82,6 +88,17 @@ MAX_REPLICATION_FACTOR = 1
 def wall_clock_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def own_host_name() -> str:
+    """What clients can reach this machine by, where the settings do not say: its full name, or
+    the loopback address on a machine whose own name leads nowhere."""
+    name = socket.getfqdn()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
 
 
 class BrokerStopped(Exception):
@@ -109,6 +126,7 @@ class Broker:
         )
         self._chance = chance or random.Random()
         self._executor = ThreadPoolExecutor(config.num_io_threads, "disk")
+        self._converter = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
         self._purgatory = Purgatory()
         self._cache = MetadataCache()
         self._runner: asyncio.Task[None] | None = None
@@ -146,6 +164,7 @@ class Broker:
                 self._runner.cancel()
             await asyncio.wait({self._runner})
         self._executor.shutdown(wait=False)
+        self._converter.shutdown(wait=False, cancel_futures=True)
 
     # ---- the one task
 
@@ -259,7 +278,7 @@ class Broker:
 
     def _advertise(self, port: int) -> Endpoint:
         told = self.config.advertised
-        found = Endpoint(told.listener, told.host or "127.0.0.1", told.port or port)
+        found = Endpoint(told.listener, told.host or own_host_name(), told.port or port)
         self.bootstrap = f"{found.host}:{found.port}"
         return found
 
@@ -319,6 +338,10 @@ class Broker:
     ) -> dict[ApiKey, Handler]:
         """Who serves what, with what: the map of who touches what."""
         config, cache, touch = self.config, self._cache, self._purgatory.touch
+        deferred = Deferred(self._spawn, touch, self._converter)
+        zookeeper = ZooKeeperOffsets(
+            self._zk, deferred, cache.partition_indexes, config.offsets.commit_timeout_ms
+        )
         create = partial(self._auto_create, creator)
         defaults = TopicDefaults(
             config.num_partitions, config.default_replication_factor, config.log
@@ -330,7 +353,7 @@ class Broker:
 
         table: dict[ApiKey, Handler] = {
             ApiKey.PRODUCE: partial(produce.handle, replicas, cache),
-            ApiKey.FETCH: partial(fetch.handle, replicas, cache, config.fetch_max_bytes),
+            ApiKey.FETCH: partial(fetch.handle, replicas, cache, config.fetch_max_bytes, deferred),
             ApiKey.LIST_OFFSETS: partial(list_offsets.handle, replicas, cache),
             ApiKey.METADATA: partial(
                 metadata.handle,
@@ -346,9 +369,9 @@ class Broker:
                 update_metadata.handle, cache, replicas, touch, deleted
             ),
             ApiKey.OFFSET_COMMIT: partial(
-                offset_commit.handle, coordinator, cache.partition_indexes
+                offset_commit.handle, coordinator, zookeeper, cache.partition_indexes
             ),
-            ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, coordinator),
+            ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, coordinator, zookeeper),
             ApiKey.FIND_COORDINATOR: partial(
                 find_coordinator.handle, cache, creator.create, config.offsets
             ),

@@ -38,7 +38,7 @@ class ClusterConfig:
     zookeeper_connect: str | None = setting(
         "zookeeper.connect",
         None,
-        doc="host:port[,host:port...][/chroot] whose brokers are asked if those above do not answer",
+        doc="host:port[,...][/chroot] whose brokers are asked if those above do not answer",
         aliases=("zk.connect",),
     )
     client_id: str = setting("client.id", "kgroup", doc="Name told to brokers with each request")
@@ -126,9 +126,7 @@ class ProducerConfig(ClusterConfig):
         doc="Key to bytes: a callable, an Encoder with to_message, module:Class, or Kafka's name",
         aliases=("key.serializer.class",),
     )
-    value_serializer: Any = setting(
-        "value.serializer", None, doc="As for keys"
-    )
+    value_serializer: Any = setting("value.serializer", None, doc="As for keys")
     partitioner: Any = setting(
         "partitioner.class",
         None,

@@ -58,7 +58,8 @@ class LargeFrame(asyncio.BufferedProtocol):
 
     The event loop then reads the socket straight into the buffer that keeps the frame, where it
     would otherwise make a new object of each piece, to be copied. When the frame is complete
-    `owner` is the transport's protocol again, and `deliver` gets the frame. Used by both ends.
+    `owner` is the transport's protocol again, and `deliver` gets the frame; `moved` hears of each
+    piece. Used by both ends.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class LargeFrame(asyncio.BufferedProtocol):
         cutter: FrameCutter,
         transport: asyncio.Transport,
         deliver: Callable[[memoryview], None],
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
         self._owner = owner
         self._cutter = cutter
         self._transport = transport
         self._deliver = deliver
+        self._moved = moved
         transport.set_protocol(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -80,6 +83,7 @@ class LargeFrame(asyncio.BufferedProtocol):
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._moved()
         frame = self._cutter.fill(nbytes)
         if frame is not None:
             self._transport.set_protocol(self._owner)

@@ -151,8 +151,8 @@ class GroupReader:
         has_ids, ids, owners, offsets = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
             _children(zk, ConsumerGroup.ids_path(group)),
-            self._owners(zk, group),
-            self._offsets(zk, group),
+            self.owners(zk, group),
+            self.offsets(zk, group),
         )
         topics = await self._subscribed(zk, group, ids) | {tp.topic for tp in owners}
         partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
@@ -164,7 +164,9 @@ class GroupReader:
             offsets=offsets,
         )
 
-    async def _owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
+    async def owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
+        """Partition to consumer id of its owner."""
+
         def read(data: bytes | None, _: Stat, path: str) -> str:
             return PartitionOwner.decode(data, path).consumer_id
 
@@ -172,7 +174,9 @@ class GroupReader:
         paths = {tp: PartitionOwner.path(group, tp.topic, tp.partition) for tp in owned}
         return await self._read_all(zk, paths, read)
 
-    async def _offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
+    async def offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
+        """What is committed in ZooKeeper, without what is negative."""
+
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 

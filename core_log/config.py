@@ -7,20 +7,22 @@ each decision, so that a changed value counts at once and not with the next segm
 Honoured by the log: segment.bytes, segment.ms, segment.jitter.ms, segment.index.bytes,
 index.interval.bytes, flush.messages, flush.ms, retention.bytes, retention.ms, cleanup.policy
 (delete), file.delete.delay.ms, message.timestamp.type. By those who check before appending:
-max.message.bytes, compression.type, message.timestamp.difference.max.ms, min.insync.replicas,
-unclean.leader.election.enable. By the cleaner: cleanup.policy (compact), delete.retention.ms,
+max.message.bytes, compression.type, message.format.version, message.timestamp.difference.max.ms,
+min.insync.replicas, unclean.leader.election.enable. By those who answer fetches:
+message.downconversion.enable. By the cleaner: cleanup.policy (compact), delete.retention.ms,
 min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. Taken and kept for
-others to read, without effect here: preallocate (a log file always grows), message.format.version
-(batches are written in format 2), message.downconversion.enable, and the two lists of throttled
-replicas.
+others to read, without effect here: preallocate (a log file always grows) and the two lists of
+throttled replicas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import attrs
 
+from core_log.message_format import known_version, magic_of
 from protocol.settings import between, declared, each_of, ge, load, one_of, setting
 
 INT_MAX = 2**31 - 1
@@ -66,7 +68,9 @@ class LogConfig:
         validator=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     )
     preallocate: bool = setting("preallocate", False)
-    message_format_version: str = setting("message.format.version", "2.3-IV1")
+    message_format_version: str = setting(
+        "message.format.version", "2.3-IV1", validator=known_version
+    )
     message_timestamp_type: str = setting(
         "message.timestamp.type", "CreateTime", validator=one_of("CreateTime", "LogAppendTime")
     )
@@ -90,6 +94,11 @@ class LogConfig:
         given, _ = load(cls, overrides)
         fields = {name.replace(".", "_").replace("-", "_").lower() for name in overrides}
         return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
+
+    @cached_property
+    def magic(self) -> int:
+        """The record format the log is kept in: 0, 1 or 2."""
+        return magic_of(self.message_format_version)
 
     @property
     def deletes(self) -> bool:

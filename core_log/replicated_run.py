@@ -1,8 +1,9 @@
-"""Batches that come from the leader, cut into runs that are written in one call each.
+"""Batches that have their offsets, cut into runs that are written in one call each.
 
 A follower keeps every byte: offsets, epochs and timestamps are the leader's. It checks that each
 batch is whole and its checksum right, and that offsets go up; they may leave gaps, where the
 leader's log was compacted. A fetch may end within a batch, which comes again with the next one.
+Messages of the old formats are taken for batches, and their leader writes them so too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import attrs
 
 from core_log.config import INT_MAX
 from core_log.time_index import TimestampOffset
-from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc, read_header
+from protocol.records.batch_header import BatchHeader
+from protocol.records.entry import EntryHeader, check_entry, read_entry
 
 
 class UnexpectedAppendOffset(ValueError):
@@ -32,12 +34,14 @@ class ReplicatedRun:
     """Adjoining batches: `headers` of what `records` holds."""
 
     records: memoryview
-    headers: list[BatchHeader]
+    headers: list[EntryHeader]
+    log_end_offset: int
 
     @property
     def first_offset(self) -> int:
-        """The first batch's base offset."""
-        return self.headers[0].base_offset
+        """The first batch's base offset; of a message, which does not tell, the log's end."""
+        first = self.headers[0]
+        return first.base_offset if isinstance(first, BatchHeader) else self.log_end_offset
 
     @property
     def last_offset(self) -> int:
@@ -58,33 +62,32 @@ def runs(records: memoryview, log_end_offset: int, max_bytes: int) -> Iterator[R
     after the run before it was given out.
     """
     start = position = 0
-    headers: list[BatchHeader] = []
+    run_offset = log_end_offset
+    headers: list[EntryHeader] = []
     try:
         while (header := _next_batch(records, position, log_end_offset)) is not None:
             if headers and (
                 position + header.size - start > max_bytes
                 or header.last_offset - headers[0].base_offset > INT_MAX
             ):
-                yield ReplicatedRun(records[start:position], headers)
-                start, headers = position, []
+                yield ReplicatedRun(records[start:position], headers, run_offset)
+                start, headers, run_offset = position, [], log_end_offset
             headers.append(header)
             position += header.size
             log_end_offset = header.next_offset
     except ValueError:
         if headers:
-            yield ReplicatedRun(records[start:position], headers)
+            yield ReplicatedRun(records[start:position], headers, run_offset)
         raise
     if headers:
-        yield ReplicatedRun(records[start:position], headers)
+        yield ReplicatedRun(records[start:position], headers, run_offset)
 
 
-def _next_batch(records: memoryview, position: int, log_end_offset: int) -> BatchHeader | None:
-    if len(records) - position < HEADER_BYTES:
+def _next_batch(records: memoryview, position: int, log_end_offset: int) -> EntryHeader | None:
+    header = read_entry(records, position, len(records))
+    if header is None:
         return None
-    header = read_header(records, position)
-    if len(records) - position < header.size:
-        return None
-    check_crc(records, position, header)
+    check_entry(records, position, header)
     if header.base_offset < log_end_offset:
         raise UnexpectedAppendOffset(header.base_offset, header.last_offset, log_end_offset)
     return header

@@ -20,6 +20,7 @@ from core_log.storage import FileRange
 from core_log.time_index import TimestampOffset
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import LOG_OVERHEAD
+from protocol.records.entry import read_entry
 
 EARLIEST_TIME = -2
 LATEST_TIME = -1
@@ -171,8 +172,6 @@ def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator
 
 
 def _records(segment: Segment, batch: ShallowBatch) -> Iterator[TimestampOffset]:
-    if batch.magic < 2:  # a message of the old formats; of a wrapper its last one
-        yield TimestampOffset(batch.max_timestamp, batch.last_offset)
-        return
-    for record in decode_batch(segment.log.read(batch.position, batch.size)):
+    data = segment.log.read(batch.position, batch.size)
+    for record in decode_batch(data, 0, read_entry(data, 0, len(data))):
         yield TimestampOffset(record.timestamp_ms, record.offset)

@@ -7,6 +7,9 @@ whole. Rules and error codes: Kafka's LogValidator.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import attrs
 
 from core_log.config import LogConfig
@@ -50,10 +53,25 @@ def validate(
     """Check the records of one partition of a produce request. Raises ApiError."""
     try:
         return _validate(topic_partition, records, config, zstd_allowed, now_ms)
-    except CorruptRecord as error:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}") from error
-    except CompressionUnavailable as error:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+    except (CorruptRecord, CompressionUnavailable) as error:
+        raise _refusal(topic_partition, error) from error
+
+
+@contextmanager
+def refusing(topic_partition: TopicPartition) -> Iterator[None]:
+    """What is wrong with a producer's bytes, in the producer's terms."""
+    try:
+        yield
+    except (CorruptRecord, CompressionUnavailable) as error:
+        raise _refusal(topic_partition, error) from error
+
+
+def _refusal(
+    topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
+) -> ApiError:
+    if isinstance(error, CorruptRecord):
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
+    return ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
 
 
 def _validate(
@@ -68,7 +86,7 @@ def _validate(
     header = read_header(records)
     if header.size != len(records):
         raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
-    _check_size(topic_partition, header, config)
+    check_size(topic_partition, header.size, config)
     _check_header(topic_partition, header, zstd_allowed)
     max_timestamp = validate_batch(
         records,
@@ -76,18 +94,20 @@ def _validate(
         require_keys="compact" in config.cleanup_policy,
         max_decompressed=MAX_DECOMPRESSED_BYTES,
     )
-    if config.message_timestamp_type == "CreateTime":
-        _check_times(topic_partition, records, config, now_ms)
+    if config.message_timestamp_difference_max_ms < _UNBOUNDED:
+        sent = (record.timestamp_ms for record in decode_batch(records))
+        check_times(topic_partition, sent, config, now_ms)
     batch = _recompress(ValidBatch(records, header, max_timestamp), config)
-    _check_size(topic_partition, batch.header, config)
+    check_size(topic_partition, batch.header.size, config)
     return batch
 
 
-def _check_size(topic_partition: TopicPartition, header: BatchHeader, config: LogConfig) -> None:
-    if header.size > config.max_message_bytes:
+def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) -> None:
+    """Raise ApiError for a batch or message of more than max.message.bytes."""
+    if size > config.max_message_bytes:
         raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{topic_partition}: batch of {header.size} bytes, "
+            f"{topic_partition}: batch of {size} bytes, "
             f"max.message.bytes is {config.max_message_bytes}",
         )
 
@@ -110,26 +130,33 @@ def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_all
         )
 
 
-def _check_times(
-    topic_partition: TopicPartition, records: Bytes, config: LogConfig, now_ms: int
+def check_times(
+    topic_partition: TopicPartition, timestamps: Iterable[int], config: LogConfig, now_ms: int
 ) -> None:
+    """Raise ApiError for a time too far from now, where the producer's times are kept."""
     allowed = config.message_timestamp_difference_max_ms
-    if allowed >= _UNBOUNDED:
+    if allowed >= _UNBOUNDED or config.message_timestamp_type != "CreateTime":
         return
-    for record in decode_batch(records):
-        if record.timestamp_ms != -1 and abs(record.timestamp_ms - now_ms) > allowed:
+    for timestamp in timestamps:
+        if timestamp != -1 and abs(timestamp - now_ms) > allowed:
             raise ApiError(
                 ErrorCode.INVALID_TIMESTAMP,
-                f"{topic_partition}: timestamp {record.timestamp_ms} is more than {allowed} ms "
+                f"{topic_partition}: timestamp {timestamp} is more than {allowed} ms "
                 f"from the broker's {now_ms}",
             )
 
 
+def wanted_codec(config: LogConfig, source: Codec) -> Codec:
+    """The codec that compression.type keeps records in which came in `source`."""
+    if config.compression_type == "producer":
+        return source
+    if config.compression_type == "uncompressed":
+        return Codec.NONE
+    return Codec.of_name(config.compression_type)
+
+
 def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
-    wanted = config.compression_type
-    if wanted == "producer":
-        return batch
-    codec = Codec.NONE if wanted == "uncompressed" else Codec.of_name(wanted)
+    codec = wanted_codec(config, batch.header.codec)
     if batch.header.codec == codec:
         return batch
     records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]

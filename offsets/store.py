@@ -7,6 +7,7 @@ and `retriable` of the error says whether it can help.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
@@ -26,6 +27,9 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.migration_znodes import OffsetStorage
+
+_log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -148,22 +152,38 @@ class CoordinatorStore:
 
 @attrs.frozen
 class DualStore:
-    """Both stores, while a group moves from ZooKeeper to Kafka (`dual.commit.enabled`).
+    """Both stores: `dual.commit.enabled`, and what a migration makes of its members.
 
-    Kafka is written first, ZooKeeper with what Kafka took, so that ZooKeeper is never ahead; read
-    is the larger of the two. A group rewound in one store alone is therefore not rewound.
+    Kafka is written first, ZooKeeper with what Kafka took. Read is the larger of the two, as in
+    Kafka, whose members can't know better: a group rewound in one store alone is therefore not
+    rewound. With a `leader` it is read alone, and what the other holds decides nothing.
     """
 
     kafka: OffsetStore
     zookeeper: OffsetStore
+    leader: OffsetStorage | None = None
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Per partition the larger offset, with Kafka's metadata. Raises OffsetFetchFailed."""
-        kafka, kafka_errors = await _fetched(self.kafka, group, partitions)
+        """The leader's offset, or per partition the larger, with Kafka's metadata.
+
+        Raises OffsetFetchFailed when a store that counts is in doubt.
+        """
+        # Asked whoever leads: its store leaves out writes of what it believes to be there.
         zookeeper, zookeeper_errors = await _fetched(self.zookeeper, group, partitions)
-        errors = {**zookeeper_errors, **kafka_errors}
+        if self.leader is OffsetStorage.ZOOKEEPER:
+            return _sure(zookeeper, zookeeper_errors)
+        kafka, kafka_errors = await _fetched(self.kafka, group, partitions)
+        unclear = kafka_errors.keys() | zookeeper_errors.keys()
+        for partition in differing(kafka, zookeeper) - unclear:
+            _log.warning(
+                "group %s: %s is DIVERGED: %s in Kafka, %s in ZooKeeper",
+                *(group, partition),
+                *(at[partition].offset if partition in at else None for at in (kafka, zookeeper)),
+            )
+        if self.leader is OffsetStorage.KAFKA:
+            return _sure(kafka, kafka_errors)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition in kafka.keys() | zookeeper.keys():
             ours, theirs = kafka.get(partition), zookeeper.get(partition)
@@ -171,29 +191,76 @@ class DualStore:
                 found[partition] = OffsetAndMetadata(theirs.offset, ours.metadata)
             elif either := ours or theirs:
                 found[partition] = either
-        if errors:
-            raise OffsetFetchFailed(errors, {p: o for p, o in found.items() if p not in errors})
-        return found
+        return _sure(found, {**zookeeper_errors, **kafka_errors})
 
     async def commit(self, group: str, offsets: Offsets) -> None:
         """Raises CommitFailed with the errors of both."""
+        await self._commit_one_by_one(
+            group, dict.fromkeys(offsets, (self.kafka, self.zookeeper)), offsets
+        )
+
+    async def reset(self, group: str, offsets: Offsets) -> None:
+        """Commit what may lie before, or far behind, what is there: the lower store first.
+
+        The larger of the two is then the old offset until it is the new one, whichever way it
+        goes and wherever it is cut off. Raises CommitFailed, OffsetFetchFailed.
+        """
+        kafka = await self.kafka.fetch(group, offsets.keys())
+        zookeeper = await self.zookeeper.fetch(group, offsets.keys())
+        nothing = OffsetAndMetadata(-1)
+        order = {
+            p: (self.zookeeper, self.kafka)
+            if zookeeper.get(p, nothing).offset < kafka.get(p, nothing).offset
+            else (self.kafka, self.zookeeper)
+            for p in offsets
+        }
+        await self._commit_one_by_one(group, order, offsets)
+
+    async def _commit_one_by_one(
+        self,
+        group: str,
+        order: Mapping[TopicPartition, tuple[OffsetStore, OffsetStore]],
+        offsets: Offsets,
+    ) -> None:
+        """To the first store of each partition, and to the second what the first has taken."""
         errors: dict[TopicPartition, ErrorCode] = {}
-        try:
-            await self.kafka.commit(group, offsets)
-        except CommitFailed as failure:
-            errors = failure.errors
-        try:
-            taken = {p: offset for p, offset in offsets.items() if p not in errors}
-            await self.zookeeper.commit(group, taken)
-        except CommitFailed as failure:
-            errors = {**failure.errors, **errors}
+        for turn in (0, 1):
+            refused = set(errors)
+            for store in (self.kafka, self.zookeeper):
+                due = {
+                    p: offset
+                    for p, offset in offsets.items()
+                    if order[p][turn] is store and p not in refused
+                }
+                try:
+                    await store.commit(group, due)
+                except CommitFailed as failure:
+                    errors |= failure.errors
         if errors:
             raise CommitFailed(errors)
+
+
+def differing(one: Offsets, other: Offsets) -> set[TopicPartition]:
+    """The partitions for which two stores do not hold the same offset; metadata don't count."""
+    return {
+        p
+        for p in one.keys() | other.keys()
+        if p not in one or p not in other or one[p].offset != other[p].offset
+    }
 
 
 def committable(offsets: Offsets) -> Offsets:
     """Without negative offsets: "not known yet" is nobody's position."""
     return {p: offset for p, offset in offsets.items() if offset.offset >= 0}
+
+
+def _sure(
+    found: Offsets, errors: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    sure = {p: offset for p, offset in found.items() if p not in errors}
+    if errors:
+        raise OffsetFetchFailed(errors, sure)
+    return sure
 
 
 async def _fetched(

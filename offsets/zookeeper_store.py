@@ -35,6 +35,10 @@ class ZooKeeperStore:
     zk: ZkSession
     _known: dict[tuple[str, TopicPartition], int] = attrs.field(factory=dict)
 
+    def forget(self) -> None:
+        """Take nothing for granted of what was written or read: write everything once more."""
+        self._known.clear()
+
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -44,11 +44,11 @@ API: dict[ApiKey, Api] = {
     ApiKey.PRODUCE: Api(
         produce.ProduceRequest, produce.ProduceResponse, 0, 7, produce.error_response
     ),
-    ApiKey.FETCH: Api(fetch.FetchRequest, fetch.FetchResponse, 4, 11, fetch.error_response),
+    ApiKey.FETCH: Api(fetch.FetchRequest, fetch.FetchResponse, 0, 11, fetch.error_response),
     ApiKey.LIST_OFFSETS: Api(
         list_offsets.ListOffsetsRequest,
         list_offsets.ListOffsetsResponse,
-        1,
+        0,
         5,
         list_offsets.error_response,
     ),
@@ -79,14 +79,14 @@ API: dict[ApiKey, Api] = {
     ApiKey.OFFSET_COMMIT: Api(
         offset_commit.OffsetCommitRequest,
         offset_commit.OffsetCommitResponse,
-        1,
+        0,
         7,
         offset_commit.error_response,
     ),
     ApiKey.OFFSET_FETCH: Api(
         offset_fetch.OffsetFetchRequest,
         offset_fetch.OffsetFetchResponse,
-        1,
+        0,
         5,
         offset_fetch.error_response,
     ),

@@ -13,7 +13,17 @@ import attrs
 
 from clients.config import IGNORED, ClusterConfig
 from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
-from protocol.settings import Check, SettingError, declared, ge, gt, load, one_of, setting
+from protocol.settings import (
+    REQUIRED,
+    Check,
+    SettingError,
+    declared,
+    ge,
+    gt,
+    load,
+    one_of,
+    setting,
+)
 from spark_connector.stream_offset import Offsets, from_json
 
 EARLIEST = "earliest"
@@ -55,6 +65,9 @@ NO_EFFECT: Mapping[str, str] = {
 class ReaderConfig(ClusterConfig):
     """Settings of the client behind the source: `kafka.` and these names."""
 
+    bootstrap_servers: tuple[str, ...] = setting(
+        "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] to ask for the cluster"
+    )
     max_partition_fetch_bytes: int = setting(
         "max.partition.fetch.bytes", 4_194_304, validator=gt(0), doc="Bytes asked for by a fetch"
     )

@@ -51,6 +51,10 @@ class SessionExpired(ZkError):
     """The session in which the call was made has expired or was closed."""
 
 
+class Unimplemented(ZkError):
+    """The server is too old for this request."""
+
+
 class MultiFailed(ZkError):
     """No operation of a multi was applied, because the one at `index` failed with `error`."""
 
@@ -146,6 +150,11 @@ class ZkSession(Protocol):
     def suspended_since_ms(self) -> int | None:
         """When the server was last heard, on the loop's clock; None while CONNECTED."""
 
+    @property
+    def silence_ms(self) -> int:
+        """How long ago the server was last heard. Unlike the state, and timers that follow it, this
+        is true at once in a process that was stopped for a while."""
+
     async def start(self) -> None: ...
     async def close(self) -> None:
         """End the session, and its ephemeral nodes with it, now."""
@@ -154,6 +163,9 @@ class ZkSession(Protocol):
     def remove_state_listener(self, listener: StateListener) -> None: ...
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]: ...
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None: ...
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        """`get` of each, None where there is no node, in one request for 1000 of them."""
+
     async def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         """The names of the children, sorted."""
 

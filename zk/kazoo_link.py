@@ -26,6 +26,7 @@ from typing import Any
 
 import attrs
 from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as packet
 from kazoo.protocol.connection import ConnectionHandler
@@ -90,6 +91,11 @@ class KazooLink:
         """What the server granted when it was last connected to."""
         return self._connection.granted_timeout_ms
 
+    @property
+    def silent_s(self) -> float:
+        """Since the server was last heard."""
+        return time.monotonic() - self._connection.heard_at
+
     def start(self) -> None:
         """Begin to connect, and to connect again whenever the connection breaks."""
         self._client.add_listener(self._report)
@@ -136,15 +142,13 @@ class KazooLink:
 
     def _report(self, _: str) -> None:
         """On kazoo's thread, whenever the connection's state has changed."""
-        silent_s = time.monotonic() - self._connection.heard_at
         client = self._client
-        now = LinkState(client.client_state, self.session_id, silent_s, client.last_zxid)
+        now = LinkState(client.client_state, self.session_id, self.silent_s, client.last_zxid)
         self._post(self._on_state, now)
 
     def _watch_silence(self) -> None:
         timeout_s = (self.granted_timeout_ms or 1000) / 1000
-        silent_s = time.monotonic() - self._connection.heard_at
-        if self.session_id and silent_s > timeout_s * SILENCE_BOUND:
+        if self.session_id and self.silent_s > timeout_s * SILENCE_BOUND:
             self._connection.drop()
         self._watchdog = self._loop.call_later(timeout_s / 10, self._watch_silence)
 
@@ -248,6 +252,43 @@ class _SetWatches:
 
     def deserialize(self, buffer: bytes, offset: int) -> None:
         """The reply is empty."""
+
+
+@attrs.frozen
+class MultiRead:
+    """ZooKeeper's request 22, since 3.6: the data of many nodes, None for those that are not there.
+
+    An older server answers UnimplementedError, and breaks the connection.
+    """
+
+    paths: Sequence[str]
+    type = 22
+
+    def serialize(self) -> bytes:
+        header = packet.MultiHeader(packet.GetData.type, False, -1).serialize()
+        asked = [header + packet.GetData(path, None).serialize() for path in self.paths]
+        return b"".join([*asked, packet.multiheader_struct.pack(-1, True, -1)])
+
+    def deserialize(
+        self, buffer: bytes, offset: int
+    ) -> list[tuple[bytes | None, packet.ZnodeStat] | None]:
+        """Raises the error of a node that is there and may not be read."""
+        results: list[tuple[bytes | None, packet.ZnodeStat] | None] = []
+        header, offset = packet.MultiHeader.deserialize(buffer, offset)
+        while not header.done:
+            if header.type == packet.GetData.type:
+                data, offset = packet.read_buffer(buffer, offset)
+                stat = packet.ZnodeStat._make(packet.stat_struct.unpack_from(buffer, offset))
+                offset += packet.stat_struct.size
+                results.append((data, stat))
+            else:
+                (code,) = packet.int_struct.unpack_from(buffer, offset)
+                offset += packet.int_struct.size
+                if code != NoNodeError.code:
+                    raise EXCEPTIONS[code]()
+                results.append(None)
+            header, offset = packet.MultiHeader.deserialize(buffer, offset)
+        return results
 
 
 def _forget(future: "asyncio.Future[Any]") -> None:

@@ -234,6 +234,11 @@ class MemorySession:
         self._watches = Watches()
         self._listeners: list[StateListener] = []
 
+    @property
+    def silence_ms(self) -> int:
+        since_ms = self.suspended_since_ms
+        return 0 if since_ms is None else self._zookeeper.now_ms() - since_ms
+
     async def start(self) -> None:
         assert self.session_id == 0, "a session starts once"
         self._zookeeper.open(self)
@@ -255,6 +260,10 @@ class MemorySession:
         node = self._node(path)
         self._watches.add("data", path, watch)
         return node.data, node.stat
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        tree = self._tree()
+        return [(node.data, node.stat) if (node := tree.get(path)) else None for path in paths]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         node = self._tree().get(path)

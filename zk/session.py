@@ -32,6 +32,7 @@ from zk.api import (
     SetData,
     Stat,
     StateListener,
+    Unimplemented,
     Watch,
     Watches,
     WatchEvent,
@@ -39,7 +40,7 @@ from zk.api import (
     ZkError,
     ZkSession,
 )
-from zk.kazoo_link import KazooLink, LinkState
+from zk.kazoo_link import KazooLink, LinkState, MultiRead
 
 __all__ = [
     "BadVersion",
@@ -64,6 +65,7 @@ __all__ = [
     "ZkSession",
 ]
 
+MAX_READS_PER_REQUEST = 1000
 MAX_IN_FLIGHT = 100  # kazoo wakes its thread with a byte a call, and blocks when some 250 wait
 
 _log = logging.getLogger(__name__)
@@ -96,6 +98,11 @@ class KazooSession:
         self._connected = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._link: KazooLink | None = None
+        self._server_reads_many = True
+
+    @property
+    def silence_ms(self) -> int:
+        return int(self._link.silent_s * 1000) if self._link else 0
 
     async def start(self) -> None:
         """Connect. Raises ConnectionLoss, naming the hosts, when that takes too long."""
@@ -134,6 +141,28 @@ class KazooSession:
 
         data, stat = await self._ask(packet.GetData(self._full(path), bool(watch)), arm)
         return data, _stat(stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        found: list[tuple[bytes | None, Stat] | None] = []
+        for start in range(0, len(paths), MAX_READS_PER_REQUEST):
+            found += await self._get_some(paths[start : start + MAX_READS_PER_REQUEST])
+        return found
+
+    async def _get_some(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        if self._server_reads_many:
+            try:
+                answers = await self._ask(MultiRead([*map(self._full, paths)]))
+            except Unimplemented:  # older than 3.6
+                self._server_reads_many = False
+            else:
+                return [answer and (answer[0], _stat(answer[1])) for answer in answers]
+        return await asyncio.gather(*map(self._get_if_there, paths))
+
+    async def _get_if_there(self, path: str) -> tuple[bytes | None, Stat] | None:
+        try:
+            return await self.get(path)
+        except NoNode:
+            return None
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def arm(stat: ZnodeStat | None) -> None:
@@ -320,6 +349,7 @@ _ERRORS: dict[type[Exception], type[ZkError]] = {
     kazoo_errors.ConnectionLoss: ConnectionLoss,
     kazoo_errors.ConnectionClosedError: ConnectionLoss,
     kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.UnimplementedError: Unimplemented,
 }
 # What a failed multi says of the operations before and after the one that failed.
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)

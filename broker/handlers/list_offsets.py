@@ -1,4 +1,7 @@
-"""ListOffsets: the offset at a time, for consumers never beyond the high watermark."""
+"""ListOffsets: the offset at a time, for consumers never beyond the high watermark.
+
+Version 0 knows no times of records: it asks where segments begin that were written by then.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ def handle(
     context: RequestContext,
 ) -> ListOffsetsResponse:
     """Answer each partition; one asked twice in a request is refused."""
+    if context.api_version == 0:
+        return _list_segments(replicas, cache, request, context.now_ms)
     asked = Counter(
         TopicPartition(topic.name, p.partition_index)
         for topic in request.topics
@@ -88,7 +93,57 @@ def _find(
         return -1, end
     if p.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
+    if log.config.magic == 0:
+        raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{tp} is kept without timestamps")
     found = log.offset_for_timestamp(p.timestamp)
     if found is None or found[1] >= end:
         return -1, -1
     return found
+
+
+# ---- version 0
+
+
+def _list_segments(
+    replicas: ReplicaManager, cache: MetadataCache, request: ListOffsetsRequest, now_ms: int
+) -> ListOffsetsResponse:
+    def answer(topic: str, p: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
+        tp = TopicPartition(topic, p.partition_index)
+        code, offsets = ErrorCode.NONE, []
+        try:
+            if cache.partition_state(tp) is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+            offsets = _segments_before(replicas, tp, request.replica_id, p, now_ms)
+        except ApiError as error:
+            code = error.code
+        return ListOffsetsResponsePartition(
+            partition_index=p.partition_index, error_code=code, old_style_offsets=offsets
+        )
+
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _segments_before(
+    replicas: ReplicaManager,
+    tp: TopicPartition,
+    replica_id: int,
+    p: ListOffsetsRequestPartition,
+    now_ms: int,
+) -> list[int]:
+    """Newest first; for a consumer the high watermark takes the place of all that is above it."""
+    partition = replicas.partition(tp)
+    partition.require_leader()
+    if p.max_num_offsets < 0:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{p.max_num_offsets} offsets of {tp}")
+    offsets = partition.log.offsets_before(p.timestamp, p.max_num_offsets, now_ms)
+    end = partition.high_watermark
+    if replica_id != CONSUMER or not offsets or offsets[0] <= end:
+        return offsets
+    return [end, *(offset for offset in offsets if offset <= end)]

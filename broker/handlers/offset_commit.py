@@ -1,4 +1,7 @@
-"""OffsetCommit: positions to the group's coordinator; answered once they are replicated."""
+"""OffsetCommit: positions to the group's coordinator; answered once they are replicated.
+
+Version 0 is from before there were coordinators: any broker puts it into ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Container
 
 from broker.dispatch import RequestContext
 from broker.purgatory import Wait
+from broker.zookeeper_offsets import ZooKeeperOffsets
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from groups.coordinator.events import CommitOffsets
@@ -20,12 +24,14 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
     error_response,
 )
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
 def handle(
     coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperOffsets,
     known_partitions: Callable[[str], Container[int]],
     request: OffsetCommitRequest,
     context: RequestContext,
@@ -37,6 +43,8 @@ def handle(
     )
     if refused:
         logger.debug("group %s, client %s: %s", request.group_id, context.client_id, refused)
+    if context.api_version == 0:
+        return _commit_to_zookeeper(zookeeper, request, refused)
     if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
         return _response(request, refused, ErrorCode.NONE)
     try:
@@ -49,6 +57,22 @@ def handle(
         keys=(offsets_partition(pending.partition),),
         timeout_ms=config.commit_timeout_ms,
         try_complete=lambda expired: _try_complete(request, refused, pending, expired),
+    )
+
+
+def _commit_to_zookeeper(
+    zookeeper: ZooKeeperOffsets, request: OffsetCommitRequest, refused: Refused
+) -> Wait:
+    offsets = {
+        TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(p.committed_offset)
+        for topic in request.topics
+        for p in topic.partitions
+        if (topic.name, p.partition_index) not in refused
+    }
+    return zookeeper.commit(
+        request.group_id,
+        offsets,
+        lambda codes: _response(request, {**codes, **refused}, ErrorCode.NONE),
     )
 
 

@@ -1,10 +1,15 @@
-"""OffsetFetch: what a group has committed; from v2 null topics ask for everything."""
+"""OffsetFetch: what a group has committed; from v2 null topics ask for everything.
+
+Version 0 asks for what is in ZooKeeper, where there are no metadata.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from broker.dispatch import RequestContext
+from broker.purgatory import Wait
+from broker.zookeeper_offsets import Fetched, ZooKeeperOffsets
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode
@@ -14,15 +19,22 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from protocol.topic_partition import TopicPartition
 
 _NO_COMMIT = CommittedOffset(offset=-1)
 
 
 def handle(
-    coordinator: GroupCoordinator, request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse:
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperOffsets,
+    request: OffsetFetchRequest,
+    context: RequestContext,
+) -> OffsetFetchResponse | Wait:
     """Answer from what is replicated; -1 where nothing is committed. Raises ApiError."""
     group = request.group_id
+    if context.api_version == 0:
+        asked = _partitions_of(request)
+        return zookeeper.fetch(group, asked, lambda found: _from_zookeeper(request, found))
     offsets = coordinator.offsets(group)
     if request.topics is None:
         topics = [_topic(name, kept.items()) for name, kept in offsets.of_group(group).items()]
@@ -32,6 +44,28 @@ def handle(
             for t in request.topics
         ]
     return OffsetFetchResponse(topics=topics, error_code=ErrorCode.NONE)
+
+
+def _partitions_of(request: OffsetFetchRequest) -> list[TopicPartition]:
+    return [TopicPartition(t.name, p) for t in request.topics or () for p in t.partition_indexes]
+
+
+def _from_zookeeper(request: OffsetFetchRequest, found: Fetched) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=offset, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                    for offset, code in (found[TopicPartition(topic.name, index)],)
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
 
 
 def _topic(

@@ -37,10 +37,11 @@ from groups.zookeeper.registration import (
     stream_index,
 )
 from groups.zookeeper.tree import GroupTree
+from offsets.governed_store import GovernedStore
 from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.session import KazooSession, NoNode, ZkSession
+from zk.session import KazooSession, NoNode, ZkError, ZkSession
 from zk.znodes import BrokerId, ZnodeError
 
 _log = logging.getLogger(__name__)
@@ -86,10 +87,11 @@ class ConsumerConnector:
             self._lead,
             self.config.refresh_leader_backoff_ms,
         )
+        self._store = self._offset_store()
         self._delivery = StreamDelivery(
             group_id,
             self.consumer_id,
-            self._offset_store(),
+            self._store,
             self._finder.add,
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
@@ -187,6 +189,7 @@ class ConsumerConnector:
                 await asyncio.wait([self._runner])
             if self._member:
                 await self._member.leave()
+                await self._withdraw()
             if self._owns_zk:
                 await self._zk.close()
             if self._cluster:
@@ -237,6 +240,7 @@ class ConsumerConnector:
         )
         membership = Membership(self.consumer_id, self.config.membership_settings)
         self._member = Member(tree, self._delivery, membership)
+        self._store.takes_part = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
             await self._member.join()
@@ -252,6 +256,7 @@ class ConsumerConnector:
                     self.config, self._connect, self._finder.add, tasks.create_task
                 )
                 tasks.create_task(self._finder.run())
+                tasks.create_task(self._store.obey())
                 if self.config.auto_commit_enable:
                     tasks.create_task(self._commit_by_the_clock())
         except Exception as error:
@@ -274,12 +279,34 @@ class ConsumerConnector:
     async def _connect(self, broker_id: int) -> Connection:
         return await (await self._find_cluster()).connection(broker_id, "fetch")
 
-    def _offset_store(self) -> OffsetStore:
+    def _offset_store(self) -> GovernedStore:
+        """What the settings say, under the group's migration if there is one."""
         zookeeper = ZooKeeperStore(self._zk)
-        if self.config.offsets_storage == "zookeeper":
-            return zookeeper
         kafka = CoordinatorStore(self._call_coordinator, self._forget_coordinator)
-        return DualStore(kafka, zookeeper) if self.config.commits_to_both else kafka
+        stores: dict[str, OffsetStore] = {
+            "zookeeper": zookeeper,
+            "kafka": kafka,
+            "dual": DualStore(kafka, zookeeper),
+        }
+        settings = "dual" if self.config.commits_to_both else self.config.offsets_storage
+        return GovernedStore(
+            zk=self._zk,
+            group=self.config.group_id,
+            consumer_id=self.consumer_id,
+            kafka=kafka,
+            zookeeper=zookeeper,
+            settings=settings,
+            configured=stores[settings],
+        )
+
+    async def _withdraw(self) -> None:
+        """Leave the list of members that obey migrations, as the session's end would."""
+        if self._owns_zk:
+            return
+        try:
+            await self._store.withdraw()
+        except ZkError as error:
+            _log.info("%s: still among those that obey migrations: %r", self.consumer_id, error)
 
     async def _call_coordinator(self, request: Any) -> Any:
         cluster = await self._find_cluster()

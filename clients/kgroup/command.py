@@ -15,6 +15,7 @@ ROWS = {
     "describe": ("clients.kgroup.describe", "Who owns what, offsets and lag."),
     "consume": ("clients.kgroup.consume", "Print messages as a member of a group."),
     "produce": ("clients.kgroup.produce", "Send lines of standard input."),
+    "migrate": ("clients.kgroup.migrate", "Move offsets between ZooKeeper and Kafka, proven."),
     "offsets": ("clients.kgroup.offsets", "The first or last offsets of a topic, or at a time."),
 }
 

@@ -18,6 +18,7 @@ from clients.kgroup.formatter import FORMATTER_NAMES, Formatter, json_line, line
 from clients.output import KeyValue, Target, target_options
 from clients.sessions import zookeeper_session
 from groups.zookeeper.filters import Whitelist
+from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
 
 PROPERTY = KeyValue()
@@ -217,3 +218,4 @@ async def forgetting(target: Target, group: str | None) -> AsyncIterator[None]:
             assert target.zookeeper is not None
             async with zookeeper_session(target.zookeeper, target) as zk:
                 await zk.delete_recursive(ConsumerGroup.path(group))
+                await zk.delete_recursive(GroupMigration.path(group))

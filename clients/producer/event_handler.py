@@ -11,11 +11,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
-import attrs
-
 from clients.cluster import Cluster
 from clients.errors import ClientError, FailedToSendMessage, NoBrokersAvailable
 from clients.named_object import made_of
+from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig
 from clients.producer.old_partitioner import KeptPartitions, key_to_partition
@@ -25,20 +24,8 @@ from protocol.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
-Buffer = Callable[..., Awaitable[Delivery]]
-"""The producer's own `send`: topic, value, key=, partition=."""
-
-
-@attrs.define(eq=False)
-class ProducerMetrics:
-    """Messages counted since the start; the names are those of Kafka's meters."""
-
-    messages: int = 0
-    dropped_messages: int = 0
-    """Refused because the queue was full."""
-    serialization_errors: int = 0
-    failed_sends: int = 0
-    """Accepted, and not stored as far as is known."""
+Buffer = Callable[[str, bytes | None, bytes | None, int], Awaitable[Delivery]]
+"""The producer's own way to send: topic, value, key, partition."""
 
 
 class _Encoded(NamedTuple):
@@ -51,11 +38,17 @@ class DefaultEventHandler:
     """Sends batches of messages for a producer whose own settings are `config.producer_config`."""
 
     def __init__(
-        self, config: OldProducerConfig, cluster: Cluster, buffer: Buffer, metrics: ProducerMetrics
+        self,
+        config: OldProducerConfig,
+        cluster: Cluster,
+        buffer: Buffer,
+        hooks: CallbackHandler,
+        metrics: ProducerMetrics,
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._buffer = buffer
+        self._hooks = hooks
         self._metrics = metrics
         encoder, key_encoder = config.serializer, config.key_serializer
         self._encode = made_of("serializer.class", encoder_of, encoder)
@@ -64,12 +57,13 @@ class DefaultEventHandler:
         self._keyless = KeptPartitions(random.randrange)
         self._refreshed_at = float("-inf")
 
-    async def handle(self, events: Sequence[KeyedMessage]) -> list[RecordMetadata]:
+    async def handle(self, events: list[KeyedMessage]) -> list[RecordMetadata]:
         """Send them; return where they went, in their order, once all are acknowledged.
 
         Raises FailedToSendMessage for those that were not; and, in a sync producer, what an encoder
         raises, with nothing sent.
         """
+        events = messages_of(self._hooks.before_sending_data(events), "before_sending_data")
         outcomes: dict[int, RecordMetadata | Exception] = {}
         encoded = self._encoded(events, outcomes)
         by_topic: dict[str, list[int]] = {}
@@ -123,9 +117,7 @@ class DefaultEventHandler:
         except ClientError as error:
             _log.warning("metadata could not be read: %s", error)
 
-    async def _send(
-        self, topic: str, records: list[_Encoded]
-    ) -> list[RecordMetadata | Exception]:
+    async def _send(self, topic: str, records: list[_Encoded]) -> list[RecordMetadata | Exception]:
         """Send messages of one topic; what became of each."""
         try:
             num_partitions = await self._num_partitions(topic)
@@ -137,7 +129,7 @@ class DefaultEventHandler:
         for event, key, value in records:
             try:
                 partition = self._partition(event, num_partitions, led)
-                sent.append(await self._buffer(topic, value, key=key, partition=partition))
+                sent.append(await self._buffer(topic, value, key, partition))
             except Exception as error:
                 sent.append(error)
         outcomes: list[RecordMetadata | Exception] = []

@@ -8,6 +8,8 @@ that is logged, counted, and told to `not_sent`.
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
+import attrs
+
 from clients.producer.messages import KeyedMessage
 
 
@@ -60,6 +62,25 @@ class CallbackHandler:
 
     def close(self) -> None:
         """When the producer begins to close: as in 0.7 before `last_batch_before_close`."""
+
+
+@attrs.define(eq=False)
+class ProducerMetrics:
+    """Messages counted since the start, under the names of Kafka's meters."""
+
+    messages: int = 0
+    dropped_messages: int = 0
+    """Refused because the queue was full."""
+    serialization_errors: int = 0
+    failed_sends: int = 0
+    """Accepted, and not known to be stored."""
+
+
+def messages_of(returned: Any, hook: str) -> list[KeyedMessage]:
+    """What a hook returned, if it is a list of messages. Raises TypeError."""
+    if not isinstance(returned, list) or not all(isinstance(m, KeyedMessage) for m in returned):
+        raise TypeError(f"{hook} returned {returned!r}, which is no list of messages")
+    return returned
 
 
 def with_all_hooks(handler: Any) -> CallbackHandler:

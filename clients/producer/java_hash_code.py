@@ -27,7 +27,11 @@ def java_hash_code(key: Any) -> int:
 
 
 def _integer(number: int) -> int:
-    return number if -(1 << 31) <= number < 1 << 31 else _folded(struct.pack(">q", number))
+    if -(1 << 31) <= number < 1 << 31:
+        return number
+    if -(1 << 63) <= number < 1 << 63:
+        return _folded(struct.pack(">q", number))
+    raise OverflowError(f"the key {number} does not fit the 64 bits of a Long")
 
 
 def _double(number: float) -> int:

@@ -30,7 +30,7 @@ class ProducerData:
         many = isinstance(data, Sequence | Iterator)
         single = isinstance(data, str | bytes | bytearray | memoryview)
         values = tuple(data) if many and not single else (data,)
-        self.__attrs_init__(topic, key, values)  # type: ignore[attr-defined]
+        self.__attrs_init__(topic, key, values)
 
 
 @attrs.frozen

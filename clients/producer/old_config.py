@@ -118,13 +118,9 @@ class OldProducerConfig(ClusterConfig):
     compressed_topics: tuple[str, ...] = setting(
         "compressed.topics", (), doc="Topics to compress; all if empty"
     )
-    event_handler: Any = setting(
-        "event.handler", None, doc="Sends in our place"
-    )
+    event_handler: Any = setting("event.handler", None, doc="Sends in our place")
     event_handler_props: str = setting("event.handler.props", "", doc="a=b,c=d for its init")
-    callback_handler: Any = setting(
-        "callback.handler", None, doc="Hooks around the queue"
-    )
+    callback_handler: Any = setting("callback.handler", None, doc="Hooks around the queue")
     callback_handler_props: str = setting("callback.handler.props", "", doc="a=b,c=d for its init")
     max_request_size: int = setting(
         "max.request.size",

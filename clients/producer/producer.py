@@ -3,24 +3,37 @@
 `send` returns as soon as the record is buffered. On its usual path (the topic is known, the buffer
 has room) it does not suspend and makes no task: it encodes the record into the batch of its
 partition and returns a future. The sender ships batches and completes the futures.
+
+With `producer.type` in its settings it is Kafka's older producer to its user: ProducerData in,
+handlers between (old_producer.py), and this same way to the brokers below.
 """
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
 from clients.errors import BufferExhausted, DeadlineExceeded, ProducerClosed, RecordTooLarge
+from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, Appended, Header, record_bytes
-from clients.producer.partitioner import StickyPartitions, key_partition
+from clients.producer.handlers import ProducerMetrics
+from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
+from clients.producer.old_config import load_old_producer_config, names_producer_type
+from clients.producer.old_producer import OldProducer
+from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Delivery, RecordMetadata, Sender, now_ms
 from clients.serializers import encoder_of
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
+
+__all__ = ["KeyedMessage", "Producer", "ProducerData", "RecordMetadata"]
+
+T = TypeVar("T")
+Sending = Coroutine[Any, Any, T]
 
 _Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int, int]
 """The arguments of `Accumulator.append` after the partition."""
@@ -35,21 +48,31 @@ class Producer:
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self.config, self.notes = load_producer_config({**(settings or {}), **keywords})
-        self._encode_key = encoder_of(self.config.key_serializer)
-        self._encode_value = encoder_of(self.config.value_serializer)
-        self._partitioner = self.config.partitioner
-        self._cluster = Cluster(
-            self.config.bootstrap_servers, config=self.config, create_topics=True
-        )
-        codec = Codec.of_name(self.config.compression_type)
+        given = {**(settings or {}), **keywords}
+        old = None
+        if names_producer_type(given):
+            old, self.notes = load_old_producer_config(given)
+            self.config = old.producer_config
+        else:
+            self.config, self.notes = load_producer_config(given)
+        config = self.config
+        key_serializer = config.key_serializer or config.serializer
+        value_serializer = config.value_serializer or config.serializer
+        self._encode_key = made_of("key.serializer", encoder_of, key_serializer)
+        self._encode_value = made_of("value.serializer", encoder_of, value_serializer)
+        self._partition_rule = made_of("partitioner.class", partition_rule, config.partitioner)
+        self._cluster = Cluster(config.bootstrap_servers, config=config, create_topics=True)
+        codec = Codec.of_name(config.compression_type)
         compress(codec, b"")  # a codec that is not installed is better noticed now
-        self._accumulator: Accumulator[Delivery] = Accumulator(self.config, codec)
-        self._sender = Sender(self._accumulator, self._cluster)
-        self._largest = min(self.config.max_request_size, self.config.buffer_memory)
+        self._accumulator: Accumulator[Delivery] = Accumulator(config, codec)
+        self._sender = Sender(
+            self._accumulator, self._cluster, unreachable_is_attempt=old is not None
+        )
+        self._largest = min(config.max_request_size, config.buffer_memory)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
+        self._old = None if old is None else OldProducer(old, self._cluster, self._buffer)
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -63,7 +86,13 @@ class Producer:
     ) -> None:
         await self.close()
 
-    async def send(
+    @property
+    def metrics(self) -> ProducerMetrics | None:
+        """Counts of messages, with `producer.type`."""
+        return None if self._old is None else self._old.metrics
+
+    @overload
+    def send(
         self,
         topic: str,
         value: Any = None,
@@ -72,15 +101,64 @@ class Producer:
         partition: int | None = None,
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
-    ) -> asyncio.Future[RecordMetadata]:
-        """Buffer a record and return the future of its delivery.
+    ) -> Sending[asyncio.Future[RecordMetadata]]: ...
+
+    @overload
+    def send(self, topic: Messages) -> Sending[list[Any] | None]: ...
+
+    def send(
+        self,
+        topic: str | Messages,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Sending[Any]:
+        """Buffer a record and return the future of its delivery; of ProducerData, a list of them.
 
         Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
         Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; ApiError for a
         topic that cannot be; ValueError for a negative partition or timestamp; and whatever the
         serializers and the partitioner raise. The future raises ApiError, DeliveryTimedOut or
         ProducerClosed.
+
+        With `producer.type=sync` it returns a list of RecordMetadata once all is acknowledged;
+        raises FailedToSendMessage, and what an encoder raises, with nothing sent. With `async` it
+        returns None once all is queued; raises QueueFull, ProducerClosed.
         """
+        if self._old is None and isinstance(topic, str):
+            return self._buffer(topic, value, key, partition, headers, timestamp_ms)
+        if partition is not None or headers or timestamp_ms is not None:
+            raise TypeError("a message has no partition, headers or timestamp_ms of its own")
+        data = KeyedMessage(topic, key, value) if isinstance(topic, str) else topic
+        return self._send_messages(data)
+
+    async def _send_messages(self, data: Messages) -> Any:
+        messages = keyed_messages(data)
+        if self._old is not None:
+            return await self._old.send(messages)
+        deliveries = []
+        for message in messages:
+            partition = None
+            if message.part_key is not None:
+                num_partitions = await self.partitions(message.topic)
+                partition = key_partition(self._encode_key(message.part_key) or b"", num_partitions)
+            deliveries.append(
+                await self._buffer(message.topic, message.message, message.key, partition)
+            )
+        return deliveries
+
+    async def _buffer(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
         encoded_key = self._encode_key(key)
         encoded_value = self._encode_value(value)
         now = now_ms()
@@ -103,6 +181,10 @@ class Producer:
         ):
             num_partitions = await self._prepare(topic, partition, size)
             now = now_ms()
+        if self._partition_rule is not None and partition is None:
+            partition = self._partition_rule(key, encoded_key, num_partitions)
+            if not 0 <= partition < num_partitions:
+                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
 
         delivery: Delivery = asyncio.get_running_loop().create_future()
         appended = self._append(
@@ -144,6 +226,11 @@ class Producer:
 
         Records sent meanwhile are not waited for. Raises ProducerClosed if closed meanwhile.
         """
+        if self._old is not None:
+            await self._old.flush()
+        await self._flush()
+
+    async def _flush(self) -> None:
         serial = self._accumulator.last_serial
         self._accumulator.hurrying += 1
         self._sender.wake()
@@ -160,14 +247,26 @@ class Producer:
     async def close(self, timeout_ms: int | None = None) -> None:
         """Send what is buffered, for at most `timeout_ms`, and close the connections.
 
-        What is not acknowledged by then fails with ProducerClosed. Closing twice is closing once.
+        What is not acknowledged by then fails with ProducerClosed; what is still queued with
+        `producer.type=async` is named by the FailedToSendMessage that this raises. Closing twice is
+        closing once.
         """
+        now = asyncio.get_running_loop().time
+        begins = now()
+        try:
+            if self._old is not None:
+                await self._old.close(timeout_ms)
+        finally:
+            left_s = None if timeout_ms is None else begins + timeout_ms / 1000 - now()
+            await self._close(left_s)
+
+    async def _close(self, timeout_s: float | None) -> None:
         self._accumulator.closed = True
         runner, self._runner = self._runner, None
         try:
             if runner is not None and not runner.done():
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                    await self.flush()
+                async with asyncio.timeout(timeout_s):
+                    await self._flush()
         except TimeoutError:
             pass
         finally:
@@ -200,11 +299,6 @@ class Producer:
     ) -> Appended:
         append = self._accumulator.append
         if partition is not None:
-            return append(TopicPartition(topic, partition), *record)
-        if self._partitioner is not None:
-            partition = self._partitioner(key, num_partitions)
-            if not 0 <= partition < num_partitions:
-                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
             return append(TopicPartition(topic, partition), *record)
         if key is not None:
             return append(TopicPartition(topic, key_partition(key, num_partitions)), *record)

@@ -1,9 +1,9 @@
 """The queue of an async producer, and the loop that empties it in batches.
 
 A batch is handled when it is full, or when `queue.time` has passed since the last one and the queue
-is empty: so under load only size counts, and an idle producer looks up once in `queue.time`. As in
-0.7, where the hooks come from; unlike there, what raises costs its own batch and no more, and
-nothing that was accepted is forgotten.
+is empty: under load only size counts, and an idle producer looks up once in `queue.time`. So did
+0.7, where the hooks come from. Unlike there, what raises costs its own batch and no more, and
+nothing that was accepted is dropped unheard.
 """
 
 import asyncio
@@ -11,13 +11,11 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 
 import attrs
 
 from clients.errors import FailedToSendMessage, ProducerClosed, QueueFull
-from clients.producer.event_handler import ProducerMetrics
-from clients.producer.handlers import CallbackHandler, EventHandler
+from clients.producer.handlers import CallbackHandler, EventHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig
 
@@ -26,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class SendQueue:
-    """Owned by an async producer. `run` is the loop; it ends after `close`, when all is handled."""
+    """`run` is the loop; it ends after `close`, once everything has been handled."""
 
     config: OldProducerConfig
     handler: EventHandler
@@ -36,26 +34,27 @@ class SendQueue:
     _events: deque[KeyedMessage] = attrs.field(init=False, factory=deque)
     _batch: list[KeyedMessage] = attrs.field(init=False, factory=list)
     """Taken from the queue and not handled yet."""
-    _turn: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
-    """Callers queue their messages one call after another, first come, first served."""
-    _changed: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
-    _room: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
-    _flushed: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
-    _flushing: int = attrs.field(init=False, default=0)
     _accepted: int = attrs.field(init=False, default=0)
     _taken: int = attrs.field(init=False, default=0)
-
-    def __len__(self) -> int:
-        return len(self._events)
+    _handled: int = attrs.field(init=False, default=0)
+    """Messages so far; those that a hook holds back count as handled."""
+    _hurried: bool = attrs.field(init=False, default=False)
+    """Somebody flushes: the batch does not wait for more, once the queue is empty."""
+    _turn: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
+    """Calls queue their messages one after another, first come, first served."""
+    _arrived: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
+    _room: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
+    _progress: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
 
     async def put(self, events: Sequence[KeyedMessage]) -> None:
         """Queue messages in this order, waiting for room as `queue.enqueue.timeout.ms` says.
 
-        Raises QueueFull and ProducerClosed for the first that is not accepted, and what
-        `before_enqueue` raises; those before it stay queued, those behind it are not tried.
+        Raises QueueFull, ProducerClosed, and what `before_enqueue` raises, for the first that is
+        not accepted: those before it stay queued, those behind it are not tried.
         """
         async with self._turn:
             for event in events:
+                self._require_open()
                 queued = self.hooks.before_enqueue(event)
                 if not isinstance(queued, KeyedMessage):
                     raise TypeError(f"before_enqueue returned a {type(queued).__name__}")
@@ -63,44 +62,50 @@ class SendQueue:
                 if added:
                     self._events.append(queued)
                     self._accepted += 1
-                    self.metrics.messages += 1
-                    self._changed.set()
-                self._tell_after_enqueue(queued, added)
-                if not added:
+                    self._arrived.set()
+                else:
                     self.metrics.dropped_messages += 1
-                    raise QueueFull(f"{len(self._events)} messages wait for a batch to be sent")
+                try:
+                    self.hooks.after_enqueue(queued, added)
+                except Exception:
+                    _log.exception("after_enqueue failed (added: %s)", added)
+                if not added:
+                    raise QueueFull(f"{len(self._events)} messages wait to be sent")
 
     async def flush(self) -> None:
-        """Have all that is queued now handled without waiting for more. Raises ProducerClosed."""
+        """Have what is queued now handled at once, and wait for it. Raises ProducerClosed."""
         through = self._accepted
-        self._flushing += 1
-        self._changed.set()
-        try:
-            while self._taken < through or (self._batch and not self.closed):
-                self._flushed.clear()
-                await self._flushed.wait()
-        finally:
-            self._flushing -= 1
+        while self._handled < through:
+            self._require_open()
+            self._hurried = True
+            self._arrived.set()
+            self._progress.clear()
+            await self._progress.wait()
 
     def close(self) -> None:
-        """Accept no more; who waits for room is told."""
+        """Accept no more, not even from those who wait for room."""
         self.closed = True
-        self._changed.set()
+        self._arrived.set()
         self._room.set()
 
-    def leave(self) -> list[KeyedMessage]:
-        """What the loop did not handle, once it has been cancelled; the queue forgets it."""
+    def abandon(self) -> list[KeyedMessage]:
+        """Give up what a loop that was cancelled did not handle; it is returned and reported."""
         left = [*self._batch, *self._events]
-        self._batch.clear()
+        self._batch = []
         self._events.clear()
+        if left:
+            self._report(left, ProducerClosed("the producer was closed first"))
         return left
 
     async def run(self) -> None:
         """Handle batches until closed and empty."""
         now = asyncio.get_running_loop().time
+        last_send = now()
         try:
-            last_send = now()
-            while (event := await self._poll(last_send)) is not None or not self.closed:
+            while True:
+                event = await self._poll(last_send)
+                if event is None and self.closed:
+                    break
                 self._take(event)
                 if event is None or len(self._batch) >= self.config.batch_num_messages:
                     await self._handle()
@@ -109,4 +114,82 @@ class SendQueue:
             await self._handle()
         finally:
             self.close()
-            self._flushed.set()
+            self._progress.set()
+
+    async def _has_room(self) -> bool:
+        timeout_ms = self.config.queue_enqueue_timeout_ms
+        most = self.config.queue_buffering_max_messages
+        if len(self._events) < most:
+            return True
+        if timeout_ms == 0:
+            return False
+        try:
+            async with asyncio.timeout(None if timeout_ms < 0 else timeout_ms / 1000):
+                while len(self._events) >= most:
+                    self._room.clear()
+                    await self._room.wait()
+                    self._require_open()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _poll(self, last_send: float) -> KeyedMessage | None:
+        """The next message; None when `queue.time` is up, and when flushed or closed and empty."""
+        queue_time_ms = self.config.queue_buffering_max_ms
+        # Without any time to wait, and nothing that could wait, there is nothing to wake up for.
+        endless = queue_time_ms == 0 and not self._batch
+        try:
+            async with asyncio.timeout_at(None if endless else last_send + queue_time_ms / 1000):
+                while not (self._events or self._hurried or self.closed):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            pass
+        if not self._events:
+            self._hurried = False
+            return None
+        self._taken += 1
+        self._room.set()
+        return self._events.popleft()
+
+    def _take(self, event: KeyedMessage | None) -> None:
+        try:
+            dequeued = self.hooks.after_dequeuing_existing_data(event)
+            self._batch += messages_of(dequeued, "after_dequeuing_existing_data")
+        except Exception as error:
+            lost = self._batch if event is None else [*self._batch, event]
+            self._batch = []
+            self._report(lost, error)
+
+    def _take_last(self) -> None:
+        try:
+            held_back = self.hooks.last_batch_before_close()
+            self._batch += messages_of(held_back, "last_batch_before_close")
+        except Exception as error:
+            self._report([], error)
+
+    async def _handle(self) -> None:
+        if self._batch:
+            try:
+                handled = self.handler.handle(list(self._batch))
+                if inspect.isawaitable(handled):
+                    await handled
+            except FailedToSendMessage as error:
+                self._report(error.messages, error)
+            except Exception as error:
+                self._report(self._batch, error)
+        self._batch = []
+        self._handled = self._taken
+        self._progress.set()
+
+    def _report(self, lost: Sequence[KeyedMessage], error: Exception) -> None:
+        self.metrics.failed_sends += len(lost)
+        _log.error("%d messages were accepted and not sent", len(lost), exc_info=error)
+        try:
+            self.hooks.not_sent(lost, error)
+        except Exception:
+            _log.exception("not_sent failed")
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ProducerClosed("the producer is closed")

@@ -1,29 +1,56 @@
-"""Which consumer thread gets which partition: Kafka's `range` and `roundrobin` of 0.10.2.
+"""Which consumer thread gets which partition: Kafka's `range` and `roundrobin` of 0.10.2, and ours.
 
 Pure functions of (threads per topic, partitions per topic), so that every member that read the
 same ZooKeeper state computes the same answer, whatever language it is written in. Strings are
 ordered as Java orders them, by UTF-16 code unit. (The coordinator's assignors of the same names
-follow other rules: `groups/assignors`.)
+follow other rules.)
+
+`clustered` is ours alone: `range`, after the partitions have been put in order of the broker that
+leads them, so that a thread's share lies on few brokers and its member holds few connections. The
+broker is the preferred leader (the first replica), not the leader of the moment: every member must
+sort alike, and this is what the topic's node says, which all members watch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from protocol.java_hash import java_string_hash
 from protocol.topic_partition import TopicPartition
 
 Threads = Mapping[str, Iterable[str]]
 Partitions = Mapping[str, Iterable[int]]
+Leaders = Mapping[TopicPartition, int]
 Assignment = dict[TopicPartition, str]
 
+CLUSTERED = "clustered"
+NO_LEADERS: Leaders = MappingProxyType({})
 
-def assign_range(threads_of: Threads, partitions_of: Partitions) -> Assignment:
+
+def assign_range(
+    threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
+) -> Assignment:
     """Per topic, consecutive shares; the first len(P) % len(C) threads get one partition more."""
+    return _shares(threads_of, {topic: sorted(some) for topic, some in partitions_of.items()})
+
+
+def assign_clustered(
+    threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
+) -> Assignment:
+    """`assign_range` over partitions ordered by preferred leader, then by number."""
+    by_leader = {
+        topic: sorted(some, key=lambda p: (leaders.get(TopicPartition(topic, p), -1), p))
+        for topic, some in partitions_of.items()
+    }
+    return _shares(threads_of, by_leader)
+
+
+def _shares(threads_of: Threads, ordered_partitions: Mapping[str, Sequence[int]]) -> Assignment:
     assignment: Assignment = {}
     for topic, threads in threads_of.items():
         ordered = java_sorted(threads)
-        partitions = sorted(partitions_of.get(topic, ()))
+        partitions = ordered_partitions.get(topic, ())
         share, extra = divmod(len(partitions), len(ordered)) if ordered else (0, 0)
         for index, thread in enumerate(ordered):
             start = share * index + min(index, extra)
@@ -32,7 +59,9 @@ def assign_range(threads_of: Threads, partitions_of: Partitions) -> Assignment:
     return assignment
 
 
-def assign_round_robin(threads_of: Threads, partitions_of: Partitions) -> Assignment:
+def assign_round_robin(
+    threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
+) -> Assignment:
     """Deal all partitions of all topics in turn, passing over threads that lack the topic.
 
     The order of the partitions is that of the Java hash of the text `[topic,partition]`, which
@@ -56,9 +85,10 @@ def assign_round_robin(threads_of: Threads, partitions_of: Partitions) -> Assign
     return assignment
 
 
-ASSIGNORS: dict[str, Callable[[Threads, Partitions], Assignment]] = {
+ASSIGNORS: dict[str, Callable[[Threads, Partitions, Leaders], Assignment]] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
+    CLUSTERED: assign_clustered,
 }
 
 

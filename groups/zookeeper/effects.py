@@ -8,6 +8,7 @@ then offsets are committed, then ownership is released" true without a step wait
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 
 import attrs
 
@@ -20,6 +21,11 @@ from protocol.topic_partition import TopicPartition
 @attrs.frozen
 class Abandon:
     """Forget every effect not yet done; drop all fetchers, queued messages and positions."""
+
+
+@attrs.frozen
+class Interrupt:
+    """Wait no longer for what is being read; what is to be written is still written."""
 
 
 @attrs.frozen
@@ -41,15 +47,27 @@ class SetTimer:
     spread_ms: int = 0
 
 
+class Failure(Enum):
+    """Kinds of failure, as far as an application can do something else about each."""
+
+    RETRIES = auto()
+    ID_IN_USE = auto()
+    """Another living member has our consumer id; this one has given up."""
+    UNREADABLE = auto()
+    """Some member's registration means nothing to us: nothing can be claimed."""
+    STRATEGY = auto()
+    """Some member's strategy is not ours; before we had joined, this one has given up."""
+
+
 @attrs.frozen
 class Report:
-    """Tell who waits for the first rebalance how it went: `error` None, or what is wrong.
+    """Tell the application, and who waits for the first rebalance, how it went.
 
-    `in_use`: the consumer id belongs to a living member; the member has given up.
+    `error`: None, or what is wrong.
     """
 
     error: str | None = None
-    in_use: bool = False
+    failure: Failure | None = None
 
 
 # --- in order: to ZooKeeper -------------------------------------------------------------------
@@ -64,7 +82,7 @@ class Register:
 
 @attrs.frozen
 class ReadGroup:
-    """Arm the watches and read members and topics, consistently -> GroupRead."""
+    """Arm the watches and read members and topics, consistently -> GroupRead | GroupUnreadable."""
 
     round: int
 
@@ -89,6 +107,8 @@ class ReleaseOwners:
 class ClaimOwners:
     """Create and rewrite owner nodes in one multi (or a few) -> Claimed | ClaimFailed.
 
+    Each multi is done whole or not at all, and the first that fails is the last.
+
     `create`: partition -> thread id. `move`: partition -> (thread id, version of our node).
     The multi also checks that our registration exists, so that a claim that reaches the server
     in a later session than it was decided in fails.
@@ -101,7 +121,10 @@ class ClaimOwners:
 
 @attrs.frozen
 class WatchOwners:
-    """Bring OwnerReleased when one of these nodes is deleted, or at once when one is gone."""
+    """Bring OwnerReleased when one of these nodes is deleted, or at once when one is gone.
+
+    One of each owner's is enough: what a member gives up it gives up in one go.
+    """
 
     round: int
     partitions: frozenset[TopicPartition]
@@ -177,7 +200,7 @@ class NotifyStarting:
     assignment: Mapping[TopicPartition, str]
 
 
-Urgent = Abandon | PauseDelivery | ResumeDelivery | SetTimer | Report
+Urgent = Abandon | Interrupt | PauseDelivery | ResumeDelivery | SetTimer | Report
 Ordered = (
     Register
     | ReadGroup

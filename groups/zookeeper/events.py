@@ -69,6 +69,18 @@ class TopicsChanged:
 
 
 @attrs.frozen
+class BrokersChanged:
+    """Watch: brokers came or left."""
+
+
+@attrs.frozen
+class ReadDue:
+    """Timer: the group, which has changed, has had time to change more; `round` was the last."""
+
+    round: int
+
+
+@attrs.frozen
 class OwnerReleased:
     """Watch: the node of a partition that we want and another member held is gone."""
 
@@ -77,13 +89,14 @@ class OwnerReleased:
 class GroupSnapshot:
     """One consistent reading of the group.
 
-    `members` leaves out registrations nobody can read. `partitions` knows every topic some member
-    consumes; a topic that does not exist has none.
+    `partitions` knows every topic some member consumes; a topic that does not exist has none.
+    `leaders`: the preferred ones.
     """
 
     members: Mapping[str, Subscription]
     all_topics: tuple[str, ...]
     partitions: Mapping[str, tuple[int, ...]]
+    leaders: Mapping[TopicPartition, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -92,6 +105,25 @@ class GroupRead:
 
     round: int
     snapshot: GroupSnapshot
+
+
+@attrs.frozen
+class GroupProblem:
+    """Why nobody can say who is to have what: one member's registration, which `text` names.
+
+    `conflict`: it can be read, and its strategy is not ours.
+    """
+
+    text: str
+    conflict: bool = False
+
+
+@attrs.frozen
+class GroupUnreadable:
+    """There is a group, and no making sense of it."""
+
+    round: int
+    problem: GroupProblem
 
 
 @attrs.frozen
@@ -120,11 +152,9 @@ class Claimed:
 
 @attrs.frozen
 class ClaimFailed:
-    """A partition's node was not as we had read it. `claimed`: what was claimed before it."""
+    """A partition's node was not as we had read it; of a large claim, a part may stand."""
 
     round: int
-    conflict: TopicPartition
-    claimed: frozenset[TopicPartition] = frozenset()
 
 
 @attrs.frozen
@@ -146,7 +176,7 @@ class RoundFailed:
 
 @attrs.frozen
 class Retry:
-    """Timer: try again what the round left undone."""
+    """Timer: try again what the round left undone, or see whether its work still stands."""
 
     round: int
 
@@ -165,8 +195,11 @@ Event = (
     | RegistrationFailed
     | GroupChanged
     | TopicsChanged
+    | BrokersChanged
+    | ReadDue
     | OwnerReleased
     | GroupRead
+    | GroupUnreadable
     | OwnersRead
     | Claimed
     | ClaimFailed

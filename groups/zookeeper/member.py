@@ -31,8 +31,18 @@ class ConsumerRebalanceFailed(Exception):
     """The first rebalance did not end within rebalance.max.retries; the member keeps trying."""
 
 
+class MalformedMember(ConsumerRebalanceFailed):
+    """A registration that nobody can read keeps every member, on the JVM too, from rebalancing; the
+    message names the node to remove. What a member owned it keeps, and it goes on trying."""
+
+
 class ConsumerIdInUse(Exception):
     """Another living member of the group has our consumer id; this one has not joined."""
+
+
+class StrategyConflict(Exception):
+    """The group has members with a partition.assignment.strategy that does not go with ours; this
+    one has not joined."""
 
 
 class Delivery(Protocol):
@@ -86,15 +96,19 @@ class Member:
     delivery: Delivery
     membership: Membership
     jitter: random.Random = attrs.field(factory=random.Random)
+    told: Callable[[str | None], None] = lambda error: None
+    """Is told what keeps the group from being settled; None when nothing does."""
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
     _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
     _runner: asyncio.Task[None] | None = None
     _joined: asyncio.Future[None] | None = None
+    _patience: asyncio.Timeout | None = None
 
     async def join(self) -> None:
         """Register, and return when the first rebalance is done.
 
-        Raises ConsumerIdInUse, or ConsumerRebalanceFailed: then the member goes on trying.
+        Raises ConsumerIdInUse and StrategyConflict, after which this member is out of the group;
+        ConsumerRebalanceFailed and its kind MalformedMember, after which it goes on trying.
         """
         assert self._runner is None, "a member joins once"
         self._joined = asyncio.get_running_loop().create_future()
@@ -158,6 +172,9 @@ class Member:
     def _topics_changed(self, event: WatchEvent) -> None:
         self._happen(on.TopicsChanged())
 
+    def _brokers_changed(self, event: WatchEvent) -> None:
+        self._happen(on.BrokersChanged())
+
     def _owner_changed(self, event: WatchEvent) -> None:
         if event.kind == "deleted":
             self._happen(on.OwnerReleased())
@@ -168,6 +185,12 @@ class Member:
         while not self._queue.empty():
             self._queue.get_nowait()
         self.delivery.abandon()
+        self._interrupt()
+
+    def _interrupt(self, effect: do.Interrupt | None = None) -> None:
+        if self._patience:
+            self._patience.reschedule(0)
+            self._patience = None
 
     def _pause(self, effect: do.PauseDelivery) -> None:
         _log.warning("%s: without ZooKeeper too long: delivery pauses", self.consumer_id)
@@ -189,15 +212,14 @@ class Member:
 
     def _report(self, effect: do.Report) -> None:
         if effect.error:
-            _log.error("%s", effect.error)
+            _log.error("%s: %s", self.consumer_id, effect.error)
+        self.told(effect.error)
         if self._joined is None or self._joined.done():
             return
-        if effect.error is None:
+        if effect.failure is None:
             self._joined.set_result(None)
-        elif effect.in_use:
-            self._joined.set_exception(ConsumerIdInUse(effect.error))
         else:
-            self._joined.set_exception(ConsumerRebalanceFailed(effect.error))
+            self._joined.set_exception(_EXCEPTIONS[effect.failure](effect.error))
 
     # --- effects in order ---------------------------------------------------------------------
 
@@ -209,6 +231,8 @@ class Member:
     async def _perform(self, effect: do.Ordered) -> on.Event | None:
         """Do one effect. Whatever goes wrong ends in an event, so the member never falls silent."""
         try:
+            if type(effect) in _READS:
+                return await self._read(effect)
             return await _ORDERED[type(effect)](self, effect)
         except ZkError as error:
             reason = f"{type(effect).__name__}: {error!r}"
@@ -220,6 +244,22 @@ class Member:
             return on.RegistrationFailed(effect.session_id, reason)
         return on.RoundFailed(getattr(effect, "round", self.membership.round), reason)
 
+    async def _read(self, effect: do.Ordered) -> on.Event | None:
+        """A reading may take as long as brokers and ZooKeeper are away; who leaves or has lost its
+        session does not wait for it."""
+        if self.membership.phase is Phase.CLOSED:
+            return None
+        patience = self._patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                return await _ORDERED[type(effect)](self, effect)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            return None  # the round it was for has ended
+        finally:
+            self._patience = None
+
     async def _register(self, effect: do.Register) -> on.Event:
         holder = await self.tree.register()
         if holder is None:
@@ -228,8 +268,12 @@ class Member:
         return on.RegistrationFailed(effect.session_id, reason, in_use=True)
 
     async def _read_group(self, effect: do.ReadGroup) -> on.Event:
-        snapshot = await self.tree.read_group(self._group_changed, self._topics_changed)
-        return on.GroupRead(effect.round, snapshot)
+        read = await self.tree.read_group(
+            self._group_changed, self._topics_changed, self._brokers_changed
+        )
+        if isinstance(read, on.GroupProblem):
+            return on.GroupUnreadable(effect.round, read)
+        return on.GroupRead(effect.round, read)
 
     async def _read_owners(self, effect: do.ReadOwners) -> on.Event:
         return on.OwnersRead(effect.round, await self.tree.read_owners(effect.partitions))
@@ -238,10 +282,9 @@ class Member:
         await self.tree.release(effect.partitions)
 
     async def _claim(self, effect: do.ClaimOwners) -> on.Event:
-        claimed, conflict = await self.tree.claim(effect.create, effect.move)
-        if conflict is None:
+        if await self.tree.claim(effect.create, effect.move):
             return on.Claimed(effect.round)
-        return on.ClaimFailed(effect.round, conflict, claimed)
+        return on.ClaimFailed(effect.round)
 
     async def _watch_owners(self, effect: do.WatchOwners) -> on.Event | None:
         if await self.tree.watch_owners(effect.partitions, self._owner_changed):
@@ -286,8 +329,16 @@ class Member:
             _log.exception("%s: the rebalance listener failed", self.consumer_id)
 
 
+_EXCEPTIONS: dict[do.Failure, type[Exception]] = {
+    do.Failure.RETRIES: ConsumerRebalanceFailed,
+    do.Failure.ID_IN_USE: ConsumerIdInUse,
+    do.Failure.UNREADABLE: MalformedMember,
+    do.Failure.STRATEGY: StrategyConflict,
+}
+_READS = {do.Register, do.ReadGroup, do.ReadOwners, do.WatchOwners, do.FetchOffsets}
 _URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
     do.Abandon: Member._abandon,
+    do.Interrupt: Member._interrupt,
     do.PauseDelivery: Member._pause,
     do.ResumeDelivery: Member._resume,
     do.SetTimer: Member._set_timer,

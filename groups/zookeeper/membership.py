@@ -43,6 +43,7 @@ class Phase(Enum):
 
     OFFLINE = auto()
     REGISTERING = auto()
+    DEBOUNCING = auto()
     READING_GROUP = auto()
     READING_OWNERS = auto()
     CLAIMING = auto()
@@ -51,6 +52,15 @@ class Phase(Enum):
     SETTLED = auto()
     CLOSED = auto()
 
+
+DEBOUNCE_MS = 25
+"""From a change to the reading, at least, and at most twice this: changes come in bursts, and every
+member would read the whole group at each. Only the reading waits. What it shows to be no longer
+ours is released at once, since JVM members give up after a few tries to claim it."""
+
+AUDIT_MS = 10_000
+"""A settled member looks this often whether all is still as it left it. An owner node that someone
+has deleted fires no watch of ours: old JVM members may delete nodes that are no longer theirs."""
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
 _OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.CLOSED}
@@ -73,7 +83,8 @@ class Membership:
 
     `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
     streams get, with the thread. `target`: what the assignment of this round gives us.
-    `blocked`: what of it another member still holds. `changed`: watches fired during the round.
+    `blocked`: what of it another member still holds, and which. `changed`: watches fired during the
+    round. `told`: the listener knows of this round's releases. `complaint`: what was reported last.
     """
 
     consumer_id: str
@@ -91,8 +102,9 @@ class Membership:
     target: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     held: frozenset[TopicPartition] = frozenset()
     delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
-    blocked: frozenset[TopicPartition] = frozenset()
-    claim: do.ClaimOwners | None = None
+    blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    told: bool = False
+    complaint: str | None = None
 
 
 Decision = tuple[Membership, list[do.Effect]]
@@ -158,7 +170,7 @@ def _registration_failed(member: Membership, event: on.RegistrationFailed, now_m
         return member, []
     if event.in_use and not member.joined:
         closed = attrs.evolve(member, phase=Phase.CLOSED)
-        return closed, [do.Report(event.reason, in_use=True)]
+        return closed, [do.Report(event.reason, do.Failure.ID_IN_USE)]
     return _back_off(member, event.reason, now_ms, phase=Phase.REGISTERING)
 
 
@@ -166,22 +178,57 @@ def _registration_failed(member: Membership, event: on.RegistrationFailed, now_m
 
 
 def _group_changed(member: Membership, event: on.Event, now_ms: int) -> Decision:
-    """Between rounds, begin one; during one, remember it."""
+    """Between rounds, begin one soon; during one, remember it."""
     if member.phase in _AT_REST:
-        return _begin_round(member)
+        return _debounce(member, now_ms)
     return attrs.evolve(member, changed=member.phase not in _OUT_OF_GROUP), []
 
 
+def _debounce(member: Membership, now_ms: int) -> Decision:
+    waiting = attrs.evolve(member, phase=Phase.DEBOUNCING)
+    return waiting, [
+        do.SetTimer(on.ReadDue(member.round), now_ms + DEBOUNCE_MS, spread_ms=DEBOUNCE_MS)
+    ]
+
+
+def _read_due(member: Membership, event: on.ReadDue, now_ms: int) -> Decision:
+    if _stale(member, event.round, Phase.DEBOUNCING):
+        return member, []
+    return _begin_round(member)
+
+
 def _begin_round(member: Membership) -> Decision:
-    reading = attrs.evolve(member, phase=Phase.READING_GROUP, round=member.round + 1, changed=False)
+    reading = attrs.evolve(
+        member, phase=Phase.READING_GROUP, round=member.round + 1, changed=False, told=False
+    )
     return reading, [do.ReadGroup(reading.round)]
+
+
+def _group_unreadable(member: Membership, event: on.GroupUnreadable, now_ms: int) -> Decision:
+    """Nobody, on the JVM either, can compute an assignment: keep what we have, and claim nothing.
+
+    A strategy that does not go with the group's is our fault if we are the one who came.
+    """
+    if _stale(member, event.round, Phase.READING_GROUP):
+        return member, []
+    if member.changed:
+        return _debounce(attrs.evolve(member, changed=False), now_ms)
+    problem = event.problem
+    if problem.conflict and not member.joined:
+        closed = attrs.evolve(member, phase=Phase.CLOSED)
+        refusal = do.Report(problem.text, do.Failure.STRATEGY)
+        return closed, [do.LeaveGroup(member.held), refusal]
+    kind = do.Failure.STRATEGY if problem.conflict else do.Failure.UNREADABLE
+    news = [] if problem.text == member.complaint else [do.Report(problem.text, kind)]
+    waiting = attrs.evolve(member, phase=Phase.BACKING_OFF, complaint=problem.text)
+    return waiting, [_retry_timer(waiting, now_ms), *news]
 
 
 def _group_read(member: Membership, event: on.GroupRead, now_ms: int) -> Decision:
     if _stale(member, event.round, Phase.READING_GROUP):
         return member, []
     if member.changed:
-        return _begin_round(member)
+        return _debounce(attrs.evolve(member, changed=False), now_ms)
     snapshot = event.snapshot
     if member.consumer_id not in snapshot.members:  # deleted by someone
         registering = attrs.evolve(member, phase=Phase.REGISTERING)
@@ -190,10 +237,14 @@ def _group_read(member: Membership, event: on.GroupRead, now_ms: int) -> Decisio
         snapshot.members, snapshot.all_topics, member.settings.exclude_internal_topics
     )
     assign = ASSIGNORS[member.settings.partition_assignment_strategy]
-    assignment = assign(threads, snapshot.partitions)
+    assignment = assign(threads, snapshot.partitions, snapshot.leaders)
     target = {p: t for p, t in assignment.items() if consumer_of(t) == member.consumer_id}
-    reading = attrs.evolve(member, phase=Phase.READING_OWNERS, assignment=assignment, target=target)
-    return reading, [do.ReadOwners(member.round, member.held | target.keys())]
+    return _read_owners(attrs.evolve(member, assignment=assignment, target=target))
+
+
+def _read_owners(member: Membership) -> Decision:
+    reading = attrs.evolve(member, phase=Phase.READING_OWNERS)
+    return reading, [do.ReadOwners(member.round, member.held | member.target.keys())]
 
 
 def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decision:
@@ -210,14 +261,15 @@ def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decis
         if p not in leaving and owner.thread_id != member.target[p]
     }
     changes = leaving or lost or free or moving or member.assignment != member.announced
+    gone = leaving - member.assignment.keys()  # deleted: an offset would outlive its topic
     effects: list[do.Effect] = []
     if lost:
         effects += [do.StopFetchers(frozenset(lost)), do.ForgetPositions(frozenset(lost))]
     if leaving:
         effects.append(do.StopFetchers(leaving))
-        if member.settings.auto_commit_enable:
-            effects.append(do.CommitOffsets(member.round, leaving))
-    if changes:
+        if member.settings.auto_commit_enable and leaving != gone:
+            effects.append(do.CommitOffsets(member.round, leaving - gone))
+    if changes and not member.told:
         effects.append(do.NotifyReleasing(member.round, frozenset(ours)))
     if leaving:
         effects += [do.ForgetPositions(leaving), do.ReleaseOwners(member.round, leaving)]
@@ -225,9 +277,17 @@ def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decis
         member,
         held=frozenset(ours.keys() | free.keys()),  # what leaves, too: its release may yet fail
         delivering={p: t for p, t in member.delivering.items() if p in ours and p not in leaving},
-        blocked=frozenset(member.target.keys() - ours.keys() - free.keys()),
+        blocked={
+            p: consumer_of(owner.thread_id)
+            for p, owner in event.owners.items()
+            if p in member.target and p not in ours
+        },
+        told=member.told or bool(changes),
     )
-    reconciled, more = _claim(reconciled, do.ClaimOwners(member.round, free, moving), now_ms)
+    if free or moving:
+        claim = do.ClaimOwners(member.round, free, moving)
+        return attrs.evolve(reconciled, phase=Phase.CLAIMING), [*effects, claim]
+    reconciled, more = _deliver(reconciled, now_ms)
     return reconciled, effects + more
 
 
@@ -238,25 +298,11 @@ def _is_ours(member: Membership, owner: on.Owner) -> bool:
     )
 
 
-def _claim(member: Membership, claim: do.ClaimOwners, now_ms: int) -> Decision:
-    if not claim.create and not claim.move:
-        return _deliver(member, now_ms)
-    return attrs.evolve(member, phase=Phase.CLAIMING, claim=claim), [claim]
-
-
 def _claim_failed(member: Membership, event: on.ClaimFailed, now_ms: int) -> Decision:
-    """Set aside the partition that somebody else has just taken, and claim the others."""
+    """Somebody was faster: see what is left. Each such turn means that another got something."""
     if _stale(member, event.round, Phase.CLAIMING):
         return member, []
-    assert member.claim is not None
-    done = event.claimed | {event.conflict}
-    rest = do.ClaimOwners(
-        event.round,
-        {p: t for p, t in member.claim.create.items() if p not in done},
-        {p: move for p, move in member.claim.move.items() if p not in done},
-    )
-    blocked = attrs.evolve(member, blocked=member.blocked | {event.conflict})
-    return _claim(blocked, rest, now_ms)
+    return _read_owners(member)
 
 
 def _claimed(member: Membership, event: on.Claimed, now_ms: int) -> Decision:
@@ -300,42 +346,45 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) 
 
 def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms: int) -> Decision:
     if member.changed:
-        return _begin_round(member)
+        return _debounce(attrs.evolve(member, changed=False), now_ms)
     if member.blocked or failed:
         names = ", ".join(sorted(map(str, member.blocked)))
         reasons = [f"owned by another member: {names}"] if names else []
         reasons += [f"offset of {p}: {why}" for p, why in failed.items()]
         waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
-        watch = [do.WatchOwners(member.round, member.blocked)] if member.blocked else []
+        one_of_each = frozenset({owner: p for p, owner in member.blocked.items()}.values())
+        watch = [do.WatchOwners(member.round, one_of_each)] if one_of_each else []
         return waiting, [*watch, *effects]
-    settled = attrs.evolve(member, phase=Phase.SETTLED, attempts=0, joined=True)
-    return settled, [do.Report()]
+    settled = attrs.evolve(member, phase=Phase.SETTLED, attempts=0, joined=True, complaint=None)
+    return settled, [_retry_timer(settled, now_ms, AUDIT_MS), do.Report()]
 
 
 def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Decision:
-    idle = member.phase is Phase.BACKING_OFF or member.phase in _OUT_OF_GROUP
-    if event.round != member.round or idle:
+    waiting = member.phase in (Phase.BACKING_OFF, Phase.DEBOUNCING)
+    if event.round != member.round or waiting or member.phase in _OUT_OF_GROUP:
         return member, []
     if member.changed:
-        return _begin_round(member)
+        return _debounce(attrs.evolve(member, changed=False), now_ms)
     return _back_off(member, event.reason, now_ms)
 
 
 def _back_off(
     member: Membership, reason: str, now_ms: int, phase: Phase = Phase.BACKING_OFF
 ) -> Decision:
-    """Try again later, for ever; whoever waits for the first rebalance is told in the end."""
-    settings = member.settings
+    """Try again later, for ever, and say so each time rebalance.max.retries tries have failed."""
     waiting = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)
-    timer = do.SetTimer(
-        on.Retry(member.round),
-        now_ms + settings.rebalance_backoff_ms,
-        spread_ms=settings.rebalance_backoff_ms // 10,
-    )
-    if waiting.attempts != settings.rebalance_max_retries:
+    timer = _retry_timer(waiting, now_ms)
+    if waiting.attempts % member.settings.rebalance_max_retries:
         return waiting, [timer]
-    tries = f"can't rebalance after {settings.rebalance_max_retries} retries"
-    return waiting, [timer, do.Report(f"{member.consumer_id} {tries}: {reason}")]
+    complaint = f"{member.consumer_id} can't rebalance after {waiting.attempts} retries: {reason}"
+    waiting = attrs.evolve(waiting, complaint=complaint)
+    return waiting, [timer, do.Report(complaint, do.Failure.RETRIES)]
+
+
+def _retry_timer(member: Membership, now_ms: int, delay_ms: int | None = None) -> do.SetTimer:
+    if delay_ms is None:
+        delay_ms = member.settings.rebalance_backoff_ms
+    return do.SetTimer(on.Retry(member.round), now_ms + delay_ms, spread_ms=delay_ms // 10)
 
 
 def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
@@ -343,7 +392,7 @@ def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
         return member, []
     if member.phase is Phase.REGISTERING:
         return member, [do.Register(member.session_id)]
-    if member.phase is not Phase.BACKING_OFF or member.suspended_since_ms is not None:
+    if member.phase not in _AT_REST or member.suspended_since_ms is not None:
         return member, []  # nothing can be read now; the session's return begins a round
     return _begin_round(member)
 
@@ -358,7 +407,7 @@ def _stale(member: Membership, round_asked_for: int, phase: Phase) -> bool:
 def _shutdown(member: Membership, event: on.Shutdown, now_ms: int) -> Decision:
     """Leave so that successors start at once, from where we were."""
     delivered = frozenset(member.delivering)
-    effects: list[do.Effect] = [do.StopFetchers(delivered)]
+    effects: list[do.Effect] = [do.Interrupt(), do.StopFetchers(delivered)]
     if member.settings.auto_commit_enable and not member.paused:
         effects.append(do.CommitOffsets(member.round, delivered))
     return attrs.evolve(member, phase=Phase.CLOSED), [*effects, do.LeaveGroup(member.held)]
@@ -373,8 +422,11 @@ DECIDE: dict[type[on.Event], Callable[[Membership, Any, int], Decision]] = {
     on.RegistrationFailed: _registration_failed,
     on.GroupChanged: _group_changed,
     on.TopicsChanged: _group_changed,
+    on.BrokersChanged: _group_changed,
     on.OwnerReleased: _group_changed,
+    on.ReadDue: _read_due,
     on.GroupRead: _group_read,
+    on.GroupUnreadable: _group_unreadable,
     on.OwnersRead: _owners_read,
     on.Claimed: _claimed,
     on.ClaimFailed: _claim_failed,

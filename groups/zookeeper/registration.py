@@ -7,11 +7,18 @@ TopicCount, because a JVM member of the same group must come to the same assignm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import attrs
 
-from groups.zookeeper.filters import Blacklist, InvalidTopicFilter, TopicFilter, Whitelist
+from groups.zookeeper.assignment import CLUSTERED
+from groups.zookeeper.filters import (
+    Blacklist,
+    InvalidTopicFilter,
+    TopicFilter,
+    Whitelist,
+    allowed_topics,
+)
 from zk.znodes import ConsumerRegistration
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
@@ -19,6 +26,10 @@ _FILTERS: dict[str, type[Whitelist] | type[Blacklist]] = {
     WHITE_LIST: Whitelist,
     BLACK_LIST: Blacklist,
 }
+STRATEGY_KEY = "strategy"
+"""Written beside Kafka's keys, which JVM members skip over, by members with a strategy of ours: a
+registration without it is a JVM member's, or of a member that might be one."""
+
 MAX_STREAMS = 100_000  # of one topic in one member: a bound on what a peer can make us allocate
 
 
@@ -33,7 +44,7 @@ class StaticSubscription:
     streams: Mapping[str, int]
 
     def streams_of(
-        self, all_topics: Iterable[str], exclude_internal_topics: bool
+        self, all_topics: tuple[str, ...], exclude_internal_topics: bool
     ) -> dict[str, int]:
         """Topic -> number of streams; a topic need not exist."""
         return dict(self.streams)
@@ -47,14 +58,11 @@ class FilterSubscription:
     num_streams: int = 1
 
     def streams_of(
-        self, all_topics: Iterable[str], exclude_internal_topics: bool
+        self, all_topics: tuple[str, ...], exclude_internal_topics: bool
     ) -> dict[str, int]:
         """Topic -> number of streams. Kafka applies the *reader's* exclude.internal.topics."""
-        return {
-            topic: self.num_streams
-            for topic in all_topics
-            if self.filter.allows(topic, exclude_internal_topics=exclude_internal_topics)
-        }
+        allowed = allowed_topics(self.filter, all_topics, exclude_internal_topics)
+        return dict.fromkeys(allowed, self.num_streams)
 
 
 Subscription = StaticSubscription | FilterSubscription
@@ -80,7 +88,9 @@ def stream_index(thread_id: str) -> int:
     return int(thread_id.rpartition("-")[2])
 
 
-def register(subscription: Subscription, now_ms: int) -> ConsumerRegistration:
+def register(
+    subscription: Subscription, now_ms: int, strategy: str = "range"
+) -> ConsumerRegistration:
     """Our own registration, as a value of the znode."""
     match subscription:
         case StaticSubscription(streams):
@@ -88,7 +98,8 @@ def register(subscription: Subscription, now_ms: int) -> ConsumerRegistration:
         case FilterSubscription(topic_filter, num_streams):
             wanted = {topic_filter.regex: num_streams}
             pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
-    return ConsumerRegistration(subscription=wanted, pattern=pattern, timestamp_ms=now_ms)
+    extra = {STRATEGY_KEY: strategy} if strategy == CLUSTERED else {}
+    return ConsumerRegistration(wanted, pattern, timestamp_ms=now_ms, extra=extra)
 
 
 def subscription_of(registration: ConsumerRegistration) -> Subscription:
@@ -110,8 +121,25 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
         raise MalformedRegistration(str(error)) from error
 
 
+def strategy_conflict(registration: ConsumerRegistration, strategy: str) -> str | None:
+    """Why a member with this registration and one with `strategy` can't share a group, if so.
+
+    Only `clustered` shows: range and roundrobin members can't be told apart, in Kafka either.
+    """
+    ours = CLUSTERED if strategy == CLUSTERED else None
+    theirs = registration.extra.get(STRATEGY_KEY)
+    if theirs == ours:
+        return None
+    if ours is None:
+        return f"it has partition.assignment.strategy={theirs}, we have {strategy}"
+    return (
+        f"its registration says nothing of a strategy, as those of JVM members: {ours} is for "
+        f"groups whose members all have partition.assignment.strategy={ours}"
+    )
+
+
 def threads_by_topic(
-    members: Mapping[str, Subscription], all_topics: Iterable[str], exclude_internal_topics: bool
+    members: Mapping[str, Subscription], all_topics: tuple[str, ...], exclude_internal_topics: bool
 ) -> dict[str, list[str]]:
     """Topic -> ids of all threads of all members that consume it: the input of an assignor."""
     threads: dict[str, list[str]] = {}

@@ -7,26 +7,30 @@
 Nothing here deletes a node that is not ours: the session that owns it and the thread id in it are
 checked first, and the multi that deletes or claims also checks that we are registered, so that it
 fails when it reaches the server in a later session than the one it was meant for.
+
+What a large group costs is what its members read at each change. Registrations and topics are read
+once, under a watch, and again when it fires; owner nodes, a thousand in one request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from time import time_ns
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
-from groups.zookeeper.events import GroupSnapshot, Owner
+from groups.zookeeper.events import GroupProblem, GroupSnapshot, Owner
 from groups.zookeeper.registration import (
     FilterSubscription,
     MalformedRegistration,
     Subscription,
     consumer_of,
     register,
+    strategy_conflict,
     subscription_of,
     threads_by_topic,
 )
@@ -38,7 +42,10 @@ from zk.session import (
     MultiFailed,
     NodeExists,
     NoNode,
+    Op,
+    SessionExpired,
     SetData,
+    Stat,
     WatchEvent,
     ZkError,
     ZkSession,
@@ -57,6 +64,7 @@ T = TypeVar("T")
 Partitions = Set[TopicPartition]
 Watch = Callable[[WatchEvent], None]
 
+BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
 MAX_REREADS = 20  # of a group that changes while it is read
@@ -71,6 +79,10 @@ class GroupTree:
     consumer_id: str
     subscription: Subscription
     exclude_internal_topics: bool = True
+    strategy: str = "range"
+    _remembered: dict[str, tuple[int, Any]] = attrs.field(init=False, factory=dict)
+    """By path: the session in which it was read under a watch that has not fired since, and what
+    was read."""
 
     # --- registration -------------------------------------------------------------------------
 
@@ -84,9 +96,9 @@ class GroupTree:
         patience_s = self.zk.session_timeout_ms * 1.5 / 1000
         deadline = asyncio.get_running_loop().time() + patience_s
         while True:
-            registration = register(self.subscription, time_ns() // 1_000_000).encode()
+            registration = register(self.subscription, time_ns() // 1_000_000, self.strategy)
             try:
-                await self.zk.create(path, registration, ephemeral=True, make_parents=True)
+                await self.zk.create(path, registration.encode(), ephemeral=True, make_parents=True)
                 return None
             except NodeExists:
                 gone = asyncio.Event()
@@ -110,87 +122,136 @@ class GroupTree:
 
     # --- reading ------------------------------------------------------------------------------
 
-    async def read_group(self, group_changed: Watch, topics_changed: Watch) -> GroupSnapshot:
+    async def read_group(
+        self, group_changed: Watch, topics_changed: Watch, brokers_changed: Watch
+    ) -> GroupSnapshot | GroupProblem:
         """Members, and partitions of every topic one of them consumes; watches are armed.
 
         The server is brought up to date first (`sync`), and the reading is repeated until no
         member came or left meanwhile. A topic nobody can read has no partitions, as for members on
-        the JVM. Raises ZkError.
+        the JVM; a member nobody can read is a problem of the whole group, as it is for them.
+        Raises ZkError.
         """
         ids = ConsumerGroup.ids_path(self.group_id)
         await self.zk.sync(ids)
+        await self._remember(BROKERS, self._list, brokers_changed)
         for _ in range(MAX_REREADS):
             names, before = await self.zk.children(ids, group_changed)
-            found = await asyncio.gather(*map(self._read_registration, names))
-            members = {name: each for name, each in zip(names, found, strict=True) if each}
-            all_topics = await self._read_topics(members.values(), topics_changed)
+            members = await self._read_members(names, group_changed)
+            if isinstance(members, GroupProblem):
+                return members
+            all_topics: tuple[str, ...] = ()
+            if any(isinstance(member, FilterSubscription) for member in members.values()):
+                all_topics = await self._remember(TOPICS, self._list, topics_changed)
             consumed = threads_by_topic(members, all_topics, self.exclude_internal_topics)
-            partitions = await asyncio.gather(
-                *(self._read_partitions(topic, topics_changed) for topic in consumed)
+            topics = await asyncio.gather(
+                *(
+                    self._remember(TopicAssignment.path(topic), self._read_topic, topics_changed)
+                    for topic in consumed
+                )
             )
             _, after = await self.zk.children(ids)
             if after.cversion == before.cversion:
-                return GroupSnapshot(
-                    members, all_topics, dict(zip(consumed, partitions, strict=True))
-                )
+                return _snapshot(members, all_topics, dict(zip(consumed, topics, strict=True)))
         raise ZkError(f"{ids} changes faster than it can be read")
 
-    async def _read_registration(self, consumer_id: str) -> Subscription | None:
-        """None: it has just left, or nobody can read what it registered."""
-        path = ConsumerRegistration.path(self.group_id, consumer_id)
+    async def _read_members(
+        self, names: list[str], changed: Watch
+    ) -> dict[str, Subscription] | GroupProblem:
+        paths = [ConsumerRegistration.path(self.group_id, name) for name in names]
+        read = await asyncio.gather(
+            *(self._remember(path, self._read_registration, changed) for path in paths)
+        )
+        members: dict[str, Subscription] = {}
+        for name, outcome in zip(names, read, strict=True):
+            if isinstance(outcome, GroupProblem):
+                return outcome
+            if outcome:
+                members[name] = outcome
+        return members
+
+    async def _remember(
+        self, path: str, read: Callable[[str, Watch], Awaitable[T]], changed: Watch
+    ) -> T:
+        """What `read` of `path` gives, read again only once its watch has fired.
+
+        The watch may fire before the reading's caller has its answer: then the answer is good for
+        this once. Reading again what has not changed is what makes a large group read itself to
+        death.
+        """
+        session_id = self.zk.session_id  # with it the watches end
+        if (remembered := self._remembered.get(path)) and remembered[0] == session_id:
+            value: T = remembered[1]
+            return value
+        fired = False
+
+        def forget(event: WatchEvent) -> None:
+            nonlocal fired
+            fired = True
+            self._remembered.pop(path, None)
+            changed(event)
+
+        value = await read(path, forget)
+        if not fired:
+            self._remembered[path] = session_id, value
+        return value
+
+    async def _read_registration(
+        self, path: str, changed: Watch
+    ) -> Subscription | GroupProblem | None:
+        """None: it has just left."""
         try:
-            content, _ = await self.zk.get(path)
-            return subscription_of(ConsumerRegistration.decode(content))
+            content, _ = await self.zk.get(path, changed)
         except NoNode:
             return None
-        except (ZnodeError, MalformedRegistration) as error:
-            _log.error("%s: member skipped, its registration is malformed: %s", path, error)
-            return None
+        try:
+            registration = ConsumerRegistration.decode(content, path)
+            subscription = subscription_of(registration)
+        except ZnodeError as error:
+            return _malformed(path, error.reason)
+        except MalformedRegistration as error:
+            return _malformed(path, str(error))
+        if conflict := strategy_conflict(registration, self.strategy):
+            return GroupProblem(f"cannot rebalance with the member {path}: {conflict}", True)
+        return subscription
 
-    async def _read_topics(
-        self, members: Iterable[Subscription], changed: Watch
-    ) -> tuple[str, ...]:
-        """All topics, if some member has a filter; none otherwise: nobody asks."""
-        if not any(isinstance(member, FilterSubscription) for member in members):
-            return ()
-        path = TOPICS
+    async def _list(self, path: str, changed: Watch) -> tuple[str, ...]:
         while True:
             try:
-                topics, _ = await self.zk.children(path, changed)
-                return tuple(topics)
+                names, _ = await self.zk.children(path, changed)
+                return tuple(names)
             except NoNode:
                 if await self.zk.exists(path, changed) is None:
                     return ()
 
-    async def _read_partitions(self, topic: str, changed: Watch) -> tuple[int, ...]:
-        path = TopicAssignment.path(topic)
+    async def _read_topic(self, path: str, changed: Watch) -> Mapping[int, tuple[int, ...]]:
+        """Partition -> replicas."""
         while True:
             try:
                 content, _ = await self.zk.get(path, changed)
-                return tuple(sorted(TopicAssignment.decode(content, path).partitions))
+                return TopicAssignment.decode(content, path).partitions
             except ZnodeError as error:
                 _log.error("a topic is left out: %s", error)
-                return ()
+                return {}
             except NoNode:
                 if await self.zk.exists(path, changed) is None:
-                    return ()
+                    return {}
 
     # --- ownership ----------------------------------------------------------------------------
 
     async def read_owners(self, partitions: Partitions) -> dict[TopicPartition, Owner]:
         """The owner nodes among those of `partitions` that exist."""
         ordered = sorted(partitions)
-        owners = await asyncio.gather(*map(self._read_owner, ordered))
-        return {p: owner for p, owner in zip(ordered, owners, strict=True) if owner}
-
-    async def _read_owner(self, partition: TopicPartition) -> Owner | None:
-        try:
-            content, stat = await self.zk.get(self._owner_path(partition))
-        except NoNode:
-            return None
-        return Owner(
-            (content or b"").decode("utf-8", "replace"), stat.version, stat.ephemeral_owner
-        )
+        nodes = await self.zk.get_many([*map(self._owner_path, ordered)])
+        return {
+            partition: Owner(
+                (node[0] or b"").decode("utf-8", "replace"),
+                node[1].version,
+                node[1].ephemeral_owner,
+            )
+            for partition, node in zip(ordered, nodes, strict=True)
+            if node
+        }
 
     async def watch_owners(self, partitions: Partitions, changed: Watch) -> bool:
         """Watch these owner nodes. Returns whether one of them is gone already."""
@@ -201,32 +262,43 @@ class GroupTree:
         self,
         create: Mapping[TopicPartition, str],
         move: Mapping[TopicPartition, tuple[str, int]],
-    ) -> tuple[frozenset[TopicPartition], TopicPartition | None]:
-        """Claim all, atomically (per MAX_OPS_PER_MULTI). Returns what is claimed, and the first
-        partition whose node was not as expected, or None."""
-        for topic in {p.topic for p in create}:
-            await self.zk.ensure_path(ConsumerGroup.topic_owners_path(self.group_id, topic))
-        ops: list[tuple[TopicPartition, Create | SetData]] = [
-            (p, Create(self._owner_path(p), PartitionOwner(thread).encode(), ephemeral=True))
+    ) -> bool:
+        """Claim all, each MAX_OPS_PER_MULTI of them whole or not at all, and stop where one is not
+        as expected. Returns whether all is claimed."""
+        ops: list[Op] = [
+            Create(self._owner_path(p), PartitionOwner(thread).encode(), ephemeral=True)
             for p, thread in create.items()
         ]
         ops += [
-            (p, SetData(self._owner_path(p), PartitionOwner(thread).encode(), version))
+            SetData(self._owner_path(p), PartitionOwner(thread).encode(), version)
             for p, (thread, version) in move.items()
         ]
-        claimed: set[TopicPartition] = set()
         for some in _slices(ops):
             try:
-                await self.zk.multi([self._check_registered(), *(op for _, op in some)])
+                await self._multi_if_registered(some)
             except MultiFailed as failure:
-                if failure.index == 0:
-                    raise
-                return frozenset(claimed), some[failure.index - 1][0]
-            claimed.update(p for p, _ in some)
-        return frozenset(claimed), None
+                if not isinstance(failure.error, NoNode) or not create:
+                    return False
+                await self._make_owner_directories({p.topic for p in create})
+                try:
+                    await self._multi_if_registered(some)
+                except MultiFailed:
+                    return False
+        return True
 
-    def _check_registered(self) -> Check:
-        return Check(self._registration_path, version=-1)
+    async def _multi_if_registered(self, ops: Sequence[Op]) -> None:
+        """Raises MultiFailed for one of `ops`; SessionExpired if we are not registered (any more),
+        so that what was decided in one session is not done in the next."""
+        try:
+            await self.zk.multi([Check(self._registration_path, version=-1), *ops])
+        except MultiFailed as failure:
+            if failure.index:
+                raise
+            raise SessionExpired(f"{self._registration_path} is gone") from failure
+
+    async def _make_owner_directories(self, topics: Iterable[str]) -> None:
+        paths = (ConsumerGroup.topic_owners_path(self.group_id, topic) for topic in topics)
+        await asyncio.gather(*map(self.zk.ensure_path, paths))
 
     async def release(self, partitions: Partitions, *, unregister: bool = False) -> None:
         """Delete those owner nodes that are ours; with `unregister` our ids node too."""
@@ -239,10 +311,8 @@ class GroupTree:
         ]
         for some in _slices(deletes):
             try:
-                await self.zk.multi([self._check_registered(), *some])
-            except MultiFailed as failure:
-                if failure.index == 0:
-                    raise
+                await self._multi_if_registered(some)
+            except MultiFailed:
                 await asyncio.gather(*map(self._delete, some))
         if unregister:
             await self._unregister()
@@ -257,6 +327,33 @@ class GroupTree:
         stat = await self.zk.exists(self._registration_path)
         if stat and stat.ephemeral_owner == self.zk.session_id:
             await self.zk.delete(self._registration_path, stat.version)
+
+
+def _malformed(path: str, reason: str) -> GroupProblem:
+    return GroupProblem(
+        f"cannot rebalance: the registration {path} is malformed ({reason}); stop the consumer "
+        "that wrote it, or remove that node"
+    )
+
+
+def _snapshot(
+    members: Mapping[str, Subscription],
+    all_topics: tuple[str, ...],
+    topics: Mapping[str, Mapping[int, tuple[int, ...]]],
+) -> GroupSnapshot:
+    partitions = {topic: tuple(sorted(replicas)) for topic, replicas in topics.items()}
+    leaders = {
+        TopicPartition(topic, number): replicas[0]
+        for topic, partitions in topics.items()
+        for number, replicas in partitions.items()
+        if replicas
+    }
+    return GroupSnapshot(members, all_topics, partitions, leaders)
+
+
+def _owner(content: bytes | None, stat: Stat) -> Owner:
+    thread_id = (content or b"").decode("utf-8", "replace")
+    return Owner(thread_id, stat.version, stat.ephemeral_owner)
 
 
 def _set(gone: asyncio.Event, event: WatchEvent) -> None:

@@ -1,6 +1,7 @@
-"""Fetch, versions 4-11: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
+"""Fetch, versions 0-11: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
 
-v7 carries fetch sessions, v9 leader epochs, v10 zstd, v11 the rack of the reader.
+v0 and v1 are answered in message format 0, v2 and v3 in format 1. v7 carries fetch sessions, v9
+leader epochs, v10 zstd, v11 the rack of the reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""ListOffsets, versions 0-5: the offset at a time (KIP-79, KIP-207, KIP-320)."""
+"""ListOffsets, versions 0-5: the offset at a time (KIP-79, KIP-207, KIP-320).
+
+v0 has a list of offsets, where segments begin, instead of the one.
+"""
 
 from __future__ import annotations
 

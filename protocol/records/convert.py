@@ -27,25 +27,25 @@ def down_convert(
     *,
     min_offset: int = 0,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
-) -> Iterator[bytes]:
+) -> Iterator[tuple[int, bytes]]:
     """What a reader at `min_offset` that knows formats up to `magic` gets of each whole entry.
 
-    Entries that hold nothing for it give nothing. Raises CorruptRecord, NoOlderForm and
-    CompressionUnavailable.
+    Yields where the entry ends and its messages, no bytes where it holds none for the reader. A
+    part of an entry at the end is left. Raises CorruptRecord, NoOlderForm, CompressionUnavailable.
     """
     assert magic <= NEWEST_OLD_MAGIC
     pos, end = 0, len(buf)
     while (header := read_entry(buf, pos, end)) is not None:
+        start, pos = pos, pos + header.size
         if header.magic <= magic:
-            yield bytes(buf[pos : pos + header.size])
-        elif not header.is_control:
-            if header.codec is Codec.ZSTD:
-                raise NoOlderForm("records in zstd have no form in the old formats")
-            records = decode_batch(buf, pos, header, max_decompressed=max_decompressed)
-            converted = _messages(records, header, magic, min_offset)
-            if converted:
-                yield converted
-        pos += header.size
+            yield pos, bytes(buf[start:pos])
+        elif header.is_control:
+            yield pos, b""
+        elif header.codec is Codec.ZSTD:
+            raise NoOlderForm("records in zstd have no form in the old formats")
+        else:
+            records = decode_batch(buf, start, header, max_decompressed=max_decompressed)
+            yield pos, _messages(records, header, magic, min_offset)
 
 
 def _messages(records: list[Record], header: EntryHeader, magic: int, min_offset: int) -> bytes:

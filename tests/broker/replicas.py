@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import attrs
 
+from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import Purgatory
@@ -31,6 +34,18 @@ from protocol.records.batch import encode_batch
 NOW_MS = 1_400_000_000_000
 
 
+class AtOnce(Executor):
+    """Does everything in the caller's thread, before `submit` returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 @attrs.define(eq=False)
 class Replicas:
     """Broker 0 of brokers 0 and 1, and everything handlers are given."""
@@ -40,6 +55,7 @@ class Replicas:
     purgatory: Purgatory = attrs.field(factory=Purgatory)
     config: LogConfig = attrs.field(factory=LogConfig)
     manager: ReplicaManager = attrs.field(init=False)
+    deferred: Deferred = attrs.field(init=False)
     flushes: list[Any] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -53,6 +69,7 @@ class Replicas:
             self.flushes.append,
             checkpointed=logs.read_high_watermarks(),
         )
+        self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
 
     def lead(
         self,

@@ -114,16 +114,14 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    handlers: Mapping[ApiKey, Handler], now_ms: int = 0, **settings: str
-) -> AsyncIterator[Server]:
+async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncIterator[Server]:
     """Serve `handlers`; settings are named with underscores for dots."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     config, _ = load_broker_config(
         {"zookeeper.connect": "zk:1", "listeners": "PLAINTEXT://127.0.0.1:0"} | given
     )
     purgatory, spawned = Purgatory(), Spawned()
-    dispatcher = Dispatcher(handlers, lambda: now_ms)
+    dispatcher = Dispatcher(handlers, lambda: 0)
     listener = Listener(config, dispatcher, purgatory, spawned)
     port = listener.bind()
     await listener.serve()

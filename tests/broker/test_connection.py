@@ -1,4 +1,4 @@
-"""One connection over the loopback: order, bounds, files, and how it ends."""
+"""One connection over the loopback: order, bounds, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,22 +14,17 @@ import pytest
 from broker.connection import (
     CLOSE,
     JOINED_BYTES,
-    SENDFILE_MAX_BYTES,
-    SENDFILE_MIN_BYTES,
 )
 from broker.dispatch import Handler
 from broker.purgatory import Purgatory, Wait
-from core_log.directory import LogDirectory
-from core_log.memory_directory import MemoryDirectory
-from core_log.storage import FileRange, StorageFile
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, read_response
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchResponse,
-    FetchResponsePartition,
-    FetchResponseTopic,
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
 )
 from tests.broker.served import ECHO, Client, Server, ask, echo, echoed, serving
 
@@ -78,6 +72,30 @@ async def test_a_request_that_comes_in_pieces_is_answered_once_it_is_whole() -> 
             await client.send(bytes([byte]))
             await other.echo()  # by now the broker has taken it in
         assert await client.answer() == (7, "k")
+
+
+async def test_a_large_request_between_small_ones_arrives_whole() -> None:
+    """It is read by another way, straight into the buffer that keeps it."""
+    got: list[bytes] = []
+
+    def take(request: ProduceRequest, context: Any) -> Any:
+        got.append(bytes(request.topic_data[0].partition_data[0].records))
+        return ProduceResponse(responses=[])
+
+    sent = random.Random(5).randbytes(5_000_000)
+    part = ProduceRequestPartition(index=0, records=sent)
+    topic = ProduceRequestTopic(name="t", partition_data=[part])
+    large = encode_request(
+        ApiKey.PRODUCE, 7, 2, None, ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
+    )
+    async with serving({ApiKey.PRODUCE: take, ApiKey.FIND_COORDINATOR: echo}) as server:
+        client = await server.client()
+        await client.send(ask(1, "before"), large, large, ask(3, "behind"))
+        assert await client.answer() == (1, "before")
+        for _ in range(2):
+            assert read_response(ApiKey.PRODUCE, 7, await client.receive())[0] == 2
+        assert await client.answer() == (3, "behind")
+        assert got == [sent, sent]
 
 
 async def test_answers_to_requests_read_together_leave_in_one_write() -> None:
@@ -197,161 +215,6 @@ async def test_a_connection_with_requests_held_is_read_no_further() -> None:
         for _ in range(1001):
             await client.answer()
         await sending
-
-
-# ---- files
-
-
-@pytest.fixture(params=["disk", "memory"])
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
-    """A file of 3 MB; in memory it is one that sendfile cannot take."""
-    memory = request.param == "memory"
-    directory = MemoryDirectory("d") if memory else LogDirectory(tmp_path)
-    file = directory.open_segment("file")
-    file.append([random.Random(5).randbytes(3 * SENDFILE_MAX_BYTES)])
-    return file
-
-
-def files(*ranges: FileRange | bytes) -> dict[ApiKey, Handler]:
-    """Fetch answers with these as its partitions; the others are echoed."""
-    response = FetchResponse(
-        responses=[
-            FetchResponseTopic(
-                topic="t",
-                partitions=[
-                    FetchResponsePartition(
-                        partition_index=index, error_code=0, high_watermark=index, records=records
-                    )
-                    for index, records in enumerate(ranges)
-                ],
-            )
-        ]
-    )
-    return {ApiKey.FETCH: lambda request, context: response, ApiKey.FIND_COORDINATOR: echo}
-
-
-def fetch(correlation_id: int) -> bytes:
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
-    return encode_request(ApiKey.FETCH, 11, correlation_id, None, request)
-
-
-async def fetched(client: Client) -> tuple[int, list[bytes]]:
-    correlation_id, response = read_response(ApiKey.FETCH, 11, await client.receive())
-    return correlation_id, [bytes(p.records) for t in response.responses for p in t.partitions]
-
-
-def content(part: FileRange | bytes) -> bytes:
-    return part if isinstance(part, bytes) else part.read()
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        (1,),
-        (SENDFILE_MIN_BYTES - 1,),
-        (SENDFILE_MIN_BYTES,),
-        (SENDFILE_MAX_BYTES,),
-        (SENDFILE_MAX_BYTES + 1,),
-        (2 * SENDFILE_MAX_BYTES + 12345,),
-        (10, 20, 30),
-        (10, 100_000, 20, 200_000, 30),
-        (100_000, 10),
-    ],
-    ids=str,
-)
-async def test_ranges_arrive_as_they_are_in_the_file(
-    stored: StorageFile, sizes: tuple[int, ...]
-) -> None:
-    ranges = [stored.range(17 * index + 3, size) for index, size in enumerate(sizes)]
-    async with serving(files(*ranges)) as server:
-        client = await server.client()
-        await client.send(fetch(1))
-        assert await fetched(client) == (1, [content(r) for r in ranges])
-
-
-async def test_ranges_stand_beside_bytes_in_memory_and_nothing(stored: StorageFile) -> None:
-    parts = [b"memory", stored.range(0, 50_000), b"", stored.range(9, 9), b"end"]
-    async with serving(files(*parts)) as server:
-        client = await server.client()
-        await client.send(fetch(1))
-        assert await fetched(client) == (1, [content(part) for part in parts])
-
-
-async def test_answers_around_a_file_keep_their_order(stored: StorageFile) -> None:
-    large = stored.range(0, 2_000_000)
-    async with serving(files(large)) as server:
-        client = await server.client()
-        await client.send(ask(1, "a"), fetch(2), ask(3, "b"), fetch(4), fetch(5), ask(6, "c"))
-        assert await client.answer() == (1, "a")
-        assert await fetched(client) == (2, [content(large)])
-        assert await client.answer() == (3, "b")
-        assert await fetched(client) == (4, [content(large)])
-        assert await fetched(client) == (5, [content(large)])
-        assert await client.answer() == (6, "c")
-
-
-async def test_many_readers_of_one_file_do_not_disturb_each_other(stored: StorageFile) -> None:
-    large = stored.range(1000, 2_500_000)
-    expected = (1, [content(large)])
-    async with serving(files(large)) as server:
-        clients = [await server.client() for _ in range(8)]
-
-        async def read(client: Client) -> bool:
-            await client.send(fetch(1))
-            return await fetched(client) == expected
-
-        assert all(await asyncio.gather(*map(read, clients)))
-
-
-@pytest.mark.parametrize("size", [100, 100_000])
-async def test_a_file_shorter_than_was_announced_ends_the_connection(
-    stored: StorageFile, size: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    beyond = FileRange(stored, stored.size - 10, size)
-    async with serving(files(beyond)) as server:
-        client = await server.client()
-        await client.send(ask(1, "a"), fetch(2))
-        assert await client.answer() == (1, "a")
-        with pytest.raises(ConnectionError):
-            await client.receive()
-    assert f"only 10 of {size} bytes were in the file" in caplog.text
-
-
-def endless(tmp_path: Path) -> FileRange:
-    """More than any kernel buffers; it takes no room on the disk."""
-    file = LogDirectory(tmp_path).open_segment("endless")
-    file.truncate(200_000_000)
-    return file.range(0, 200_000_000)
-
-
-async def test_a_client_that_vanishes_in_the_middle_of_a_file_leaves_nothing_behind(
-    tmp_path: Path,
-) -> None:
-    async with serving(files(endless(tmp_path))) as server:
-        client = await server.client()
-        await client.send(fetch(1))
-        await client.receive_some()
-        client.reset()
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
-        await server.spawned.ended()
-        assert await (await server.client()).echo(2, "k") == (2, "k")
-
-
-async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
-    tmp_path: Path,
-) -> None:
-    """Not even in the event loop, where the next socket with its number would meet it."""
-    async with serving(files(endless(tmp_path))) as server:
-        client = await server.client()
-        await client.send(fetch(1))
-        await client.receive_some()
-        (connection,) = server.listener.connections
-        connection.close()
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
-        with pytest.raises(asyncio.CancelledError):
-            await server.spawned.ended()
-        for n in range(5):
-            assert await (await server.client()).echo(n, "k") == (n, "k")
 
 
 # ---- how it ends

@@ -8,6 +8,7 @@ import pytest
 
 from broker.handlers import fetch
 from broker.purgatory import Wait
+from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -56,7 +57,9 @@ def request(
 
 
 def handle(replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30) -> Any:
-    return fetch.handle(replicas.manager, replicas.cache, most_bytes, asked, context(11))
+    return fetch.handle(
+        replicas.manager, replicas.cache, most_bytes, replicas.deferred, asked, context(11)
+    )
 
 
 def parts(response: FetchResponse) -> list[FetchResponsePartition]:
@@ -176,3 +179,34 @@ def test_closing_a_session_is_answered_as_a_full_fetch_without_one() -> None:
     answer = handle(filled(batch(b"a")), request((T0, 0), session=(5, -1)))
     assert answer.session_id == 0
     assert values(parts(answer)[0]) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("session", "code"),
+    [
+        ((0, 0), ErrorCode.NONE),
+        ((5, 0), ErrorCode.NONE),
+        ((0, 1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+    ],
+)
+def test_it_is_the_epoch_that_says_whether_a_session_is_gone_on_with(
+    session: tuple[int, int], code: ErrorCode
+) -> None:
+    assert handle(filled(batch(b"a")), request((T0, 0), session=session)).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (10, ErrorCode.NONE)]
+)
+def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -> None:
+    replicas = Replicas(config=LogConfig(compression_type="zstd")).lead("t")
+    replicas.manager.append(T0, batch(b"a"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    answer = fetch.handle(
+        replicas.manager,
+        replicas.cache,
+        1 << 30,
+        replicas.deferred,
+        request((T0, 0)),
+        context(version),
+    )
+    assert parts(answer)[0].error_code == code

@@ -17,6 +17,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.broker.zookeeper_twin import NO_ZOOKEEPER
 from tests.serving_coordinator import coordinator_of_nothing, coordinator_over
 
 KNOWN = {"flights": range(2), "weather": range(1)}
@@ -33,7 +34,7 @@ def commit(log: MemoryOffsetsLog) -> Callable[[OffsetCommitRequest], Any]:
     """The handler over `log`, with room for eight characters of metadata."""
     coordinator = coordinator_over(log, OffsetsConfig(metadata_max_bytes=8))
     return lambda request: offset_commit.handle(
-        coordinator, lambda topic: KNOWN.get(topic, ()), request, CONTEXT
+        coordinator, NO_ZOOKEEPER, lambda topic: KNOWN.get(topic, ()), request, CONTEXT
     )
 
 
@@ -90,14 +91,16 @@ def test_unknown_partition_and_long_metadata_are_refused_and_the_rest_is_kept(
 def test_commit_of_nothing_known_asks_no_coordinator() -> None:
     nobody = coordinator_of_nothing()
     request = asked(("none", 0, ""))
-    response = offset_commit.handle(nobody, lambda topic: (), request, CONTEXT)
+    response = offset_commit.handle(nobody, NO_ZOOKEEPER, lambda topic: (), request, CONTEXT)
     assert errors(response) == [("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 def test_commit_at_the_wrong_coordinator_is_refused_for_every_known_partition() -> None:
     nobody = coordinator_of_nothing()
     request = asked(("flights", 0, ""), ("none", 0, ""))
-    response = offset_commit.handle(nobody, lambda t: KNOWN.get(t, ()), request, CONTEXT)
+    response = offset_commit.handle(
+        nobody, NO_ZOOKEEPER, lambda t: KNOWN.get(t, ()), request, CONTEXT
+    )
     assert errors(response) == [
         ("flights", 0, ErrorCode.NOT_COORDINATOR),
         ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -119,7 +122,7 @@ def wait(replicated_log: MemoryOffsetsLog) -> Wait:
     """A commit that waits for followers."""
     coordinator = coordinator_over(replicated_log, OffsetsConfig(commit_timeout_ms=1234))
     made = offset_commit.handle(
-        coordinator, lambda topic: KNOWN[topic], asked(("flights", 0, "")), CONTEXT
+        coordinator, NO_ZOOKEEPER, lambda topic: KNOWN[topic], asked(("flights", 0, "")), CONTEXT
     )
     assert isinstance(made, Wait)
     return made

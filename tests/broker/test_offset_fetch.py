@@ -11,6 +11,7 @@ from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tests.broker.zookeeper_twin import NO_ZOOKEEPER
 from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
 
 CONTEXT = RequestContext(5, "client", "PLAINTEXT", "127.0.0.1:1", 0)
@@ -35,7 +36,7 @@ def fetch(group: str, topics: dict[str, Sequence[int]] | None) -> list[Row]:
         ]
     )
     request = OffsetFetchRequest(group_id=group, topics=asked)
-    response = offset_fetch.handle(coordinator(), request, CONTEXT)
+    response = offset_fetch.handle(coordinator(), NO_ZOOKEEPER, request, CONTEXT)
     assert response.error_code == ErrorCode.NONE
     return [
         (
@@ -78,5 +79,5 @@ def test_no_topics_ask_for_nothing() -> None:
 def test_group_that_is_being_loaded_is_refused() -> None:
     request = OffsetFetchRequest(group_id="g", topics=None)
     with pytest.raises(ApiError) as refused:
-        offset_fetch.handle(coordinator_still_loading(), request, CONTEXT)
+        offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, CONTEXT)
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -127,12 +127,6 @@ def test_a_timestamp_out_of_range_is_refused() -> None:
     assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_TIMESTAMP]
 
 
-def test_formats_before_the_second_are_refused_for_now() -> None:
-    replicas = Replicas().lead("t")
-    asked = request(("t", 0, batch(b"a")))
-    assert codes(handle(replicas, asked, 2)) == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
-
-
 def test_acks_that_do_not_exist_are_refused() -> None:
     replicas = Replicas().lead("t")
     asked = request(("t", 0, batch(b"a")), acks=2)

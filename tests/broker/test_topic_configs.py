@@ -217,7 +217,7 @@ async def test_while_zookeeper_is_away_no_topic_is_taken_to_have_no_settings() -
 @pytest.mark.virtual_time
 async def test_a_session_that_expires_meanwhile_is_followed_by_the_next() -> None:
     world = await World().start()
-    await world.set("t", retention_ms="5")
+    await world.set("t", notify=False, retention_ms="5")
     world.zookeeper.suspend(world.session)
     world.configs.missing(["t"])
     await pauses()

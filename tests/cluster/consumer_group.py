@@ -120,12 +120,15 @@ class MemberProcesses:
         """Return when a member is in the list of members."""
         async with asyncio.timeout(deadline_s):
             while await self.registration(zk, name) is None:
+                assert self.running[name].poll() is None, self.errors(name)
                 await asyncio.sleep(POLL_S)
 
     async def settled(self, zk: ZkSession, within_s: float) -> None:
         """Return when those that run own exactly their shares."""
         ends = asyncio.get_running_loop().time() + within_s
         while (owners := await self.owners(zk)) != self.shares:
+            for name, process in self.running.items():
+                assert process.poll() is None, self.errors(name)
             late = f"after {within_s} s {owners}, wanted {self.shares}"
             assert asyncio.get_running_loop().time() < ends, late
             await asyncio.sleep(POLL_S)

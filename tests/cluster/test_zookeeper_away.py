@@ -1,4 +1,7 @@
-"""ZooKeeper stops answering under load: what goes on meanwhile, and what comes back."""
+"""ZooKeeper is out of reach under load: what goes on meanwhile, and what comes back.
+
+Three ways to be away: frozen for a moment, cut off for so long that it ends the sessions, and dead.
+"""
 
 import asyncio
 import contextlib
@@ -7,31 +10,26 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import attrs
-import pytest
 
 from clients.admin import Admin, NewTopic
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
+from tests.cluster.link import Link
 from tests.cluster.load import Load
 from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line
 from tests.topic_contents import contents
 from zk.session import KazooSession
 from zk.znodes import BrokerId, ControllerEpoch
 
-PARTITIONS = 6
+TOPIC, GROUP, PARTITIONS = "consumed", "consumers", 6
+MEMBERS = ("a", "b")
 SESSION_TIMEOUT_S = 4.0
 OWNED_AGAIN_S = 5.0
 PATIENCE_S = 30.0
-MEMBERS = ("a", "b")
-SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
-SHORT = ("--set", f"{SESSION_TIMEOUT}={SESSION_TIMEOUT_S * 1000:.0f}")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    with DevCluster(tmp_path_factory.mktemp("away"), SHORT) as cluster:
-        yield cluster
+SESSION_TIMEOUT = ("zookeeper.session.timeout.ms", f"{SESSION_TIMEOUT_S * 1000:.0f}")
+SHORT = ("--set", "=".join(SESSION_TIMEOUT))
 
 
 @contextlib.contextmanager
@@ -96,89 +94,81 @@ class Epochs:
 
 @attrs.frozen
 class Scene:
-    """Members that consume what is being produced."""
+    """Members that consume what is being produced, and their sessions as they were at first."""
 
     cluster: DevCluster
     group: MemberProcesses
     load: Load
-
-    async def epochs(self) -> Epochs | None:
-        async with self.cluster.zookeeper_session() as zk:
-            return await Epochs.read(zk, self.group)
-
-    async def settled(self, within_s: float) -> None:
-        async with self.cluster.zookeeper_session() as zk:
-            await self.group.settled(zk, within_s)
+    first: Epochs
 
     async def serves(self) -> None:
-        """The leaders append, answer reads of what they have appended, and commit."""
+        """The leader appends, answers reads of what it has appended, and commits."""
         await self.load.acknowledges(200, 20)
         partition = next(iter(self.load.records))
         last = max(self.load.records[partition])
         read = await contents(self.load.bootstrap, partition, last)
         assert read[0].value == self.load.records[partition][last]
 
+    async def serves_for(self, seconds: float) -> None:
+        """So it does at the start and at the end of such a time."""
+        ends = asyncio.get_running_loop().time() + seconds
+        await self.serves()
+        while asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(POLL_S)
+        await self.serves()
+
 
 @contextlib.asynccontextmanager
-async def scene(cluster: DevCluster, topic: str, directory: Path) -> AsyncIterator[Scene]:
+async def scene(cluster: DevCluster, directory: Path) -> AsyncIterator[Scene]:
     """Two members under load; nothing may be missing at the end of the block."""
-    settings = {
-        SESSION_TIMEOUT: f"{SESSION_TIMEOUT_S * 1000:.0f}",
-        "offsets.storage": "kafka",
-        "dual.commit.enabled": "false",
-    }
-    group = MemberProcesses(cluster, f"of-{topic}", topic, PARTITIONS, settings, directory)
-    async with Admin(cluster.address("bootstrap")) as admin:
-        assert await admin.create_topics([NewTopic(topic, PARTITIONS, 1)]) == {topic: None}
-    load = Load(cluster.address("bootstrap"), topic, 0.003, f"idle-{topic}")
+    bootstrap = cluster.address("bootstrap")
+    settings = dict([SESSION_TIMEOUT, ("offsets.storage", "kafka")])
+    settings["dual.commit.enabled"] = "false"
+    group = MemberProcesses(cluster, GROUP, TOPIC, PARTITIONS, settings, directory)
+    async with Admin(bootstrap) as admin:
+        assert await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]) == {TOPIC: None}
     with group:
         for name in MEMBERS:
             group.start(name)
         async with cluster.zookeeper_session() as zk:
             await group.settled(zk, PATIENCE_S)
-        async with load:
+            first = await Epochs.read(zk, group)
+        assert first is not None
+        async with Load(bootstrap, TOPIC, pause_s=0.003) as load:
             await load.acknowledges(200, 20)
-            yield Scene(cluster, group, load)
+            yield Scene(cluster, group, load, first)
         await load.assert_kept()
         await group.consumes(load.records, PATIENCE_S)
 
 
-async def passes(since: float, seconds: float) -> None:
-    """Return when so much time has gone by since that time of the loop."""
-    await asyncio.sleep(since + seconds - asyncio.get_running_loop().time())
+async def test_zookeeper_frozen_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev", SHORT) as cluster:
+        async with scene(cluster, tmp_path) as it:
+            with frozen(cluster):
+                await it.serves_for(SESSION_TIMEOUT_S / 8)
+            await it.serves()
+            async with cluster.zookeeper_session() as zk:
+                await it.group.settled(zk, OWNED_AGAIN_S)
+                assert await Epochs.read(zk, it.group) == it.first
 
 
-async def test_zookeeper_frozen_for_less_than_the_session_timeout_changes_nothing(
-    cluster: DevCluster, tmp_path: Path
+async def test_zookeeper_cut_off_until_sessions_end_gives_new_ones_that_own_all_within_5_s(
+    zookeeper: str, tmp_path: Path
 ) -> None:
-    async with scene(cluster, "short", tmp_path) as scenery:
-        before = await scenery.epochs()
-        with frozen(cluster):
-            since = asyncio.get_running_loop().time()
-            await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S / 4)
-        await scenery.serves()
-        await scenery.settled(OWNED_AGAIN_S)
-        assert before is not None
-        assert await scenery.epochs() == before
-
-
-async def test_zookeeper_frozen_for_longer_gives_new_sessions_that_own_everything_within_5_s(
-    cluster: DevCluster, tmp_path: Path
-) -> None:
-    async with scene(cluster, "long", tmp_path) as scenery:
-        before = await scenery.epochs()
-        assert before is not None
-        with frozen(cluster):
-            since = asyncio.get_running_loop().time()
-            await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S * 1.5)
-            await scenery.serves()
-        async with asyncio.timeout(PATIENCE_S):
-            while (now := await scenery.epochs()) is None or not now.all_after(before):
-                await asyncio.sleep(POLL_S)
-        await scenery.settled(OWNED_AGAIN_S)
-        await scenery.serves()
+    _, _, port = zookeeper.rpartition(":")
+    with Link(int(port)) as link:
+        address = f"127.0.0.1:{link.port}/cut-{uuid4().hex[:8]}"
+        with DevCluster(tmp_path / "dev", (*SHORT, "--zookeeper", address)) as cluster:
+            async with scene(cluster, tmp_path) as it:
+                with link.cut():
+                    await it.serves_for(SESSION_TIMEOUT_S * 1.5)
+                async with cluster.zookeeper_session() as zk, asyncio.timeout(PATIENCE_S):
+                    while (now := await Epochs.read(zk, it.group)) is None or not now.all_after(
+                        it.first
+                    ):
+                        await asyncio.sleep(POLL_S)
+                    await it.group.settled(zk, OWNED_AGAIN_S)
+                await it.serves()
 
 
 async def test_zookeeper_killed_and_started_again_late_finds_all_in_their_places(
@@ -186,17 +176,14 @@ async def test_zookeeper_killed_and_started_again_late_finds_all_in_their_places
 ) -> None:
     """A server that starts gives every session it finds its whole time anew."""
     with contextlib.ExitStack() as after_cluster, DevCluster(tmp_path / "dev", SHORT) as cluster:
-        async with scene(cluster, "gone", tmp_path) as scenery:
-            before = await scenery.epochs()
+        async with scene(cluster, tmp_path) as it:
             cluster.kill("zookeeper")
-            since = asyncio.get_running_loop().time()
-            await scenery.serves()
-            await passes(since, SESSION_TIMEOUT_S * 1.5)
-            await scenery.serves()
+            await it.serves_for(SESSION_TIMEOUT_S * 1.5)
             again = zookeeper_started_again(cluster)
             await asyncio.to_thread(after_cluster.enter_context, again)
-            await scenery.settled(PATIENCE_S)
-            await scenery.serves()
-            assert await scenery.epochs() == before
+            async with cluster.zookeeper_session() as zk:
+                await it.group.settled(zk, OWNED_AGAIN_S)
+                assert await Epochs.read(zk, it.group) == it.first
+            await it.serves()
             async with Admin(cluster.address("bootstrap")) as admin:
                 assert await admin.create_topics([NewTopic("new", 1, 1)]) == {"new": None}

@@ -19,6 +19,7 @@ from protocol.records.batch import (
     next_offset,
     read_header,
 )
+from protocol.records.legacy import encode_messages
 
 HEADER_OF_TWO = (
     "ffffffff 02 {crc} {attributes} 00000001 00000000000454c3 00000000000454c3"
@@ -273,6 +274,14 @@ def test_damage_inside_a_record_set_is_raised() -> None:
         decode_records(whole)
 
 
-def test_legacy_message_in_a_record_set_is_raised() -> None:
+def test_messages_of_the_old_formats_are_read_among_batches() -> None:
+    rows = [(offset, 5, None, b"old", ()) for offset in (3, 4, 5)]
+    mixed = encode_messages(rows, 0) + encode_messages(rows[2:], 1) + set_of(10)
+
+    assert [record.offset for record in decode_records(mixed, min_offset=4)] == [4, 5, 5, 10, 11]
+    assert next_offset(mixed[: -len(GOLDEN)]) == 6
+
+
+def test_format_of_the_future_in_a_record_set_is_raised() -> None:
     with pytest.raises(UnsupportedMagic):
-        decode_records(set_of(10) + bytes(8) + (60).to_bytes(4, "big") + bytes(60))
+        decode_records(set_of(10) + bytes(8) + (60).to_bytes(4, "big") + b"\3" * 60)

@@ -41,3 +41,19 @@ def test_a_size_above_the_bound_is_refused_before_anything_of_it_is_kept() -> No
 
 def test_a_frame_of_exactly_the_bound_is_taken() -> None:
     assert [bytes(f) for f in FrameCutter(100).feed(framed(b"x" * 100))] == [b"x" * 100]
+
+
+def test_a_large_frame_may_be_read_straight_into_its_room() -> None:
+    payload = random.Random(1).randbytes(LARGE * 2)
+    cutter = FrameCutter(10 * LARGE)
+    assert cutter.feed(framed(payload)[:1000]) == []
+    got, pos = None, 1000 - 4
+    while got is None:
+        room = cutter.room
+        assert room is not None
+        piece = payload[pos : pos + 50_000]
+        room[: len(piece)] = piece
+        got, pos = cutter.fill(len(piece)), pos + len(piece)
+    assert bytes(got) == payload
+    assert cutter.room is None
+    assert [bytes(f) for f in cutter.feed(framed(b"next"))] == [b"next"]

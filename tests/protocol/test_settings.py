@@ -81,3 +81,13 @@ def test_properties_are_read_as_java_reads_them() -> None:
         "e=f": "gA\n",
         "empty": "",
     }
+
+
+def test_a_last_line_that_is_to_be_continued_is_not_lost() -> None:
+    assert parse_properties("a=1\nlog.dirs=/data\\") == {"a": "1", "log.dirs": "/data"}
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "a=\\u"])
+def test_an_escape_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="four hexadecimal digits"):
+        parse_properties(text)

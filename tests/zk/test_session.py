@@ -94,6 +94,28 @@ def test_parents_made_on_the_way_are_persistent_and_null(world: World) -> None:
     assert world.run(scenario) == (None, 0)
 
 
+def test_many_are_read_at_once_and_what_is_not_there_is_none(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.create("/a", b"x")
+        await zk.create("/b", None)
+        found = await zk.get_many(["/a", "/none", "/b", "/a/below"])
+        assert found == [await zk.get("/a"), None, await zk.get("/b"), None]
+        assert await zk.get_many([]) == []
+
+    world.run(scenario)
+
+
+def test_more_than_one_request_reads_keep_their_order(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await zk.multi([Create(f"/n{i}", b"%d" % i) for i in range(0, 1500, 3)])
+        found = await zk.get_many([f"/n{i}" for i in range(1500)])
+        assert [node and node[0] for node in found] == [
+            b"%d" % i if i % 3 == 0 else None for i in range(1500)
+        ]
+
+    world.run(scenario)
+
+
 def test_sequence_counts_every_creation_below_the_parent(world: World) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/queue", None)
@@ -717,3 +739,28 @@ def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -
         return events.so_far()
 
     assert RealWorld(zk_chroot).run(scenario) == [WatchEvent("changed", "/node")]
+
+
+def test_a_server_that_cannot_read_many_at_once_is_asked_for_each(zk_chroot: str) -> None:
+    async def scenario() -> None:
+        zk = KazooSession(zk_chroot)
+        await zk.start()
+        zk._server_reads_many = False
+        await zk.create("/a", b"x")
+        assert await zk.get_many(["/a", "/none"]) == [await zk.get("/a"), None]
+        await zk.close()
+
+    asyncio.run(scenario())
+
+
+def test_silence_grows_while_the_server_is_not_heard(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        await world.suspend(zk)
+        before_ms = zk.silence_ms
+        await asyncio.sleep(0.1)
+        assert zk.silence_ms >= before_ms + 90
+        await world.resume(zk)
+        await zk.sync("/")
+        assert zk.silence_ms < 90
+
+    world.run(scenario)

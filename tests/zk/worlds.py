@@ -7,6 +7,7 @@ session goes through a `Link` of its own, a TCP relay that can be closed or left
 import asyncio
 import contextlib
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ class World(Protocol):
 
 class MemoryWorld:
     def __init__(self) -> None:
-        self.zookeeper = MemoryZooKeeper()
+        self.zookeeper = MemoryZooKeeper(lambda: time.monotonic_ns() // 1_000_000)
 
     def run(self, scenario: Scenario) -> Any:
         async def with_sessions() -> Any:

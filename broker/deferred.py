@@ -1,0 +1,59 @@
+"""Answers that take a coroutine, or work too long for the event loop, to find.
+
+A handler is a plain function. What cannot be had in it begins here, as a task of the broker, and
+the handler returns the `Wait` for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Executor
+from typing import Any
+
+import attrs
+
+from broker.purgatory import Wait
+
+
+@attrs.define(eq=False)
+class Deferred:
+    """`spawn` runs a task of the broker, `touch` wakes what waits, `executor` has the threads."""
+
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    touch: Callable[[Hashable], None]
+    executor: Executor
+
+    def answer(
+        self, work: Coroutine[Any, Any, Any], timeout_ms: int, late: Callable[[], Any]
+    ) -> Wait:
+        """Wait for what `work` returns, or raises; after `timeout_ms` answer `late()` instead.
+
+        The work goes on to its end, whether or not anybody waits for it still.
+        """
+        found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                found.set_result(await work)
+            except Exception as error:
+                found.set_exception(error)
+                found.exception()  # seen: the client may be gone
+            self.touch(found)
+
+        self.spawn(run())
+        return Wait(
+            (found,),
+            timeout_ms,
+            lambda expired: found.result() if found.done() else late() if expired else None,
+        )
+
+    def answer_from_thread(
+        self, work: Callable[[], Any], timeout_ms: int, late: Callable[[], Any]
+    ) -> Wait:
+        """The same for work that blocks or computes."""
+
+        async def in_thread() -> Any:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+        return self.answer(in_thread(), timeout_ms, late)

@@ -1,0 +1,228 @@
+"""Does what `offsets.migration` decides: looks at a group, and performs the next effect, in turn.
+
+One command at a time works on a group: before its first write it puts an ephemeral node below the
+migration's znode. The node of a command that was killed is waited for; it lasts as long as that
+command's session.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import attrs
+
+from clients.admin import LATEST_TIME
+from clients.descriptions import GroupDescription, ListedOffset
+from clients.errors import ClientError
+from clients.group_reader import GroupReader
+from clients.sessions import Sessions
+from offsets.migration import (
+    Copy,
+    Effect,
+    Finish,
+    Look,
+    Rewrite,
+    Run,
+    decide,
+    is_settled,
+)
+from offsets.migration_observation import MemberSeen, Observation
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths, OffsetStorage
+from zk.session import BadVersion, NodeExists, NoNode, Stat, WatchEvent, ZkSession
+from zk.znodes import ConsumerGroup, ConsumerRegistration, TopicAssignment
+
+
+class AnotherCommandAtWork(ClientError):
+    """The group is being migrated by another command right now."""
+
+
+class OffsetsAdmin(Protocol):
+    """What is asked of the brokers; `Admin` is one."""
+
+    async def group_offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    async def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None: ...
+    async def describe_groups(
+        self, group_ids: Collection[str]
+    ) -> Mapping[str, GroupDescription]: ...
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, ListedOffset]: ...
+
+
+@attrs.define(eq=False)
+class Migrator:
+    """One group's. `name` is what other commands are told is at work."""
+
+    zk: ZkSession
+    admin: OffsetsAdmin
+    group: str
+    name: str = "kgroup migrate"
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    _at_work_in: int = 0  # the session that holds our node
+
+    async def carry_out(self, run: Run) -> tuple[Run, Finish]:
+        """Look and act until the command has finished. Raises AnotherCommandAtWork, ZkError,
+        ApiError, ClientError; the same command carries on where this one stopped."""
+        while True:
+            run, effect = decide(run, await self.look())
+            if isinstance(effect, Finish):
+                await self._end_work()
+                return run, effect
+            if not isinstance(effect, Look) and self._at_work_in != self.zk.session_id:
+                await self._begin_work()  # may have taken its time: look again
+                continue
+            await self._perform(effect)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Look(after_ms):
+                await asyncio.sleep(after_ms / 1000)
+            case Copy(OffsetStorage.ZOOKEEPER, offsets):
+                await ZooKeeperStore(self.zk).commit(self.group, _plain(offsets))
+            case Copy(OffsetStorage.KAFKA, offsets):
+                await self.admin.commit_group_offsets(self.group, _plain(offsets))
+            case Rewrite(migration, version):
+                path = GroupMigration.path(self.group)
+                with contextlib.suppress(BadVersion):  # it was decided on what is no longer so
+                    await self.zk.set(path, migration.encode(), version)
+
+    # --- one command at a time ----------------------------------------------------------------
+
+    async def _begin_work(self) -> None:
+        path = MigrationPaths.command_path(self.group)
+        said = f"{self.name}, process {os.getpid()} on {socket.gethostname()}"
+        patience_s = self.zk.session_timeout_ms * 1.5 / 1000
+        deadline = asyncio.get_running_loop().time() + patience_s
+        while True:
+            session_id = self.zk.session_id
+            try:
+                await self.zk.create(path, said.encode(), ephemeral=True, make_parents=True)
+                self._at_work_in = session_id
+                return
+            except NodeExists:
+                gone = asyncio.Event()
+
+            def changed(event: WatchEvent, gone: asyncio.Event = gone) -> None:
+                gone.set()
+
+            try:
+                other, stat = await self.zk.get(path, changed)
+            except NoNode:
+                continue
+            if stat.ephemeral_owner == session_id:
+                self._at_work_in = session_id
+                return
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await gone.wait()
+            except TimeoutError:
+                who = (other or b"").decode("utf-8", "replace")
+                raise AnotherCommandAtWork(f"group {self.group}: {who} is at work") from None
+
+    async def _end_work(self) -> None:
+        if self._at_work_in and self._at_work_in == self.zk.session_id:
+            await self.zk.delete(MigrationPaths.command_path(self.group))
+        self._at_work_in = 0
+
+    # --- looking ------------------------------------------------------------------------------
+
+    async def look(self) -> Observation:
+        """One look, in the order that `Observation` promises."""
+        path = GroupMigration.path(self.group)
+        await self.zk.sync(path)
+        migration, version, mzxid = None, -1, 0
+        if found := await self._get(path):
+            content, stat = found
+            version, mzxid = stat.version, stat.mzxid
+            migration = GroupMigration.decode(content, path) if content else None
+        members = await self._members()
+        reader = GroupReader(Sessions(self.admin, self.zk))  # type: ignore[arg-type]
+        kafka = {
+            p: committed.offset
+            for p, committed in (await self.admin.group_offsets(self.group)).items()
+        }
+        zookeeper = {
+            p: committed.offset
+            for p, committed in (await reader.offsets(self.zk, self.group)).items()
+        }
+        lost = await self._lost(kafka.keys() | zookeeper.keys())
+        may_begin = migration is None or is_settled(migration)
+        there = [p for p in kafka.keys() | zookeeper.keys() if p not in lost]
+        return Observation(
+            group=self.group,
+            now_ms=self.now_ms(),
+            migration=migration,
+            version=version,
+            mzxid=mzxid,
+            members=members,
+            coordinated_members=await self._coordinated_members() if may_begin else 0,
+            owners=await reader.owners(self.zk, self.group),
+            kafka=kafka,
+            zookeeper=zookeeper,
+            lost=lost,
+            log_ends=await self._log_ends(there) if may_begin else {},
+            unreadable={failure.what: failure.message for failure in reader.failures},
+        )
+
+    async def _members(self) -> dict[str, MemberSeen]:
+        """The registered ones, and those of ours that are on their way in or out."""
+        names = await self._children(ConsumerGroup.ids_path(self.group))
+        ours = await self._children(MigrationPaths.members_path(self.group))
+        registered = await asyncio.gather(
+            *(self.zk.exists(ConsumerRegistration.path(self.group, name)) for name in names)
+        )
+        said = await asyncio.gather(
+            *(self._get(MigrationMember.path(self.group, name)) for name in ours)
+        )
+        members = {
+            name: MemberSeen(stat.czxid)
+            for name, stat in zip(names, registered, strict=True)
+            if stat
+        }
+        for name, found in zip(ours, said, strict=True):
+            if found:
+                content, stat = found
+                member = MigrationMember.decode(content, MigrationMember.path(self.group, name))
+                members[name] = MemberSeen(stat.czxid, member.epoch, member.settings)
+        return members
+
+    async def _coordinated_members(self) -> int:
+        described = await self.admin.describe_groups([self.group])
+        return len(described[self.group].group.members)
+
+    async def _log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        listed = await self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
+        return {p: end.offset for p, end in listed.items() if not end.error and end.offset >= 0}
+
+    async def _lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        there: set[TopicPartition] = set()
+        for topic in {p.topic for p in partitions}:
+            path = TopicAssignment.path(topic)
+            if found := await self._get(path):
+                numbers = TopicAssignment.decode(found[0], path).partitions
+                there |= {TopicPartition(topic, number) for number in numbers}
+        return frozenset(set(partitions) - there)
+
+    async def _get(self, path: str) -> tuple[bytes | None, Stat] | None:
+        try:
+            return await self.zk.get(path)
+        except NoNode:
+            return None
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return (await self.zk.children(path))[0]
+        except NoNode:
+            return []
+
+
+def _plain(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}

@@ -1,0 +1,114 @@
+"""A producer with `producer.type`: messages go through an event handler, at once or by a queue."""
+
+import asyncio
+import inspect
+import logging
+from typing import Any
+
+from clients.cluster import Cluster
+from clients.errors import FailedToSendMessage, ProducerClosed
+from clients.named_object import made_of, named_object
+from clients.producer.event_handler import Buffer, DefaultEventHandler
+from clients.producer.handlers import (
+    CallbackHandler,
+    EventHandler,
+    ProducerMetrics,
+    with_all_hooks,
+)
+from clients.producer.messages import KeyedMessage
+from clients.producer.old_config import OldProducerConfig, properties
+from clients.producer.send_queue import SendQueue
+from clients.producer.sender import RecordMetadata
+
+_log = logging.getLogger(__name__)
+
+
+class OldProducer:
+    """What the producer with these settings does with messages. `buffer` is its way to brokers."""
+
+    def __init__(self, config: OldProducerConfig, cluster: Cluster, buffer: Buffer) -> None:
+        self.metrics = ProducerMetrics()
+        self._closed = False
+        self._runner: asyncio.Task[None] | None = None
+        hooks = CallbackHandler()
+        if config.callback_handler is not None and config.producer_type == "async":
+            given = made_of("callback.handler", named_object, config.callback_handler)
+            hooks = with_all_hooks(given)
+        self._hooks = hooks
+        self._handler: EventHandler = DefaultEventHandler(
+            config, cluster, buffer, hooks, self.metrics
+        )
+        if config.event_handler is not None:
+            self._handler = made_of("event.handler", named_object, config.event_handler)
+            if hasattr(self._handler, "init"):
+                self._handler.init(properties(config.event_handler_props))
+        hooks.init(properties(config.callback_handler_props))
+        self._queue: SendQueue | None = None
+        if config.producer_type == "async":
+            self._queue = SendQueue(config, self._handler, hooks, self.metrics)
+
+    async def send(self, messages: list[KeyedMessage]) -> list[RecordMetadata] | None:
+        """Async: None once queued. Sync: where each went once acknowledged, or what an event
+        handler of the application's own returned. Raises as `Producer.send` says.
+        """
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        self.metrics.messages += len(messages)
+        if self._queue is not None:
+            self._start(self._queue)
+            await self._queue.put(messages)
+            return None
+        try:
+            handled = self._handler.handle(messages)
+            sent: Any = await handled if inspect.isawaitable(handled) else handled
+        except FailedToSendMessage as error:
+            self.metrics.failed_sends += len(error.messages)
+            raise
+        return [] if sent is None else sent
+
+    async def flush(self) -> None:
+        """Have what is queued handled, and wait for it. Raises ProducerClosed."""
+        if self._queue is not None:
+            await self._queue.flush()
+
+    async def close(self, timeout_ms: int | None) -> None:
+        """Handle what is queued, for at most so long; then close the handlers, once.
+
+        Raises FailedToSendMessage with what there was no time for.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        left: list[KeyedMessage] = []
+        try:
+            if self._queue is not None:
+                left = await self._close_queue(self._queue, timeout_ms)
+        finally:
+            closing = self._handler.close()
+            if inspect.isawaitable(closing):
+                await closing
+        if left:
+            raise FailedToSendMessage(left, f"{timeout_ms} ms were too few to close in")
+
+    def _start(self, queue: SendQueue) -> None:
+        if self._runner is None:
+            self._runner = asyncio.create_task(queue.run(), name="producer-queue")
+
+    async def _close_queue(self, queue: SendQueue, timeout_ms: int | None) -> list[KeyedMessage]:
+        try:
+            self._hooks.close()
+        except Exception:
+            _log.exception("close of the callback handler failed")
+        self._start(queue)  # if it was never used, for what the hooks want to send at the end
+        assert self._runner is not None
+        queue.close()
+        try:
+            timeout_s = None if timeout_ms is None else timeout_ms / 1000
+            await asyncio.wait([self._runner], timeout=timeout_s)
+        finally:
+            self._runner.cancel()
+            await asyncio.wait([self._runner])
+            left = queue.abandon()
+        if not self._runner.cancelled():
+            self._runner.result()
+        return left

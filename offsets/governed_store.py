@@ -1,0 +1,198 @@
+"""The offset store of one member: what its settings say, until its group's migration says more.
+
+The znode of the migration is watched (`offsets.migration` has the theory), and every order it
+gives is obeyed without a restart: new operations go by the new mode at once, and the epoch is
+acknowledged when none of an earlier mode is under way. A member does nothing in a ZooKeeper session
+before its node stands below the migration's and the order has been read after that, so that nobody
+who has read the list of members goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import attrs
+
+from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, Offsets, OffsetStore
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.errors import ErrorCode
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.migration_znodes import GroupMigration, MigrationMember, OffsetMode, OffsetStorage
+from zk.session import NodeExists, NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from zk.znodes import ZnodeError
+
+_log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+@attrs.define(eq=False)
+class GovernedStore:
+    """An `OffsetStore`. `settings` is what the member's own settings say, `configured` the store
+    they make. Who is about to join the group sets `takes_part`, and runs `obey` from then on."""
+
+    zk: ZkSession
+    group: str
+    consumer_id: str
+    kafka: OffsetStore
+    zookeeper: ZooKeeperStore
+    settings: str
+    configured: OffsetStore
+    takes_part: bool = False
+    _mode: OffsetMode | None = None  # None: by the settings
+    _epoch: int = 0
+    _informed_in: int = 0  # the session in which we stand in the list and have read since
+    _under_way: Counter[OffsetMode | None] = attrs.field(factory=Counter)
+    _ended: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _news: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _reading: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+    async def fetch(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """By the mode in force. Raises OffsetFetchFailed."""
+        try:
+            await self._be_informed()
+        except (ZkError, ZnodeError) as error:
+            raise OffsetFetchFailed(
+                dict.fromkeys(partitions, f"migration: {error!r}"), {}
+            ) from error
+        async with self._in_force() as store:
+            return await store.fetch(group, partitions)
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        """By the mode in force. Raises CommitFailed."""
+        try:
+            await self._be_informed()
+        except (ZkError, ZnodeError) as error:
+            codes = dict.fromkeys(offsets, ErrorCode.NETWORK_EXCEPTION)
+            raise CommitFailed(codes, f"migration: {error!r}") from error
+        async with self._in_force() as store:
+            await store.commit(group, offsets)
+
+    async def obey(self) -> None:
+        """Follow the migration until cancelled."""
+        self.zk.add_state_listener(self._session_changed)
+        try:
+            while True:
+                self._news.clear()
+                patience_s = None
+                try:
+                    await self._follow()
+                except (ZkError, ZnodeError) as error:
+                    _log.warning("%s: migration of %s: %r", self.consumer_id, self.group, error)
+                    patience_s = RETRY_S
+                try:
+                    async with asyncio.timeout(patience_s):
+                        await self._news.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self.zk.remove_state_listener(self._session_changed)
+
+    async def withdraw(self) -> None:
+        """Leave the list of members; the session may live on. Raises ZkError."""
+        path = MigrationMember.path(self.group, self.consumer_id)
+        stat = await self.zk.exists(path)
+        if stat and stat.ephemeral_owner == self.zk.session_id:
+            await self.zk.delete(path)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._news.set()
+
+    def _changed(self, event: WatchEvent) -> None:
+        self._news.set()
+
+    @asynccontextmanager
+    async def _in_force(self) -> AsyncIterator[OffsetStore]:
+        """The store to use for one operation, which is counted while it lasts."""
+        mode = self._mode
+        self._under_way[mode] += 1
+        try:
+            yield self._store_of(mode)
+        finally:
+            self._under_way[mode] -= 1
+            self._ended.set()
+
+    def _store_of(self, mode: OffsetMode | None) -> OffsetStore:
+        if mode is None:
+            return self.configured
+        if mode.is_dual:
+            return DualStore(self.kafka, self.zookeeper, leader=mode.reads)
+        return self.kafka if mode.reads is OffsetStorage.KAFKA else self.zookeeper
+
+    async def _be_informed(self) -> None:
+        if not self.takes_part:
+            await self._read()
+            return
+        while self._informed_in != (session_id := self.zk.session_id) or not session_id:
+            await self._appear(0)
+            await self._read()
+            self._news.set()  # to have the order acknowledged
+            if self.zk.session_id == session_id:
+                self._informed_in = session_id
+
+    async def _follow(self) -> None:
+        """Read the order; acknowledge it when nothing goes by an earlier one any more."""
+        await self._be_informed()
+        await self._read()
+        mode, epoch = self._mode, self._epoch
+        while any(count for other, count in self._under_way.items() if other is not mode):
+            self._ended.clear()
+            await self._ended.wait()
+        if self._epoch == epoch:
+            await self._appear(epoch)
+
+    async def _read(self) -> None:
+        """Read the order and go by it. One reader at a time: an older answer never comes last."""
+        async with self._reading:
+            content = await self._content(GroupMigration.path(self.group))
+            if content is None:
+                mode, epoch = None, 0
+            else:
+                migration = GroupMigration.decode(content, GroupMigration.path(self.group))
+                mode, epoch = migration.mode, migration.epoch
+            if mode is not self._mode:
+                _log.warning(
+                    "%s: offsets from now on: %s (migration of %s, epoch %d)",
+                    *(self.consumer_id, mode or "by the settings", self.group, epoch),
+                )
+                self.zookeeper.forget()  # others have written since it last looked
+            self._mode, self._epoch = mode, epoch
+
+    async def _content(self, path: str) -> bytes | None:
+        while True:
+            try:
+                return (await self.zk.get(path, self._changed))[0]
+            except NoNode:
+                if await self.zk.exists(path, self._changed) is None:
+                    return None
+
+    async def _appear(self, epoch: int) -> None:
+        """Have our node, of this session, say so. A node of an earlier one is about to vanish."""
+        path = MigrationMember.path(self.group, self.consumer_id)
+        said = MigrationMember(epoch, self.settings).encode()
+        while True:
+            try:
+                await self.zk.create(path, said, ephemeral=True, make_parents=True)
+                return
+            except NodeExists:
+                pass
+            try:
+                content, stat = await self.zk.get(path)
+                if stat.ephemeral_owner != self.zk.session_id:
+                    await self.zk.delete(path, stat.version)
+                elif content == said:
+                    return
+                else:
+                    await self.zk.set(path, said, stat.version)
+                    return
+            except NoNode:
+                continue

@@ -1,0 +1,148 @@
+"""What a migration is decided on: one look at a group, and what in it forbids to begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from protocol.topic_partition import TopicPartition
+from zk.migration_znodes import GroupMigration, OffsetStorage
+
+Offsets = Mapping[TopicPartition, int]
+
+TITLE = {OffsetStorage.ZOOKEEPER: "ZooKeeper", OffsetStorage.KAFKA: "Kafka"}
+
+
+@attrs.frozen
+class Fault:
+    """What stands in the way, and what to do about it."""
+
+    what: str
+    error: str
+    message: str
+
+
+@attrs.frozen
+class MemberSeen:
+    """A living member. `epoch`: what it acknowledges, None if it never said anything, which is what
+    members that are not ours do. `settings`: its own, "" if unknown. `czxid` orders its
+    registration among all writes to ZooKeeper."""
+
+    czxid: int
+    epoch: int | None = None
+    settings: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Observation:
+    """One look, in this order: the znode, the members, Kafka, ZooKeeper.
+
+    Kafka before ZooKeeper: a commit to both that falls in between makes ZooKeeper the larger, and
+    Kafka is larger only where it really was. `lost`: partitions that have offsets and do not exist
+    any more. `log_ends` is empty unless it was asked for.
+    """
+
+    group: str
+    now_ms: int
+    migration: GroupMigration | None = None
+    version: int = -1
+    mzxid: int = 0
+    members: Mapping[str, MemberSeen] = attrs.field(factory=dict)
+    coordinated_members: int = 0
+    owners: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    kafka: Offsets = attrs.field(factory=dict)
+    zookeeper: Offsets = attrs.field(factory=dict)
+    lost: frozenset[TopicPartition] = frozenset()
+    log_ends: Offsets = attrs.field(factory=dict)
+    unreadable: Mapping[str, str] = attrs.field(factory=dict)
+
+    def store(self, storage: OffsetStorage) -> Offsets:
+        """What one store holds, of partitions that exist."""
+        held = self.zookeeper if storage is OffsetStorage.ZOOKEEPER else self.kafka
+        return {p: offset for p, offset in held.items() if p not in self.lost}
+
+    def pair(self, partition: TopicPartition) -> tuple[int | None, int | None]:
+        """What ZooKeeper and Kafka hold."""
+        return self.zookeeper.get(partition), self.kafka.get(partition)
+
+    def behind(self, storage: OffsetStorage) -> Offsets:
+        """What one store would have to be told to hold what the other does."""
+        held = self.store(storage)
+        return {p: o for p, o in self.store(storage.other).items() if held.get(p) != o}
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """Those whose offsets move."""
+        return (self.kafka.keys() | self.zookeeper.keys()) - self.lost
+
+    @property
+    def strangers(self) -> dict[str, MemberSeen]:
+        """Members that are not ours, and obey nobody."""
+        return {name: seen for name, seen in self.members.items() if seen.epoch is None}
+
+    @property
+    def not_obeying(self) -> dict[str, MemberSeen]:
+        """Members that have not acknowledged the epoch in force."""
+        assert self.migration is not None
+        epoch = self.migration.epoch
+        return {name: seen for name, seen in self.members.items() if seen.epoch != epoch}
+
+
+def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tuple[Fault, ...]:
+    """Why a migration to `target` must not begin; none if it may.
+
+    `overwrite`: the user says that offsets of the target are leftovers, where they are larger.
+    """
+    return (
+        *(Fault(path, "ZnodeError", reason) for path, reason in sorted(seen.unreadable.items())),
+        *_of_the_group(seen, target),
+        *_of_offsets(seen, target, overwrite=overwrite),
+    )
+
+
+def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
+    if not seen.members and not seen.partitions and not seen.coordinated_members:
+        yield Fault(seen.group, "GROUP_ID_NOT_FOUND", "it has neither members nor offsets")
+    if seen.coordinated_members:
+        yield Fault(
+            seen.group,
+            "NON_EMPTY_GROUP",
+            f"{seen.coordinated_members} members have joined through the coordinator, and keep "
+            "their offsets in Kafka alone",
+        )
+    if seen.migration is not None:  # settings have been outranked since
+        return
+    for name, member in sorted(seen.members.items()):
+        if member.settings == target:
+            yield Fault(
+                name,
+                "INCONSISTENT_SETTINGS",
+                f"by its settings it keeps its offsets in {TITLE[target]} alone: what it has "
+                f"consumed would not be found in {TITLE[target.other]}",
+            )
+
+
+def _of_offsets(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> Iterator[Fault]:
+    source, held = seen.store(target.other), seen.store(target)
+    for p in sorted(held.keys() | source.keys()):
+        if p not in source:
+            yield Fault(
+                str(p),
+                "DIVERGED",
+                f"{held[p]} in {TITLE[target]} and nothing in {TITLE[target.other]}: is the group "
+                f"in {TITLE[target]} already?",
+            )
+        elif held.get(p, -1) > source[p] and not overwrite:
+            yield Fault(
+                str(p),
+                "DIVERGED",
+                f"{held[p]} in {TITLE[target]} is ahead of {source[p]} in {TITLE[target.other]}: "
+                "if that is a leftover, use --overwrite",
+            )
+        if source.get(p, -1) > seen.log_ends.get(p, 2**63):
+            yield Fault(
+                str(p),
+                "OFFSET_OUT_OF_RANGE",
+                f"{source[p]} is beyond the end of the log, {seen.log_ends[p]}",
+            )

@@ -1,0 +1,367 @@
+"""A whole broker in this process, with its ZooKeeper in memory and its logs on a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from broker.config import load_broker_config
+from broker.registration import AlreadyRegistered
+from broker.server import Broker, BrokerStopped
+from clients.connection import Connection
+from clients.errors import ConnectionFailed
+from core_log.log_manager import LogDirectoryError
+from core_log.meta_properties import InconsistentMetaProperties
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from protocol.records.batch import decode_records
+from protocol.registry import API
+from protocol.settings import parse_properties
+from tests.broker.replicas import batch
+from tests.broker.site import DEADLINE_S, Site, connected, until
+from tests.broker.test_config import SHIPPED
+from zk.api import ConnectionLoss
+from zk.znodes import BrokerId, Endpoint
+
+CLEAN_MARK = ".kafka_cleanshutdown"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def describe(connection: Connection, *topics: str) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
+    answer: MetadataResponse = await connection.call(request)
+    return answer
+
+
+async def led(connection: Connection, topic: str) -> None:
+    """Ask for the topic, which makes it if it is not there, until it has a leader."""
+
+    async def is_led() -> bool:
+        (found,) = (await describe(connection, topic)).topics
+        return not found.error_code and not any(p.error_code for p in found.partitions)
+
+    await until(is_led, f"{topic} has a leader")
+
+
+async def produce(connection: Connection, topic: str, value: bytes) -> int:
+    part = ProduceRequestPartition(index=0, records=batch(value))
+    data = [ProduceRequestTopic(name=topic, partition_data=[part])]
+    answer = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
+    (found,) = answer.responses[0].partition_responses
+    assert not found.error_code
+    offset: int = found.base_offset
+    return offset
+
+
+def fetch_request(topic: str, offset: int = 0, max_wait_ms: int = 0) -> FetchRequest:
+    part = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        topics=[FetchRequestTopic(topic=topic, partitions=[part])],
+    )
+
+
+async def fetch(connection: Connection, topic: str) -> list[bytes | None]:
+    answer = await connection.call(fetch_request(topic))
+    (found,) = answer.responses[0].partitions
+    assert not found.error_code
+    return [record.value for record in decode_records(bytes(found.records))]
+
+
+# ---- a life
+
+
+async def test_a_started_broker_is_registered_elected_and_answers(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+
+        async def knows_itself() -> list[tuple[int, str]]:
+            answer = await describe(connection)
+            assert answer.controller_id in (-1, 1)
+            return [(b.node_id, f"{b.host}:{b.port}") for b in answer.brokers]
+
+        assert await until(knows_itself, "brokers are told") == [(1, broker.bootstrap)]
+        assert site.controller() == 1
+        found = site.node()
+        assert found is not None
+        host, _, port = broker.bootstrap.rpartition(":")
+        assert found[0].endpoints == (Endpoint("PLAINTEXT", host, int(port)),)
+
+
+async def test_every_api_that_is_written_down_is_served(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        assert connection.versions == {
+            key: (api.min_version, api.max_version) for key, api in API.items()
+        }
+
+
+async def test_what_is_produced_is_fetched(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        assert [await produce(connection, "t", value) for value in (b"a", b"b")] == [0, 1]
+        assert await fetch(connection, "t") == [b"a", b"b"]
+
+
+async def test_a_fetch_that_waits_is_ended_by_a_produce(site: Site) -> None:
+    async with (
+        site.running() as broker,
+        connected(broker) as consumer,
+        connected(broker) as producer,
+    ):
+        await led(producer, "t")
+        waiting = consumer.send(fetch_request("t", max_wait_ms=60_000), timeout_ms=60_000)
+        await producer.call(ListGroupsRequest())
+        assert not waiting.done()
+        await produce(producer, "t", b"a")
+        answer = await asyncio.wait_for(waiting, DEADLINE_S)
+        assert answer.responses[0].partitions[0].high_watermark == 1
+
+
+async def test_a_broker_started_again_on_its_directory_goes_on_where_it_was(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        await produce(connection, "t", b"before")
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        assert await fetch(connection, "t") == [b"before"]
+        assert await produce(connection, "t", b"after") == 1
+
+
+async def test_closing_leaves_the_logs_clean_and_zookeeper_without_it(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        await produce(connection, "t", b"a")
+        logs = Path(broker.config.directories[0])
+        assert not (logs / CLEAN_MARK).exists()
+    assert (logs / CLEAN_MARK).exists()
+    assert "t 0 1" in (logs / "recovery-point-offset-checkpoint").read_text()
+    assert "t 0 1" in (logs / "replication-offset-checkpoint").read_text()
+    assert (site.node(), site.controller()) == (None, None)
+
+
+async def test_closing_does_not_wait_for_a_fetch_that_waits(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        waiting = connection.send(fetch_request("t", max_wait_ms=60_000), timeout_ms=60_000)
+        await produce_elsewhere(broker)
+        async with asyncio.timeout(DEADLINE_S):
+            await broker.close()
+        with pytest.raises(ConnectionFailed):
+            await waiting
+
+
+async def produce_elsewhere(broker: Broker) -> None:
+    """By now the broker has taken in all that was sent before."""
+    async with connected(broker) as other:
+        await led(other, "u")
+        await produce(other, "u", b"a")
+
+
+async def test_an_id_of_its_own_is_made_and_kept(site: Site) -> None:
+    where = str(site.directory / "made")
+    for _ in range(2):
+        async with site.running(-1, log_dirs=where) as broker:
+            assert broker.config.broker_id == 1001
+            assert site.node(1001) is not None
+
+
+async def test_two_brokers_serve_one_cluster(site: Site) -> None:
+    async with site.running(1) as first, site.running(2), connected(first) as connection:
+
+        async def both() -> bool:
+            return {b.node_id for b in (await describe(connection)).brokers} == {1, 2}
+
+        assert await until(both, "both are told")
+
+
+async def test_the_file_kafka_is_shipped_with_starts_a_broker(site: Site) -> None:
+    """Only where it lives is changed: here is no room for its directory and its port."""
+    config, _ = load_broker_config(
+        parse_properties(SHIPPED)
+        | {"log.dirs": str(site.directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    )
+    broker = Broker(config, zk=site.zookeeper.session())
+    try:
+        await broker.start()
+        async with connected(broker) as connection:
+            await led(connection, "t")
+            assert await produce(connection, "t", b"a") == 0
+    finally:
+        await broker.close()
+
+
+@pytest.mark.parametrize(
+    ("enabled", "code"),
+    [
+        ("true", ErrorCode.LEADER_NOT_AVAILABLE),
+        ("false", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_topics_are_made_by_asking_only_where_the_file_says_so(
+    site: Site, enabled: str, code: ErrorCode
+) -> None:
+    async with (
+        site.running(auto_create_topics_enable=enabled) as broker,
+        connected(broker) as connection,
+    ):
+
+        async def knows_itself() -> bool:
+            return bool((await describe(connection)).brokers)
+
+        await until(knows_itself, "brokers are told")
+        (topic,) = (await describe(connection, "t")).topics
+        assert topic.error_code == code
+
+
+# ---- what keeps one from starting
+
+
+async def refuses(broker: Broker, error: type[Exception], match: str) -> None:
+    try:
+        with pytest.raises(error, match=match):
+            await broker.start()
+    finally:
+        await broker.close()
+
+
+async def can_start(site: Site, broker_id: int, **settings: str) -> None:
+    async with site.running(broker_id, **settings):
+        pass
+
+
+async def test_an_id_in_use_is_refused_and_nothing_is_kept(site: Site) -> None:
+    async with site.running(1):
+        taken = site.broker(1, log_dirs=str(site.directory / "other"))
+        await refuses(taken, AlreadyRegistered, "broker id 1 is taken")
+        found = site.node()
+        assert found is not None
+    await can_start(site, 1, log_dirs=str(site.directory / "other"))
+
+
+async def test_a_port_in_use_is_refused_and_nobody_hears_of_the_broker(site: Site) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        where = f"PLAINTEXT://127.0.0.1:{other.getsockname()[1]}"
+        await refuses(site.broker(1, listeners=where), OSError, "in use")
+    assert site.node() is None
+    await can_start(site, 1, listeners=where)
+
+
+async def test_a_directory_in_use_is_refused(site: Site) -> None:
+    async with site.running(1) as first:
+        (shared,) = first.config.directories
+        second = site.broker(2, log_dirs=shared)
+        await refuses(second, InconsistentMetaProperties, r"broker\.id 1 is stored where 2")
+        third = site.broker(1, log_dirs=shared)
+        await refuses(third, LogDirectoryError, "is locked by another broker")
+
+
+async def test_another_clusters_disk_is_refused_and_left_as_it_is(site: Site) -> None:
+    async with site.running(1) as broker, connected(broker) as connection:
+        await led(connection, "t")
+        await produce(connection, "t", b"a")
+    (directory,) = map(Path, broker.config.directories)
+    before = {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+    assert directory / CLEAN_MARK in before
+    elsewhere = Site(site.directory)
+    await refuses(elsewhere.broker(1), InconsistentMetaProperties, r"cluster\.id .* is stored")
+    after = {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+    assert after == before
+    await can_start(site, 1)
+
+
+async def test_a_zookeeper_that_is_not_there_is_named(site: Site) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        where = f"127.0.0.1:{nobody.getsockname()[1]}"
+        config, _ = load_broker_config(
+            {
+                "zookeeper.connect": where,
+                "zookeeper.connection.timeout.ms": "200",
+                "log.dirs": str(site.directory),
+            }
+        )
+        await refuses(Broker(config), ConnectionLoss, f"no session with ZooKeeper at {where}")
+
+
+async def test_one_that_waits_for_its_predecessors_session_can_be_stopped(site: Site) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dead = site.zookeeper.session()
+    await dead.start()
+    node = BrokerId((Endpoint("PLAINTEXT", "127.0.0.1", port),), timestamp_ms=5)
+    await dead.create(BrokerId.path(1), node.encode(), ephemeral=True, make_parents=True)
+    broker = site.broker(1, listeners=f"PLAINTEXT://127.0.0.1:{port}")
+    starting = asyncio.ensure_future(broker.start())
+
+    async def is_bound() -> bool:
+        return bool(broker.bootstrap)
+
+    await until(is_bound, "it has come as far as its port")
+    async with asyncio.timeout(DEADLINE_S):
+        await broker.close()
+        await starting
+    assert site.node() == (node, dead.session_id)
+    (directory,) = map(Path, broker.config.directories)
+    assert (directory / CLEAN_MARK).exists()
+
+
+# ---- the session
+
+
+async def test_after_its_session_expired_it_registers_again_and_serves_on(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        before = site.node()
+        site.zookeeper.expire(site.session)
+
+        async def is_back() -> bool:
+            now = site.node()
+            return now is not None and now != before and site.controller() == 1
+
+        await until(is_back, "it is registered and elected again")
+        await led(connection, "t")
+        assert await produce(connection, "t", b"a") == 0
+        await led(connection, "u")
+
+
+async def test_when_its_id_was_taken_meanwhile_it_stops(site: Site) -> None:
+    async with site.running() as broker:
+        site.zookeeper.suspend(site.session)
+        site.zookeeper.expire(site.session)
+        other = site.zookeeper.session()
+        await other.start()
+        node = BrokerId((Endpoint("PLAINTEXT", "elsewhere", 1),), timestamp_ms=5)
+        await other.create(BrokerId.path(1), node.encode(), ephemeral=True)
+        site.zookeeper.resume(site.session)
+        with pytest.raises(BrokerStopped, match="broker id 1 is taken"):
+            async with asyncio.timeout(DEADLINE_S):
+                await broker.run_until(asyncio.Event())
+        assert site.node() == (node, other.session_id)
+
+
+async def test_it_runs_until_it_is_told_to_stop(site: Site) -> None:
+    async with site.running() as broker:
+        stop = asyncio.Event()
+        running = asyncio.ensure_future(broker.run_until(stop))
+        async with connected(broker) as connection:
+            await describe(connection)
+        assert not running.done()
+        stop.set()
+        await asyncio.wait_for(running, DEADLINE_S)

@@ -1,0 +1,27 @@
+"""Offsets in a ZooKeeper in memory, for handlers that are given one."""
+
+import asyncio
+from collections.abc import Callable, Container
+
+from broker.deferred import Deferred
+from broker.purgatory import Purgatory
+from broker.zookeeper_offsets import ZooKeeperOffsets
+from tests.broker.replicas import AtOnce
+from zk.api import ZkSession
+from zk.memory import MemoryZooKeeper
+
+TIMEOUT_MS = 5000
+
+
+def zookeeper_offsets(
+    zk: ZkSession,
+    purgatory: Purgatory,
+    known_partitions: Callable[[str], Container[int]] = lambda topic: range(100),
+) -> ZooKeeperOffsets:
+    """Those of `zk`, whose requests wait in `purgatory`."""
+    deferred = Deferred(asyncio.ensure_future, purgatory.touch, AtOnce())
+    return ZooKeeperOffsets(zk, deferred, known_partitions, TIMEOUT_MS)
+
+
+NO_ZOOKEEPER = zookeeper_offsets(MemoryZooKeeper().session(), Purgatory())
+"""For requests that do not go there."""
