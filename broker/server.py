@@ -81,6 +81,9 @@ HOUSEKEEPING_MS = 1000
 CONVERSION_THREADS = 1
 """Converting records for old readers is all Python: a second thread would only be in the way."""
 
+GC_THRESHOLDS = (50_000, 20, 50)
+"""A request makes thousands of objects and no cycles: look for cycles seldom."""
+
 MAX_REPLICATION_FACTOR = 1
 """Followers do not fetch yet: a topic with more replicas could never be written with acks=all."""
 
@@ -179,6 +182,7 @@ class Broker:
                 return
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
             self._ready.set()
             await self._stopping.wait()
 

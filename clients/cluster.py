@@ -24,6 +24,7 @@ from clients.errors import (
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -292,9 +293,11 @@ class Cluster:
         return _shuffled(self.bootstrap)
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
+        connection = await self.any_connection()
+        if names is None and connection.version_of(ApiKey.METADATA) == 0:
+            names = frozenset()  # which meant all topics then
         topics = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
-        connection = await self.any_connection()
         response: MetadataResponse = await connection.call(request)
         return response
 
@@ -315,6 +318,8 @@ class Cluster:
                 connect_timeout_ms=self.config.socket_connection_setup_timeout_ms,
                 send_buffer_bytes=self.config.send_buffer_bytes,
                 receive_buffer_bytes=self.config.receive_buffer_bytes,
+                negotiate=self.config.api_version_request,
+                broker_version=self.config.broker_version,
             )
         except ConnectionFailed:
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000

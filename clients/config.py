@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from clients.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 IGNORED: Mapping[str, str] = {
@@ -18,6 +19,10 @@ IGNORED: Mapping[str, str] = {
     "metrics.sample.window.ms": "there is no JMX here",
 }
 """Kafka's settings that a client accepts and has no use for, and why."""
+
+
+UNASKED_BROKER_VERSION = "0.10.0"
+"""What brokers are taken for that are not asked, as librdkafka takes them."""
 
 
 def unsupported(*harmless: Any, reason: str) -> Check:
@@ -72,6 +77,22 @@ class ClusterConfig:
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1 is the system's choice"
     )
+    api_version_request: bool = setting(
+        "api.version.request", True, doc="Ask each broker what it speaks"
+    )
+    broker_version_fallback: str = setting(
+        "broker.version.fallback",
+        "",
+        validator=known_broker_version,
+        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
+    )
+
+    @property
+    def broker_version(self) -> str:
+        """The release to take a broker for that does not say; "" if it must say."""
+        if self.broker_version_fallback or self.api_version_request:
+            return self.broker_version_fallback
+        return UNASKED_BROKER_VERSION
 
 
 @attrs.frozen(kw_only=True)

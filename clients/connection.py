@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from clients.broker_versions import versions_of
 from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -145,12 +146,15 @@ class Connection(asyncio.Protocol):
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         negotiate: bool = True,
+        broker_version: str = "",
     ) -> "Connection":
         """Connect and agree on versions.
 
         ApiVersions is tried in our newest version. A broker that does not know it answers error 35
         and its own range, or, older still, closes the connection: then version 0 is tried on a new
-        one. Raises ConnectionFailed.
+        one. A broker that closes that too is taken for one of `broker_version`, if that is given;
+        not without, as one that is about to stop closes connections as well. Nothing is asked
+        unless `negotiate`. Raises ConnectionFailed.
         """
 
         async def connect() -> Connection:
@@ -164,19 +168,23 @@ class Connection(asyncio.Protocol):
             await connection._connect(connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes)
             return connection
 
-        if not negotiate:
-            return await connect()
-        for first_try in (_NEWEST_API_VERSIONS, 0):
+        for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
             connection = await connect()
             try:
                 await connection._negotiate(first_try)
-                break
+                return connection
             except ConnectionFailed as failure:
-                if first_try == 0 or isinstance(failure, RequestTimedOut):
+                if isinstance(failure, RequestTimedOut):
                     raise
+                if first_try == 0 and not broker_version:
+                    hint = "does not answer ApiVersions; before 0.10, set broker.version.fallback"
+                    raise ConnectionFailed(host, port, f"{failure.reason}: it {hint}") from failure
             except BaseException:
                 connection.abort("given up while connecting")
                 raise
+        connection = await connect()
+        if broker_version:
+            connection.versions = dict(versions_of(broker_version))
         return connection
 
     @property

@@ -2,7 +2,9 @@
 
 A broker sends whole ranges of its log: the batch that holds the offset asked for, from its first
 record on; batches emptied by compaction or ending before their last offset; transaction markers;
-at the end perhaps a part of a batch. What a consumer sees is the records at or behind the offset
+at the end perhaps a part of a batch. Instead of batches there may be messages of the formats
+before, and a broker from before KIP-74 that has none that fits into what was asked for sends a part
+of it (INVALID_FETCH_SIZE). What a consumer sees is the records at or behind the offset
 asked for, and where to go on, which is behind the last batch and not behind the last record.
 
 With `read_committed` the broker names the transactions it knows to be aborted; their batches, up to
@@ -26,8 +28,8 @@ from protocol.messages.fetch import (
     FetchResponsePartition,
 )
 from protocol.records.batch import Record, decode_batch
-from protocol.records.batch_header import HEADER_BYTES, BatchHeader, read_header
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import EntryHeader, read_entry
 from protocol.topic_partition import TopicPartition
 from protocol.wire import Buffer
 
@@ -46,7 +48,8 @@ class Isolation(IntEnum):
 class FetchedPartition:
     """What a fetch gave for one partition.
 
-    With CORRUPT_MESSAGE, `records` are those before the corrupt batch and `next_offset` is where it
+    With INVALID_FETCH_SIZE there is a message, which is larger than was asked for. With
+    CORRUPT_MESSAGE, `records` are those before the corrupt batch and `next_offset` is where it
     begins. Iterating raises the error, if there is one, behind the records.
     """
 
@@ -59,7 +62,7 @@ class FetchedPartition:
     records: list[Record] = attrs.field(factory=list, repr=lambda records: f"<{len(records)}>")
     detail: str = ""
     timestamp_type: int = 0
-    """0 CreateTime, 1 LogAppendTime: a topic's setting, so that of the last batch."""
+    """0 CreateTime, 1 LogAppendTime, -1 none: a topic's setting, so that of the last batch."""
 
     def __iter__(self) -> Iterator[Record]:
         yield from self.records
@@ -142,6 +145,9 @@ def _read(
         except CorruptRecord as corrupt:
             error = ErrorCode.CORRUPT_MESSAGE
             detail = f"{partition} at offset {batches.next_offset}: {corrupt}"
+        if batches.is_partial:
+            error = ErrorCode.INVALID_FETCH_SIZE
+            detail = f"{partition} at offset {offset}: the message is larger than was asked for"
         next_offset = batches.next_offset
         timestamp_type = batches.timestamp_type
     return FetchedPartition(
@@ -165,26 +171,26 @@ class _Batches:
     aborted: list[tuple[int, int]]
     """(first offset, producer id) of aborted transactions, the earliest last."""
     timestamp_type: int = 0
+    is_partial: bool = attrs.field(init=False, default=False)
+    """Whether the bytes have ended within the first batch."""
     _aborting: set[int] = attrs.field(init=False, factory=set)
     """Producers whose transaction at this point of the log is one that was aborted."""
 
     def __iter__(self) -> Iterator[list[Record]]:
         """Yield each batch's visible records. Raises CorruptRecord."""
         pos, end, offset = 0, len(self.buf), self.next_offset
-        while end - pos >= HEADER_BYTES:
-            header = read_header(self.buf, pos)
-            if header.size > end - pos:
-                return
+        while (header := read_entry(self.buf, pos, end)) is not None:
             if header.next_offset > offset and self._visible(header, pos):
                 records = decode_batch(self.buf, pos, header)
                 self.timestamp_type = header.timestamp_type
-                if header.base_offset < offset:
+                if records and records[0].offset < offset:
                     records = [record for record in records if record.offset >= offset]
                 yield records
             self.next_offset = max(self.next_offset, header.next_offset)
             pos += header.size
+        self.is_partial = pos == 0
 
-    def _visible(self, header: BatchHeader, pos: int) -> bool:
+    def _visible(self, header: EntryHeader, pos: int) -> bool:
         while self.aborted and self.aborted[-1][0] <= header.last_offset:
             self._aborting.add(self.aborted.pop()[1])
         if header.is_control:

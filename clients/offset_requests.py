@@ -83,9 +83,13 @@ def list_offsets_request(
 def listed_offsets(
     response: ListOffsetsResponse,
 ) -> dict[TopicPartition, ListOffsetsResponsePartition]:
-    """The answers by partition."""
+    """The answers by partition. Of the list that version 0 has, the newest is the offset."""
     return {
-        TopicPartition(topic.name, answer.partition_index): answer
+        TopicPartition(topic.name, answer.partition_index): attrs.evolve(
+            answer, offset=answer.old_style_offsets[0]
+        )
+        if answer.old_style_offsets
+        else answer
         for topic in response.topics
         for answer in topic.partitions
     }

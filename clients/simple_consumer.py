@@ -4,6 +4,9 @@ The calls of Kafka's SimpleConsumer (0.7 to 1.1) on today's protocol. It connect
 call whose connection fails is made once more on a new one, as it always was, so a call may be
 executed twice and may last twice `so_timeout_ms`. Errors of single partitions are results, not
 exceptions, except where a call can have only one.
+
+A consumer made by `for_leader` goes after its partition: when its broker answers that it does not
+lead it, or is gone, the call is made again at the broker that does.
 """
 
 import asyncio
@@ -56,10 +59,19 @@ class FetchRequest:
     max_size: int = 1_048_576
 
 
+@attrs.frozen
+class _Followed:
+    """The partition whose leader a consumer goes after, and how it is found."""
+
+    partition: TopicPartition
+    settings: ClusterConfig
+
+
 class SimpleConsumer:
     """Calls to one broker. `so_timeout_ms` bounds connecting and each response.
 
-    `buffer_size` is the socket's receive buffer, -1 for the system's choice.
+    `buffer_size` is the socket's receive buffer, -1 for the system's choice. A broker from before
+    0.10 cannot say what it speaks: `broker_version` ("0.8.2") does, if there are such.
     """
 
     def __init__(
@@ -69,37 +81,41 @@ class SimpleConsumer:
         so_timeout_ms: int = 30_000,
         buffer_size: int = 65_536,
         client_id: str = "",
+        *,
+        broker_version: str = "",
     ) -> None:
         self.host = host
         self.port = port
         self.so_timeout_ms = so_timeout_ms
         self.buffer_size = buffer_size
         self.client_id = client_id
+        self.broker_version = broker_version
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
+        self._followed: _Followed | None = None
 
     @classmethod
     async def for_leader(
         cls, config: Mapping[str, Any], topic: str, partition: int
     ) -> "SimpleConsumer":
-        """A consumer of the broker that leads a partition, found through `bootstrap.servers`.
+        """A consumer of the broker that leads a partition, whichever it is at the time.
 
-        Raises ApiError for a topic that cannot be, DeadlineExceeded if there is no leader within
-        `default.api.timeout.ms`.
+        It is found through `bootstrap.servers` or `zookeeper.connect`. Raises ApiError for a topic
+        that cannot be, DeadlineExceeded if there is no leader within `default.api.timeout.ms`; so
+        do later calls, when the leader has moved.
         """
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
-        cluster = Cluster(settings.bootstrap_servers, config=settings)
-        try:
-            leader = await cluster.leader(TopicPartition(topic, partition))
-        finally:
-            await cluster.close()
-        return cls(
+        followed = _Followed(TopicPartition(topic, partition), settings)
+        leader = await _leader(followed, settings.default_api_timeout_ms)
+        consumer = cls(
             leader.host,
             leader.port,
             settings.request_timeout_ms,
             settings.receive_buffer_bytes,
             settings.client_id,
         )
+        consumer._followed = followed
+        return consumer
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,7 +183,7 @@ class SimpleConsumer:
                     isolation=isolation,
                 )
 
-            fetched = await self._twice(ask)
+            fetched = await self._at_leader(ask, _error_fetched)
             results += [fetched[partition] for partition in wanted]
         return results
 
@@ -180,28 +196,35 @@ class SimpleConsumer:
         this old question (version 0 of ListOffsets) is asked for the one offset at the time.
         Raises ApiError.
         """
-        asked = TopicPartition(topic, partition)
-
-        async def ask(connection: Connection) -> ListOffsetsResponsePartition:
-            least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
-            request = list_offsets_request({asked: time}, max_num_offsets=max_num_offsets)
-            response = await connection.call(request, version=0 if least == 0 else None)
-            return listed_offsets(response)[asked]
-
-        answer = _checked(await self._twice(ask), asked)
-        if answer.old_style_offsets:
-            return list(answer.old_style_offsets)
-        return [answer.offset] if answer.offset >= 0 else []
+        if max_num_offsets < 1:
+            raise ValueError(f"max_num_offsets {max_num_offsets} is less than 1")
+        return await self._list_offsets(topic, partition, time, max_num_offsets)
 
     async def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
         """The offset at EARLIEST_TIME or LATEST_TIME. Raises ApiError."""
+        offsets = await self._list_offsets(topic, partition, time)
+        if not offsets:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{partition} at time {time}")
+        return offsets[0]
+
+    async def _list_offsets(
+        self, topic: str, partition: int, time: int, max_num_offsets: int = 0
+    ) -> list[int]:
+        """Ask in the old way for so many offsets, or in the newest for one."""
         asked = TopicPartition(topic, partition)
 
-        async def ask(connection: Connection) -> ListOffsetsResponsePartition:
-            response = await connection.call(list_offsets_request({asked: time}))
-            return listed_offsets(response)[asked]
+        async def ask(connection: Connection) -> _Listed:
+            least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
+            version = 0 if max_num_offsets and least == 0 else None
+            request = list_offsets_request({asked: time}, max_num_offsets=max_num_offsets or 1)
+            return listed_offsets(await connection.call(request, version=version))
 
-        return _checked(await self._twice(ask), asked).offset
+        answer = (await self._at_leader(ask, _error_listed))[asked]
+        if answer.error_code:
+            raise ApiError(ErrorCode.of(answer.error_code), str(asked))
+        if answer.old_style_offsets:
+            return list(answer.old_style_offsets)
+        return [answer.offset] if answer.offset >= 0 else []
 
     async def commit_offsets(
         self,
@@ -212,7 +235,8 @@ class SimpleConsumer:
     ) -> dict[TopicPartition, ErrorCode]:
         """Commit for a group without members; gives each partition's error code.
 
-        Version 0 is kept in ZooKeeper by any broker, later ones by the group's coordinator alone.
+        Version 0 is kept in ZooKeeper by any broker, later ones by the group's coordinator alone:
+        if this broker is not it, the one it names is asked. Raises ApiError if it names none.
         """
         positions = {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -223,7 +247,7 @@ class SimpleConsumer:
             response = await connection.call(commit_request(group, positions), version=version)
             return commit_results(response)
 
-        return await self._twice(ask)
+        return await self._at_coordinator(group, ask, lambda results: list(results.values()))
 
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, version: int | None = None
@@ -239,7 +263,7 @@ class SimpleConsumer:
             response: OffsetFetchResponse = await connection.call(request, version=version)
             return response
 
-        response = await self._twice(ask)
+        response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
             raise ApiError(ErrorCode.of(response.error_code), f"offsets of group {group}")
         return committed_offsets(response)
@@ -260,6 +284,49 @@ class SimpleConsumer:
             raise ApiError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
         return BrokerEndpoint(found.node_id, found.host, found.port)
 
+    async def _at_leader(
+        self, ask: Callable[[Connection], Awaitable[T]], error: "_ErrorOf[T]"
+    ) -> T:
+        """Ask; at the broker that leads the followed partition by then, if this one no longer does,
+        until `default.api.timeout.ms` have passed.
+        """
+        followed = self._followed
+        if followed is None:
+            return await self._twice(ask)
+        settings, now = followed.settings, asyncio.get_running_loop().time
+        ends = now() + settings.default_api_timeout_ms / 1000
+        while True:
+            try:
+                answer = await self._twice(ask)
+                if not error(answer, followed.partition).refresh_metadata or now() >= ends:
+                    return answer
+            except ConnectionFailed:
+                if now() >= ends:
+                    raise
+            await asyncio.sleep(settings.retry_backoff_ms / 1000)
+            leader = await _leader(followed, max(0, round((ends - now()) * 1000)))
+            if (leader.host, leader.port) != (self.host, self.port):
+                await self.close()
+                self.host, self.port = leader.host, leader.port
+
+    async def _at_coordinator(
+        self,
+        group: str,
+        ask: Callable[[Connection], Awaitable[T]],
+        errors: Callable[[T], list[ErrorCode]],
+    ) -> T:
+        """Ask; once more at the group's coordinator, if this broker is not it and names another."""
+        answer = await self._twice(ask)
+        if ErrorCode.NOT_COORDINATOR not in errors(answer):
+            return answer
+        found = await self.find_coordinator(group)
+        if (found.host, found.port) == (self.host, self.port):
+            return answer
+        async with SimpleConsumer(
+            found.host, found.port, self.so_timeout_ms, self.buffer_size, self.client_id
+        ) as coordinator:
+            return await coordinator._twice(ask)
+
     async def _twice(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask, and once more on a new connection if the connection failed."""
         try:
@@ -277,13 +344,34 @@ class SimpleConsumer:
                     request_timeout_ms=self.so_timeout_ms,
                     connect_timeout_ms=self.so_timeout_ms,
                     receive_buffer_bytes=self.buffer_size,
+                    broker_version=self.broker_version,
                 )
             return self._connection
 
 
-def _checked(
-    answer: ListOffsetsResponsePartition, asked: TopicPartition
-) -> ListOffsetsResponsePartition:
-    if answer.error_code:
-        raise ApiError(ErrorCode.of(answer.error_code), str(asked))
-    return answer
+_ErrorOf = Callable[[T, TopicPartition], ErrorCode]
+"""What an answer says of a partition; NONE if nothing was asked of it."""
+
+_Fetched = dict[TopicPartition, FetchedPartition]
+_Listed = dict[TopicPartition, ListOffsetsResponsePartition]
+
+
+def _error_fetched(answer: _Fetched, partition: TopicPartition) -> ErrorCode:
+    return answer[partition].error if partition in answer else ErrorCode.NONE
+
+
+def _error_listed(answer: _Listed, partition: TopicPartition) -> ErrorCode:
+    return ErrorCode.of(answer[partition].error_code) if partition in answer else ErrorCode.NONE
+
+
+def _errors_of_offsets(response: OffsetFetchResponse) -> list[ErrorCode]:
+    of_partitions = [offset.error for offset in committed_offsets(response).values()]
+    return [ErrorCode.of(response.error_code), *of_partitions]
+
+
+async def _leader(followed: _Followed, timeout_ms: int) -> BrokerEndpoint:
+    cluster = Cluster(followed.settings.bootstrap_servers, config=followed.settings)
+    try:
+        return await cluster.leader(followed.partition, timeout_ms=timeout_ms)
+    finally:
+        await cluster.close()

@@ -160,7 +160,7 @@ class GovernedStore:
                 migration = GroupMigration.decode(content, GroupMigration.path(self.group))
                 mode, epoch = migration.mode, migration.epoch
             if mode is not self._mode:
-                _log.warning(
+                _log.info(
                     "%s: offsets from now on: %s (migration of %s, epoch %d)",
                     *(self.consumer_id, mode or "by the settings", self.group, epoch),
                 )

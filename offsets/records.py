@@ -112,6 +112,7 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _TWO_INT64 = struct.Struct(">qq")
 _VALUE_HEAD = struct.Struct(">hq")
+_BARE_VALUE_V3 = struct.Struct(">hqihq")
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
 
 
@@ -146,6 +147,8 @@ def encode_value(value: Value | None) -> bytes | None:
     if isinstance(value, GroupMetadata):
         return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
     offset, leader_epoch, metadata, commit_ms, expire_ms = value
+    if not metadata and expire_ms is None:  # most commits carry no note
+        return _BARE_VALUE_V3.pack(OFFSET_VALUE_VERSION, offset, leader_epoch, 0, commit_ms)
     times = commit_ms.to_bytes(8, "big", signed=True)
     if expire_ms is None:
         head = _VALUE_HEAD_V3.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)

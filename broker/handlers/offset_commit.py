@@ -72,7 +72,7 @@ def _commit_to_zookeeper(
     return zookeeper.commit(
         request.group_id,
         offsets,
-        lambda codes: _response(request, {**codes, **refused}, ErrorCode.NONE),
+        lambda codes: _response(request, {**dict(codes), **refused}, ErrorCode.NONE),
     )
 
 

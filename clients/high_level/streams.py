@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
+from typing import Any, ClassVar
 
 import attrs
 
 from clients.serializers import Decoder
-from protocol.records.batch import Record
+from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
-MESSAGES_PER_TURN = 128
-"""After so many messages a stream lets the event loop turn, so that an application that never
-awaits anything else cannot keep its own member from rebalancing."""
+FIRST_TURN = 128
+TURN_S = 0.005
+MAX_TURN = 4096
+"""After some messages a stream lets the event loop turn, so that an application that never awaits
+anything else cannot keep its own member from rebalancing. How many: what takes it about TURN_S."""
+
+LEASE_CHECK_S = 0.05
 
 
 class ConsumerTimeout(Exception):
@@ -30,94 +35,116 @@ class ConsumerTimeout(Exception):
 
 class MessageAndMetadata:
     """A message. `key` and `value` are decoded on each access, and raise what the decoder raises;
-    that does not move the stream."""
+    that does not move the stream.
 
-    __slots__ = ("_decoders", "_partition", "_record", "timestamp_type")
+    What the messages of a partition have in common is in a class of their own (`of_partition`), so
+    that making one costs next to nothing.
+    """
 
-    def __init__(
-        self,
-        record: Record,
-        partition: TopicPartition,
-        decoders: tuple[Decoder, Decoder],
-        timestamp_type: int = 0,
-    ) -> None:
-        self._record = record
-        self._partition = partition
-        self._decoders = decoders
-        self.timestamp_type = timestamp_type
-        """0 the producer's clock (CreateTime), 1 the broker's (LogAppendTime)."""
+    __slots__ = ("_row",)
 
-    @property
-    def topic(self) -> str:
-        """Where the message is from."""
-        return self._partition.topic
+    topic: ClassVar[str]
+    partition: ClassVar[int]
+    timestamp_type: ClassVar[int]
+    """0 the producer's clock (CreateTime), 1 the broker's (LogAppendTime)."""
+    _decoders: ClassVar[tuple[Decoder, Decoder]]
 
-    @property
-    def partition(self) -> int:
-        """The number of the partition within its topic."""
-        return self._partition.partition
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    @classmethod
+    def of_partition(
+        cls, partition: TopicPartition, decoders: tuple[Decoder, Decoder], timestamp_type: int
+    ) -> type[MessageAndMetadata]:
+        """The class of one partition's messages."""
+        common = {
+            "__slots__": (),
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "timestamp_type": timestamp_type,
+            "_decoders": decoders,
+        }
+        return type(cls.__name__, (cls,), common)
 
     @property
     def offset(self) -> int:
         """Its place in the partition."""
-        return self._record.offset
+        return self._row[0]
 
     @property
     def timestamp_ms(self) -> int:
         """Since the epoch; -1 if the message has none."""
-        return self._record.timestamp_ms
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """In the order the producer gave them."""
-        return self._record.headers
+        return self._row[1]
 
     @property
     def key(self) -> Any:
         """The key, decoded now."""
-        return self._decoders[0](self._record.key)
+        return self._decoders[0](self._row[2])
 
     @property
     def value(self) -> Any:
         """The value, decoded now."""
-        return self._decoders[1](self._record.value)
+        return self._decoders[1](self._row[3])
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """In the order the producer gave them."""
+        return self._row[4]
 
     def __repr__(self) -> str:
-        return f"MessageAndMetadata({self._partition} @ {self.offset})"
+        return f"MessageAndMetadata({self.topic}-{self.partition} @ {self.offset})"
 
 
 @attrs.define(eq=False)
 class PartitionFeed:
-    """`position`: the next offset to consume, None until it is known. `fetch_offset`: the next to
-    fetch, None until auto.offset.reset has been asked for it."""
+    """`fetch_offset`: the next to fetch, None until auto.offset.reset has been asked for it.
+    `committed`: what the offset store has, as far as we know; None if going back is allowed."""
 
     partition: TopicPartition
     stream: MessageStream
-    position: int | None
+    _position: int | None
     fetch_offset: int | None = attrs.field(
-        default=attrs.Factory(lambda self: self.position, takes_self=True)
+        default=attrs.Factory(lambda self: self._position, takes_self=True)
     )
+    committed: int | None = attrs.field(
+        default=attrs.Factory(lambda self: self._position, takes_self=True)
+    )
+    fetch_bytes: int | None = None
+    """What to ask for instead of fetch.message.max.bytes: a message did not fit."""
+    high_watermark: int = -1
     live: bool = True
+
+    @property
+    def position(self) -> int | None:
+        """The next offset to consume, None until it is known."""
+        self.stream.settle(self)
+        return self._position
+
+    @position.setter
+    def position(self, offset: int | None) -> None:
+        self._position = offset
 
     def close(self) -> None:
         """From now on nothing this feed carries is delivered or counted; `position` stays."""
-        self.live = False
         self.stream.drop(self)
+        self.live = False
 
 
 @attrs.define(eq=False)
 class Chunk:
-    """What one fetch brought of one partition: the records of [start, next_offset).
+    """What one fetch brought of one partition: the records of [start, next_offset), as rows.
 
-    Without records it moves the position all the same: past what compaction or a transaction's
-    marker left empty, or to where a reset leads. `error` is raised behind the records.
+    Without rows it moves the position all the same: past what compaction or a transaction's
+    marker left empty. `reset`: it moves to where auto.offset.reset leads, which may be back.
+    `error` is raised behind them.
     """
 
     feed: PartitionFeed
-    start: int
-    next_offset: int
-    records: list[Record] = attrs.field(factory=list)
+    start: int | None
+    next_offset: int | None
+    rows: Sequence[Row] = ()
     timestamp_type: int = 0
+    reset: bool = False
     error: Exception | None = None
 
 
@@ -138,39 +165,37 @@ class MessageStream:
         max_chunks: int = 2,
         timeout_ms: int = -1,
         on_room: Callable[[], None] = lambda: None,
+        entitled: Callable[[], bool] = lambda: True,
     ) -> None:
         self._decoders = (key_decoder, value_decoder)
         self._max_chunks = max_chunks
         self._timeout_s = timeout_ms / 1000
         self._on_room = on_room
+        self._entitled = entitled
         self._chunks: deque[Chunk] = deque()
         self._changed = asyncio.Event()
         self._ended = False
         self._failure: Exception | None = None
         self._paused = False
-        # The chunk being read: its feed, the rest of this turn's records, where the next turn
-        # begins, and the position once the message handed out last has been consumed.
+        # The chunk being read; the index in its rows of the first one behind this turn; this
+        # turn's rows that have not been made messages yet, and the messages. The position is
+        # worked out from these when somebody asks: handing out a message stores nothing.
         self._chunk: Chunk | None = None
-        self._feed: PartitionFeed | None = None
-        self._turn: Iterator[Record] = iter(())
-        self._index = 0
-        self._following = 0
-        self._timestamp_type = 0
+        self._turn_end = 0
+        self._rest: Iterator[Row] = iter(())
+        self._turn: Iterator[MessageAndMetadata] = iter(())
+        self._asking = False  # for the next, so that the last one handed out has been consumed
+        self._turn_length = FIRST_TURN
+        self._turn_began: float | None = None
+        self._types: dict[tuple[TopicPartition, int], type[MessageAndMetadata]] = {}
 
     def __aiter__(self) -> MessageStream:
         return self
 
     async def __anext__(self) -> MessageAndMetadata:
-        """Raises ConsumerTimeout; ClientError for a corrupt batch; StopAsyncIteration."""
-        feed = self._feed
-        if feed is not None and feed.live:
-            feed.position = self._following
-            if not self._paused:
-                for record in self._turn:
-                    self._following = record.offset + 1
-                    return MessageAndMetadata(
-                        record, feed.partition, self._decoders, self._timestamp_type
-                    )
+        """Raises ConsumerTimeout; ClientError for what cannot be read; StopAsyncIteration."""
+        for message in self._turn:
+            return message
         return await self._next_turn()
 
     # --- for the connector --------------------------------------------------------------------
@@ -180,19 +205,38 @@ class MessageStream:
         """Whether fetching for this stream makes sense: fewer than max_chunks are waiting."""
         return len(self._chunks) < self._max_chunks
 
+    @property
+    def queue_size(self) -> int:
+        """Chunks that are waiting."""
+        return len(self._chunks)
+
     def put(self, chunk: Chunk) -> None:
         """Queue a chunk. What one fetch brought is always taken, whatever `has_room` says."""
         self._chunks.append(chunk)
         self._changed.set()
 
+    def settle(self, feed: PartitionFeed) -> None:
+        """Bring the position of `feed` up to what has been consumed."""
+        chunk = self._chunk
+        if chunk is None or chunk.feed is not feed or not feed.live:
+            return
+        handed_out = self._turn_end - length_hint(self._rest)
+        consumed = handed_out if self._asking else handed_out - 1
+        if consumed > 0:
+            feed.position = chunk.rows[consumed - 1][0] + 1
+
     def drop(self, feed: PartitionFeed) -> None:
         """Forget the chunks of a feed."""
+        if self._chunk and self._chunk.feed is feed:
+            self.settle(feed)
+            self._chunk, self._rest, self._turn = None, iter(()), iter(())
         self._chunks = deque(chunk for chunk in self._chunks if chunk.feed is not feed)
         self._on_room()
 
     def pause(self) -> None:
         """Hand out nothing until `resume`."""
         self._paused = True
+        self._turn = iter(())
 
     def resume(self) -> None:
         """Go on."""
@@ -203,54 +247,86 @@ class MessageStream:
         """Hand out nothing more: the iteration ends, or raises `failure`."""
         self._ended = True
         self._failure = failure
-        self._paused = True
+        self._turn = iter(())
         self._changed.set()
 
     # --- from turn to turn --------------------------------------------------------------------
 
     async def _next_turn(self) -> MessageAndMetadata:
-        await asyncio.sleep(0)
+        self._asking = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s if self._timeout_s >= 0 else None
+        self._measure_turn(loop.time())
+        await asyncio.sleep(0)
         while True:
             self._changed.clear()
             if self._ended:
                 raise self._failure or StopAsyncIteration
-            if not self._paused and self._take_turn():
-                return await self.__anext__()
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._changed.wait()
-            except TimeoutError:
+            entitled = self._entitled()
+            if entitled and not self._paused and self._take_turn():
+                self._turn_began = loop.time()
+                self._asking = False
+                for message in self._turn:
+                    return message
+            await self._wait(deadline, None if entitled else loop.time() + LEASE_CHECK_S)
+
+    def _measure_turn(self, now: float) -> None:
+        """How long the last turn took says how many messages the next may have."""
+        if self._turn_began is None:
+            return
+        took_s, self._turn_began = now - self._turn_began, None
+        if took_s > TURN_S:
+            self._turn_length = max(1, self._turn_length // 2)
+        elif took_s < TURN_S / 2:
+            self._turn_length = min(MAX_TURN, self._turn_length * 2)
+
+    async def _wait(self, deadline: float | None, look_again_at: float | None) -> None:
+        until = min((at for at in (deadline, look_again_at) if at is not None), default=None)
+        try:
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+        except TimeoutError:
+            if until == deadline:
                 raise ConsumerTimeout(f"no message for {self._timeout_s * 1000:.0f} ms") from None
 
     def _take_turn(self) -> bool:
-        """Set `_turn` to records that may be handed out now. False: there are none yet."""
+        """Set `_turn` to messages that may be handed out now. False: there are none yet."""
         while True:
             chunk = self._chunk
-            if chunk is None or not chunk.feed.live:
+            if chunk is None:
                 if not self._open_chunk():
                     return False
-            elif self._index < len(chunk.records):
-                end = self._index + MESSAGES_PER_TURN
-                self._turn = iter(chunk.records[self._index : end])
-                self._index = end
-                return True
+            elif not length_hint(self._rest):
+                if self._turn_end == len(chunk.rows):
+                    self._close_chunk(chunk)
+                    continue
+                turn_end = min(self._turn_end + self._turn_length, len(chunk.rows))
+                self._rest = iter(chunk.rows[self._turn_end : turn_end])
+                self._turn_end = turn_end
             else:
-                self._close_chunk(chunk)
+                self._turn = map(self._type_of(chunk), self._rest)
+                return True
+
+    def _type_of(self, chunk: Chunk) -> type[MessageAndMetadata]:
+        key = chunk.feed.partition, chunk.timestamp_type
+        if (found := self._types.get(key)) is None:
+            found = MessageAndMetadata.of_partition(key[0], self._decoders, key[1])
+            self._types[key] = found
+        return found
 
     def _open_chunk(self) -> bool:
-        self._chunk = self._feed = None
         if not self._chunks:
             return False
         self._chunk = chunk = self._chunks.popleft()
-        self._feed, self._index, self._following = chunk.feed, 0, chunk.start
-        self._timestamp_type = chunk.timestamp_type
+        self._turn_end = 0
+        chunk.feed.position = chunk.start
+        if chunk.reset:
+            chunk.feed.committed = None
         self._on_room()
         return True
 
     def _close_chunk(self, chunk: Chunk) -> None:
+        self._chunk = None
         chunk.feed.position = chunk.next_offset
-        self._chunk = self._feed = None
         if chunk.error:
             raise chunk.error

@@ -25,12 +25,16 @@ from protocol.messages.produce import (
     ProduceResponse,
     ProduceResponsePartition,
 )
+from protocol.records.batch import decode_batch
 from protocol.records.compression import Codec
+from protocol.records.convert import down_convert
 from protocol.topic_partition import TopicPartition
 
 PURPOSE = "produce"
 
-_FIRST_VERSION_WITH_RECORD_BATCHES = 3
+NEWEST_MAGIC = 2
+_OLD_MAGIC = (0, 0, 1)
+"""By version of Produce: the format of messages it carries; later ones carry record batches."""
 _FIRST_VERSION_WITH_ZSTD = 7
 
 
@@ -167,13 +171,17 @@ class Sender:
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
 
     def _send(self, connection: Connection, batches: list[Batch], now: int) -> None:
-        request = ProduceRequest(
-            acks=self._config.required_acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=_by_topic(batches),
-        )
         try:
-            self._check_version(connection)
+            magic = self._magic_for(connection)
+            if magic < NEWEST_MAGIC:
+                batches = self._without_headers(batches, now)
+                if not batches:
+                    return
+            request = ProduceRequest(
+                acks=self._config.required_acks,
+                timeout_ms=self._config.request_timeout_ms,
+                topic_data=_by_topic(batches, magic),
+            )
             response = connection.send(request)
         except ConnectionFailed:
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
@@ -182,11 +190,23 @@ class Sender:
         else:
             response.add_done_callback(partial(self._answered, batches))
 
-    def _check_version(self, connection: Connection) -> None:
-        zstd = self._accumulator.codec is Codec.ZSTD
-        least = _FIRST_VERSION_WITH_ZSTD if zstd else _FIRST_VERSION_WITH_RECORD_BATCHES
-        if connection.version_of(ApiKey.PRODUCE) < least:
-            raise ClientError(f"{connection.host}:{connection.port} is too old for these batches")
+    def _magic_for(self, connection: Connection) -> int:
+        """The newest record format that the broker takes."""
+        version = connection.version_of(ApiKey.PRODUCE)
+        if version < _FIRST_VERSION_WITH_ZSTD and self._accumulator.codec is Codec.ZSTD:
+            raise ClientError(f"{connection.host}:{connection.port} is too old for zstd")
+        return NEWEST_MAGIC if version >= len(_OLD_MAGIC) else _OLD_MAGIC[version]
+
+    def _without_headers(self, batches: list[Batch], now: int) -> list[Batch]:
+        """Those that lose nothing in an old format; the others fail."""
+        lossless = []
+        for batch in batches:
+            if any(record.headers for record in decode_batch(batch.seal())):
+                self._conclude(batch, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, None, now)
+            else:
+                lossless.append(batch)
+        self._announce()
+        return lossless
 
     def _answered(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
         now = now_ms()
@@ -241,18 +261,27 @@ class Sender:
         self.wake()
 
 
-def _by_topic(batches: Sequence[Batch]) -> list[ProduceRequestTopic]:
+def _by_topic(batches: Sequence[Batch], magic: int) -> list[ProduceRequestTopic]:
     ordered = sorted(batches, key=lambda batch: batch.partition)
     return [
         ProduceRequestTopic(
             name=topic,
             partition_data=[
-                ProduceRequestPartition(index=batch.partition.partition, records=batch.seal())
+                ProduceRequestPartition(
+                    index=batch.partition.partition, records=_records(batch, magic)
+                )
                 for batch in same_topic
             ],
         )
         for topic, same_topic in groupby(ordered, key=lambda batch: batch.partition.topic)
     ]
+
+
+def _records(batch: Batch, magic: int) -> bytes:
+    sealed = batch.seal()
+    if magic == NEWEST_MAGIC:
+        return sealed
+    return b"".join(messages for _, messages in down_convert(sealed, magic))
 
 
 def _deliver(batch: Batch, answer: ProduceResponsePartition | None) -> None:

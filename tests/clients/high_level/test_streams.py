@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clients.high_level.streams import (
-    MESSAGES_PER_TURN,
+    FIRST_TURN,
     Chunk,
     ConsumerTimeout,
     MessageStream,
@@ -261,7 +261,7 @@ def test_an_error_behind_a_chunk_is_raised_after_its_messages() -> None:
 def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream())
-        put(feed, 0, 10 * MESSAGES_PER_TURN)
+        put(feed, 0, 10 * FIRST_TURN)
         turns: list[int] = []
 
         async def others() -> None:
@@ -270,9 +270,9 @@ def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
                 await asyncio.sleep(0)
 
         watcher = asyncio.ensure_future(others())
-        await take(feed.stream, 10 * MESSAGES_PER_TURN)
+        await take(feed.stream, 10 * FIRST_TURN)
         watcher.cancel()
-        assert len(turns) >= 10
+        assert len(turns) >= 4
 
     play(scene)
 
@@ -280,8 +280,8 @@ def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
 def test_a_feed_closed_while_the_loop_turns_delivers_no_more() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream(timeout_ms=1000))
-        put(feed, 0, 10 * MESSAGES_PER_TURN)
-        await take(feed.stream, MESSAGES_PER_TURN)
+        put(feed, 0, 10 * FIRST_TURN)
+        await take(feed.stream, FIRST_TURN)
         asyncio.get_running_loop().call_soon(feed.close)
         with pytest.raises(ConsumerTimeout):
             await anext(feed.stream)

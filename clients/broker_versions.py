@@ -1,0 +1,78 @@
+"""What brokers speak that are too old to be asked: those before 0.10 know no ApiVersions.
+
+They close the connection instead, so that somebody has to say what they are. The names of versions,
+and that the nearest one not above is taken, are librdkafka's (`broker.version.fallback`).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.api_key import ApiKey
+
+Versions = Mapping[int, tuple[int, int]]
+
+_NEWEST: Final[tuple[tuple[tuple[int, ...], Mapping[ApiKey, int]], ...]] = (
+    (
+        (0, 8, 0),
+        {
+            ApiKey.PRODUCE: 0,
+            ApiKey.FETCH: 0,
+            ApiKey.LIST_OFFSETS: 0,
+            ApiKey.METADATA: 0,
+        },
+    ),
+    ((0, 8, 1), {ApiKey.OFFSET_COMMIT: 0, ApiKey.OFFSET_FETCH: 0}),
+    ((0, 8, 2), {ApiKey.OFFSET_COMMIT: 1, ApiKey.OFFSET_FETCH: 1, ApiKey.FIND_COORDINATOR: 0}),
+    (
+        (0, 9, 0),
+        {
+            ApiKey.PRODUCE: 1,
+            ApiKey.FETCH: 1,
+            ApiKey.OFFSET_COMMIT: 2,
+            ApiKey.JOIN_GROUP: 0,
+            ApiKey.HEARTBEAT: 0,
+            ApiKey.LEAVE_GROUP: 0,
+            ApiKey.SYNC_GROUP: 0,
+            ApiKey.DESCRIBE_GROUPS: 0,
+            ApiKey.LIST_GROUPS: 0,
+        },
+    ),
+    ((0, 10, 0), {ApiKey.PRODUCE: 2, ApiKey.FETCH: 2, ApiKey.METADATA: 1}),
+    (
+        (0, 10, 1),
+        {
+            ApiKey.FETCH: 3,
+            ApiKey.LIST_OFFSETS: 1,
+            ApiKey.METADATA: 2,
+            ApiKey.JOIN_GROUP: 1,
+            ApiKey.CREATE_TOPICS: 0,
+            ApiKey.DELETE_TOPICS: 0,
+        },
+    ),
+)
+"""By release, what is new in it: an API and its newest version. Each speaks all versions before."""
+
+
+def versions_of(broker_version: str) -> Versions:
+    """API key to the range of versions. Raises ValueError for no version, or one before 0.8."""
+    try:
+        release = tuple(int(part) for part in broker_version.split("."))
+    except ValueError:
+        raise ValueError(f"{broker_version!r} is no version of a broker, such as 0.8.2.2") from None
+    newest: dict[int, int] = {}
+    for since, added in _NEWEST:
+        if release >= since:
+            newest |= added
+    if not newest:
+        raise ValueError(f"brokers of version {broker_version} speak another protocol")
+    return {key: (0, version) for key, version in newest.items()}
+
+
+def known_broker_version(broker_version: str) -> str | None:
+    """What is wrong with a setting's value, for `protocol.settings`; "" is no guess."""
+    try:
+        if broker_version:
+            versions_of(broker_version)
+    except ValueError as error:
+        return str(error)
+    return None

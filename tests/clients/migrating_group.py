@@ -1,0 +1,343 @@
+"""A group that is migrated, in virtual time: consumers, ZooKeeper and a coordinator in memory.
+
+Consumers are as simple as can be: each wants certain partitions, claims those that are free, reads
+their offsets through its `GovernedStore`, processes messages without end and commits. Every call to
+ZooKeeper or the coordinator takes its time before it is applied and again before it is answered.
+After every step the claim of `offsets.migration` is checked, for every mode in which somebody is
+or would begin.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import attrs
+
+from clients.migrator import Migrator
+from offsets.governed_store import GovernedStore
+from offsets.migration import LADDER, Finish, Run
+from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, OffsetStore
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
+from zk.session import ConnectionLoss, NodeExists, ZkError
+from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
+
+GROUP = "g"
+PARTITIONS = [TopicPartition("t", number) for number in range(4)]
+SESSION_TIMEOUT_S = 6.0
+MAX_LATENCY_S = 0.02
+COMMIT_INTERVAL_S = 0.3
+WRITES = {"create", "set", "delete", "commit_group_offsets"}
+
+MODE_OF_SETTINGS = {
+    "zookeeper": OffsetMode.ZOOKEEPER,
+    "kafka": OffsetMode.KAFKA,
+}
+
+
+class Killed(BaseException):
+    """The command's process is gone."""
+
+
+@attrs.define(eq=False)
+class Death:
+    """Strikes once, at the `at`-th write of a command: before it, or when it has been applied."""
+
+    at: int
+    when: Literal["before", "after"]
+    strike: Callable[[], None]
+    writes: int = 0
+
+    @property
+    def has_struck(self) -> bool:
+        return self.writes >= self.at
+
+
+@attrs.define(eq=False)
+class Coordinator:
+    """Keeps offsets in memory: an `OffsetStore` for consumers, an `OffsetsAdmin` for commands."""
+
+    pause: Callable[[], Any]
+    step: Callable[[], None]
+    offsets: dict[TopicPartition, int] = attrs.field(factory=dict)
+    is_away: bool = False
+
+    async def fetch(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        await self.pause()
+        if self.is_away:
+            raise OffsetFetchFailed(dict.fromkeys(partitions, "away"), {})
+        found = {p: OffsetAndMetadata(self.offsets[p]) for p in partitions if p in self.offsets}
+        await self.pause()
+        return found
+
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for partition, committed in offsets.items():
+            await self.pause()
+            self.offsets[partition] = committed.offset
+            self.step()
+        await self.pause()
+
+    async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        await self.pause()
+        return {p: OffsetAndMetadata(offset) for p, offset in self.offsets.items()}
+
+    async def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        await self.commit(group_id, offsets)
+
+    async def describe_groups(self, group_ids: Collection[str]) -> Any:
+        return {group: SimpleNamespace(group=SimpleNamespace(members=())) for group in group_ids}
+
+    async def list_offsets(self, times: Mapping[TopicPartition, int]) -> Any:
+        return {p: SimpleNamespace(error=0, offset=2**62) for p in times}
+
+
+class Slow:
+    """Calls take their time; for a command, they may be its last."""
+
+    def __init__(self, real: Any, world: "MigratingGroup", death: Death | None = None) -> None:
+        self._real, self._world, self._death = real, world, death
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+
+        async def slow(*arguments: Any, **keywords: Any) -> Any:
+            await self._world.pause()
+            due = self._is_due(name)
+            if due and self._death and self._death.when == "before":
+                self._death.strike()
+            try:
+                return await method(*arguments, **keywords)
+            finally:
+                self._world.step()
+                if due and self._death and self._death.when == "after":
+                    self._death.strike()
+                await self._world.pause()
+
+        return slow
+
+    def _is_due(self, name: str) -> bool:
+        if self._death is None or name not in WRITES:
+            return False
+        self._death.writes += 1
+        return self._death.writes == self._death.at
+
+
+@attrs.define(eq=False)
+class Consumer:
+    """One member: `positions` are of the partitions it delivers."""
+
+    world: "MigratingGroup"
+    name: str
+    session: MemorySession
+    store: GovernedStore
+    positions: dict[TopicPartition, int] = attrs.field(factory=dict)
+    tasks: list[asyncio.Task[None]] = attrs.field(factory=list)
+
+    @property
+    def consumer_id(self) -> str:
+        return f"{GROUP}_{self.name}"
+
+    async def live(self) -> None:
+        zk = self.store.zk
+        path = ConsumerRegistration.path(GROUP, self.consumer_id)
+        registration = ConsumerRegistration({"t": 1}, "static", 0).encode()
+        await zk.create(path, registration, ephemeral=True, make_parents=True)
+        while True:
+            for partition in self._wanted():
+                await self._claim(partition)
+            for partition in self.positions:
+                self._process(partition)
+            await asyncio.sleep(0.05)
+
+    def _wanted(self) -> list[TopicPartition]:
+        shares = self.world.shares.items()
+        return [p for p, name in shares if name == self.name and p not in self.positions]
+
+    async def commit_by_the_clock(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await self.commit()
+
+    async def commit(self) -> None:
+        positions = dict(self.positions)
+        try:
+            await self.store.commit(GROUP, {p: OffsetAndMetadata(o) for p, o in positions.items()})
+        except CommitFailed:
+            return
+        for partition, offset in positions.items():
+            self.world.acknowledged[partition] = offset
+        self.world.step()
+
+    async def _claim(self, partition: TopicPartition) -> None:
+        path = PartitionOwner.path(GROUP, *partition)
+        thread = f"{self.consumer_id}-0".encode()
+        try:
+            await self.store.zk.create(path, thread, ephemeral=True, make_parents=True)
+        except NodeExists:
+            return
+        while True:
+            try:
+                found = await self.store.fetch(GROUP, [partition])
+                break
+            except OffsetFetchFailed:
+                await asyncio.sleep(0.1)
+        start = found[partition].offset if partition in found else None
+        self.world.check_start(partition, start, f"{self.name} began")
+        self.positions[partition] = start or 0
+
+    def _process(self, partition: TopicPartition) -> None:
+        self.positions[partition] += self.world.random.choice([0, 0, 1, 3])
+        processed = self.world.processed
+        processed[partition] = max(processed[partition], self.positions[partition])
+
+    def end(self) -> None:
+        """As kill -9: nothing runs any more; ZooKeeper finds out later."""
+        for task in self.tasks:
+            task.cancel()
+        self.positions.clear()
+
+
+class MigratingGroup:
+    """The world. `storage` is where all members keep their offsets by their settings."""
+
+    def __init__(self, storage: OffsetStorage, seed: int) -> None:
+        self.random = Random(seed)
+        self.storage = storage
+        self.clock = asyncio.get_running_loop().time
+        self.zk = MemoryZooKeeper(lambda: int(self.clock() * 1000))
+        self.kafka = Coordinator(self.pause, self.step)
+        self.consumers: dict[str, Consumer] = {}
+        self.processed = dict.fromkeys(PARTITIONS, 0)
+        self.acknowledged: dict[TopicPartition, int] = {}
+        self.shares: dict[TopicPartition, str] = {}
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.steps = 0
+        self._names = iter("abcdefghijklmnopqrstuvwxyz")
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.random.uniform(0, MAX_LATENCY_S))
+
+    async def begin(self, members: int = 3) -> None:
+        session = self.zk.session()
+        await session.start()
+        topic = TopicAssignment({p.partition: (0,) for p in PARTITIONS}).encode()
+        await session.create(TopicAssignment.path("t"), topic, make_parents=True)
+        await session.close()
+        names = [next(self._names) for _ in range(members)]
+        self.shares = {p: names[p.partition % members] for p in PARTITIONS}
+        for name in names:
+            await self.join(name)
+        await asyncio.sleep(2)
+
+    # --- members ------------------------------------------------------------------------------
+
+    async def join(self, name: str) -> Consumer:
+        session = self.zk.session()
+        await session.start()
+        slow: Any = Slow(session, self)
+        in_zookeeper = ZooKeeperStore(slow)
+        stores: dict[str, OffsetStore] = {"zookeeper": in_zookeeper, "kafka": self.kafka}
+        store = GovernedStore(
+            zk=slow,
+            group=GROUP,
+            consumer_id=f"{GROUP}_{name}",
+            kafka=self.kafka,
+            zookeeper=in_zookeeper,
+            settings=self.storage,
+            configured=stores[self.storage],
+            takes_part=True,
+        )
+        consumer = self.consumers[name] = Consumer(self, name, session, store)
+        loops = (store.obey(), consumer.live(), consumer.commit_by_the_clock())
+        consumer.tasks += [asyncio.create_task(loop) for loop in loops]
+        self.tasks += consumer.tasks
+        return consumer
+
+    def kill_one(self) -> None:
+        """The first to have come; another comes in its place, with the settings of old."""
+        name = next(iter(self.consumers))
+        consumer = self.consumers.pop(name)
+        consumer.end()
+        self._die(consumer.session)
+        heir = next(self._names)
+        self.shares = {p: heir if who == name else who for p, who in self.shares.items()}
+        self.tasks.append(asyncio.create_task(self.join(heir)))
+
+    def _die(self, session: MemorySession) -> None:
+        self.zk.suspend(session)
+        asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.zk.expire, session)
+
+    # --- commands -----------------------------------------------------------------------------
+
+    async def command(self, run: Run, death: Death | None = None) -> Finish:
+        """Carry it out; a command that is killed is given again, as often as it takes."""
+        while True:
+            session = self.zk.session(int(SESSION_TIMEOUT_S * 1000))
+            await session.start()
+            migrator = Migrator(
+                zk=Slow(session, self, death),  # type: ignore[arg-type]
+                admin=Slow(self.kafka, self, death),  # type: ignore[arg-type]
+                group=GROUP,
+                now_ms=lambda: int(self.clock() * 1000),
+            )
+            try:
+                _, finish = await migrator.carry_out(run)
+                await session.close()
+                return finish
+            except (Killed, ConnectionLoss):
+                self._die(session)
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def stored(self, storage: OffsetStorage, partition: TopicPartition) -> int | None:
+        if storage is OffsetStorage.KAFKA:
+            return self.kafka.offsets.get(partition)
+        node = self.zk.tree.get(ConsumerOffset.path(GROUP, *partition))
+        return int(node.data) if node and node.data else None
+
+    def modes(self) -> set[OffsetMode]:
+        """Those in which a member is, and the one in which another would begin."""
+        by_settings = MODE_OF_SETTINGS[self.storage]
+        stores = [consumer.store for consumer in self.consumers.values()]
+        held = {store._mode or by_settings for store in stores if store._informed_in}
+        node = self.zk.tree.get(GroupMigration.path(GROUP))
+        return held | {GroupMigration.decode(node.data).mode if node and node.data else by_settings}
+
+    def step(self) -> None:
+        """Check all that must hold at any time."""
+        self.steps += 1
+        modes = self.modes()
+        rungs = [LADDER.index(mode) for mode in modes]
+        assert max(rungs) - min(rungs) <= 1, f"members are in {modes}"
+        for mode in modes:
+            for partition in PARTITIONS:
+                self.check_start(partition, self.stored(mode.reads, partition), mode)
+
+    def check_start(self, partition: TopicPartition, start: int | None, who: str) -> None:
+        """A start at this offset neither skips nor repeats what was acknowledged."""
+        acknowledged = self.acknowledged.get(partition)
+        if acknowledged is None and start is None:
+            return
+        story = f"{self.clock():.3f} s, {who}, {partition}: {acknowledged} <= {start} <= "
+        assert start is not None, story
+        assert (acknowledged or 0) <= start <= self.processed[partition], (
+            f"{story}{self.processed[partition]}"
+        )
+
+    async def end(self) -> None:
+        """Raises what any member stumbled over."""
+        for task in self.tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
