@@ -6,6 +6,7 @@ script's; all else is Kafka's default.
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.brokers import HOST, Side, await_zookeeper, claim_port
@@ -14,23 +15,20 @@ from zk.embedded import find_java
 
 VERSION = "2.8.2"
 NAME = f"Kafka {VERSION}"
-CACHE = Path(__file__).resolve().parent.parent / "build" / f"kafka-{VERSION}"
+CACHE = Path(__file__).resolve().parent.parent / "build"
 
-_POM = f"""\
+_KAFKA = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.30")
+_POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>kgroup</groupId><artifactId>peer</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.30</version>
-    </dependency>
-  </dependencies>
+  <dependencies>{}</dependencies>
 </project>
 """
+_DEPENDENCY = """
+    <dependency>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+    </dependency>"""
 _BROKER_OPTIONS = (
     "-Xmx1g",
     "-XX:+UseG1GC",
@@ -45,18 +43,21 @@ class PeerMissing(Exception):
     """There is no peer on this machine; the message says why, in one sentence."""
 
 
-def fetch_jars() -> Path:
-    """The directory of the jars, filled on the first call. Raises PeerMissing."""
-    jars = CACHE / "libs"
+def fetch_jars(name: str = f"kafka-{VERSION}", wanted: Sequence[str] = _KAFKA) -> Path:
+    """The directory of the jars, filled on the first call with those of the coordinates `wanted`
+    (group:artifact:version) and all they need. Raises PeerMissing.
+    """
+    jars = CACHE / name / "libs"
     if jars.is_dir():
         return jars
     maven = shutil.which("mvn")
     if maven is None:
         raise PeerMissing("There is no mvn here to fetch Kafka with, so our figures stand alone.")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    pom = CACHE / "pom.xml"
-    pom.write_text(_POM, "utf-8")
-    fetched = CACHE / "fetching"
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    pom = jars.parent / "pom.xml"
+    dependencies = "".join(_DEPENDENCY.format(*coordinate.split(":")) for coordinate in wanted)
+    pom.write_text(_POM.format(dependencies), "utf-8")
+    fetched = jars.parent / "fetching"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     ran = subprocess.run(
         [*command, f"-DoutputDirectory={fetched}"], stdin=subprocess.DEVNULL, capture_output=True

@@ -11,7 +11,7 @@ from protocol.api_key import ApiKey
 
 Versions = Mapping[int, tuple[int, int]]
 
-_NEWEST: Final[tuple[tuple[tuple[int, ...], Mapping[ApiKey, int]], ...]] = (
+_NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
     (
         (0, 8, 0),
         {

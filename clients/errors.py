@@ -62,6 +62,32 @@ class CorruptFetch(ClientError):
         self.reason = reason
 
 
+class MessageSizeTooLarge(ClientError):
+    """A message is larger than a consumer may fetch at once (`fetch.max.bytes`)."""
+
+    def __init__(self, partition: TopicPartition, offset: int, fetch_bytes: int) -> None:
+        super().__init__(
+            f"{partition} at offset {offset}: the message does not fit in {fetch_bytes} bytes; "
+            "raise fetch.max.bytes, or skip it with a commit"
+        )
+        self.partition = partition
+        self.offset = offset
+        self.fetch_bytes = fetch_bytes
+
+
+class OffsetOutOfRange(ClientError):
+    """There is nothing at the offset to consume from, and `auto.offset.reset` is none.
+
+    `offset` is None where none has been committed.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int | None) -> None:
+        where = "no offset is committed" if offset is None else f"offset {offset} is out of range"
+        super().__init__(f"{partition}: {where}, and auto.offset.reset is none")
+        self.partition = partition
+        self.offset = offset
+
+
 class ProducerClosed(ClientError):
     """A record was sent to a producer that is closed, or was still unsent when it was closed."""
 

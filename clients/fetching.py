@@ -63,6 +63,8 @@ class FetchedPartition:
     detail: str = ""
     timestamp_type: int = 0
     """0 CreateTime, 1 LogAppendTime, -1 none: a topic's setting, so that of the last batch."""
+    size_bytes: int = 0
+    """Of what the broker sent of the partition."""
 
     def __iter__(self) -> Iterator[Record]:
         yield from self.records
@@ -159,6 +161,7 @@ def _read(
         records,
         detail,
         timestamp_type,
+        len(answer.records or b""),
     )
 
 

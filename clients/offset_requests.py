@@ -85,14 +85,21 @@ def listed_offsets(
 ) -> dict[TopicPartition, ListOffsetsResponsePartition]:
     """The answers by partition. Of the list that version 0 has, the newest is the offset."""
     return {
-        TopicPartition(topic.name, answer.partition_index): attrs.evolve(
-            answer, offset=answer.old_style_offsets[0]
-        )
-        if answer.old_style_offsets
-        else answer
+        TopicPartition(topic.name, answer.partition_index): _of_today(answer)
         for topic in response.topics
         for answer in topic.partitions
     }
+
+
+def _of_today(answer: ListOffsetsResponsePartition) -> ListOffsetsResponsePartition:
+    if not answer.old_style_offsets:
+        return answer
+    return ListOffsetsResponsePartition(
+        partition_index=answer.partition_index,
+        error_code=answer.error_code,
+        old_style_offsets=answer.old_style_offsets,
+        offset=answer.old_style_offsets[0],
+    )
 
 
 def commit_request(

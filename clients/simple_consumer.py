@@ -44,6 +44,10 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 __all__ = ["EARLIEST_TIME", "LATEST_TIME", "FetchRequest", "SimpleConsumer"]
 
 T = TypeVar("T")
+_Fetched = dict[TopicPartition, FetchedPartition]
+_Listed = dict[TopicPartition, ListOffsetsResponsePartition]
+_ErrorOf = Callable[[T, TopicPartition], ErrorCode]
+"""What an answer says of a partition; NONE if nothing was asked of it."""
 
 
 @attrs.frozen
@@ -113,6 +117,7 @@ class SimpleConsumer:
             settings.request_timeout_ms,
             settings.receive_buffer_bytes,
             settings.client_id,
+            broker_version=settings.broker_version,
         )
         consumer._followed = followed
         return consumer
@@ -284,9 +289,7 @@ class SimpleConsumer:
             raise ApiError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
         return BrokerEndpoint(found.node_id, found.host, found.port)
 
-    async def _at_leader(
-        self, ask: Callable[[Connection], Awaitable[T]], error: "_ErrorOf[T]"
-    ) -> T:
+    async def _at_leader(self, ask: Callable[[Connection], Awaitable[T]], error: _ErrorOf[T]) -> T:
         """Ask; at the broker that leads the followed partition by then, if this one no longer does,
         until `default.api.timeout.ms` have passed.
         """
@@ -323,7 +326,12 @@ class SimpleConsumer:
         if (found.host, found.port) == (self.host, self.port):
             return answer
         async with SimpleConsumer(
-            found.host, found.port, self.so_timeout_ms, self.buffer_size, self.client_id
+            found.host,
+            found.port,
+            self.so_timeout_ms,
+            self.buffer_size,
+            self.client_id,
+            broker_version=self.broker_version,
         ) as coordinator:
             return await coordinator._twice(ask)
 
@@ -347,13 +355,6 @@ class SimpleConsumer:
                     broker_version=self.broker_version,
                 )
             return self._connection
-
-
-_ErrorOf = Callable[[T, TopicPartition], ErrorCode]
-"""What an answer says of a partition; NONE if nothing was asked of it."""
-
-_Fetched = dict[TopicPartition, FetchedPartition]
-_Listed = dict[TopicPartition, ListOffsetsResponsePartition]
 
 
 def _error_fetched(answer: _Fetched, partition: TopicPartition) -> ErrorCode:

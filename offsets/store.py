@@ -83,6 +83,8 @@ class CoordinatorStore:
 
     call: Callable[[Any], Awaitable[Any]]
     forget: Callable[[], None] = lambda: None
+    written: Callable[[int], None] = lambda number: None
+    """Is told how many offsets have been committed."""
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
@@ -140,7 +142,9 @@ class CoordinatorStore:
             for p in topic.partitions
         }
         codes = {p: answers.get(p, ErrorCode.UNKNOWN_SERVER_ERROR) for p in offsets}
-        if errors := {p: code for p, code in codes.items() if code is not ErrorCode.NONE}:
+        errors = {p: code for p, code in codes.items() if code is not ErrorCode.NONE}
+        self.written(len(codes) - len(errors))
+        if errors:
             for code in set(errors.values()):
                 self._heed(code)
             raise CommitFailed(errors)

@@ -7,7 +7,7 @@ wins, so only the owner of a partition may commit it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import attrs
 
@@ -16,7 +16,8 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.session import (
     ConnectionLoss,
-    NodeExists,
+    Create,
+    MultiFailed,
     NoNode,
     SessionExpired,
     SetData,
@@ -28,11 +29,16 @@ from zk.znodes import ConsumerOffset, ZnodeError
 MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
 
 
+TRIES = 3  # of a multi, while others create and delete the nodes it is about
+
+
 @attrs.define(eq=False)
 class ZooKeeperStore:
     """An `OffsetStore`. An offset that is what this store last wrote or read is not written."""
 
     zk: ZkSession
+    written: Callable[[int], None] = lambda number: None
+    """Is told how many offsets have been written."""
     _known: dict[tuple[str, TopicPartition], int] = attrs.field(factory=dict)
 
     def forget(self) -> None:
@@ -43,34 +49,34 @@ class ZooKeeperStore:
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Raises OffsetFetchFailed for what cannot be read, or is no number."""
-        ordered = list(partitions)
-        read = await asyncio.gather(*(self._read(group, p) for p in ordered))
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
-        for partition, outcome in zip(ordered, read, strict=True):
+        paths = {p: ConsumerOffset.path(group, p.topic, p.partition) for p in partitions}
+        for partition in paths:
             self._known.pop((group, partition), None)
-            if isinstance(outcome, str):
-                errors[partition] = outcome
-            elif outcome >= 0:
-                self._known[group, partition] = outcome
-                found[partition] = OffsetAndMetadata(outcome)
+        try:
+            nodes = await self.zk.get_many([*paths.values()])
+        except ZkError as error:
+            raise OffsetFetchFailed(dict.fromkeys(paths, repr(error)), {}) from error
+        for (partition, path), node in zip(paths.items(), nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                offset = ConsumerOffset.decode(node[0], path).offset
+            except ZnodeError as error:
+                errors[partition] = str(error)
+                continue
+            if offset >= 0:
+                self._known[group, partition] = offset
+                found[partition] = OffsetAndMetadata(offset)
         if errors:
             raise OffsetFetchFailed(errors, found)
         return found
 
-    async def _read(self, group: str, partition: TopicPartition) -> int | str:
-        """The offset, negative if there is none; or what is wrong."""
-        path = ConsumerOffset.path(group, partition.topic, partition.partition)
-        try:
-            content, _ = await self.zk.get(path)
-            return ConsumerOffset.decode(content).offset
-        except NoNode:
-            return -1
-        except (ZkError, ZnodeError) as error:
-            return f"{path}: {error!r}"
-
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Write what has changed, in one multi where the nodes exist. Raises CommitFailed."""
+        """Write what has changed, a thousand in one multi, and all in the session of now: in the
+        next one they may be another's to write. Raises CommitFailed."""
+        session_id = self.zk.session_id
         changed = [
             (partition, committed.offset)
             for partition, committed in committable(offsets).items()
@@ -79,13 +85,20 @@ class ZooKeeperStore:
         errors: dict[TopicPartition, ErrorCode] = {}
         for start in range(0, len(changed), MAX_OPS_PER_MULTI):
             some = changed[start : start + MAX_OPS_PER_MULTI]
-            errors |= await self._write(group, some)
+            codes = await self._write(group, some, session_id)
+            for (partition, offset), code in zip(some, codes, strict=True):
+                if code is ErrorCode.NONE:
+                    self._known[group, partition] = offset
+                else:
+                    self._known.pop((group, partition), None)
+                    errors[partition] = code
+        self.written(len(changed) - len(errors))
         if errors:
             raise CommitFailed(errors, "in ZooKeeper")
 
     async def _write(
-        self, group: str, offsets: list[tuple[TopicPartition, int]]
-    ) -> dict[TopicPartition, ErrorCode]:
+        self, group: str, offsets: list[tuple[TopicPartition, int]], session_id: int
+    ) -> list[ErrorCode]:
         writes = [
             SetData(
                 ConsumerOffset.path(group, partition.topic, partition.partition),
@@ -93,34 +106,53 @@ class ZooKeeperStore:
             )
             for partition, offset in offsets
         ]
+        unseen = {
+            write.path
+            for write, (partition, _) in zip(writes, offsets, strict=True)
+            if (group, partition) not in self._known
+        }
         try:
-            await self.zk.multi(writes)
-            codes = [ErrorCode.NONE] * len(writes)
-        except ZkError:  # a node is missing, or all is lost: each finds out for itself
-            codes = await asyncio.gather(*map(self._write_one, writes))
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for (partition, offset), code in zip(offsets, codes, strict=True):
-            if code is ErrorCode.NONE:
-                self._known[group, partition] = offset
-            else:
-                self._known.pop((group, partition), None)
-                errors[partition] = code
-        return errors
+            for _ in range(TRIES):
+                missing = await self._missing(sorted(unseen))
+                try:
+                    await self._multi(writes, missing, session_id)
+                    return [ErrorCode.NONE] * len(writes)
+                except MultiFailed as failure:
+                    if isinstance(failure.error, NoNode) and missing:
+                        topics = {path.rpartition("/")[0] for path in missing}
+                        await asyncio.gather(*map(self.zk.ensure_path, sorted(topics)))
+                    unseen = {write.path for write in writes}
+        except (ConnectionLoss, SessionExpired):
+            return [ErrorCode.NETWORK_EXCEPTION] * len(writes)
+        except ZkError:
+            pass  # of one of them: each finds out for itself
+        return await asyncio.gather(*(self._write_one(write, session_id) for write in writes))
 
-    async def _write_one(self, write: SetData) -> ErrorCode:
+    async def _missing(self, paths: list[str]) -> set[str]:
+        nodes = await self.zk.get_many(paths)
+        return {path for path, node in zip(paths, nodes, strict=True) if node is None}
+
+    async def _multi(self, writes: list[SetData], missing: set[str], session_id: int) -> None:
+        self._check_session(session_id)
+        await self.zk.multi(
+            [Create(w.path, w.data) if w.path in missing else w for w in writes],
+        )
+
+    def _check_session(self, session_id: int) -> None:
+        """Just before a call, which then belongs to that session. Raises SessionExpired."""
+        if self.zk.session_id != session_id:
+            raise SessionExpired("the session in which the offsets were ours has ended")
+
+    async def _write_one(self, write: SetData, session_id: int) -> ErrorCode:
         try:
+            self._check_session(session_id)
             try:
                 await self.zk.set(write.path, write.data)
             except NoNode:
-                await self._create(write)
+                self._check_session(session_id)
+                await self.zk.create(write.path, write.data, make_parents=True)
         except (ConnectionLoss, SessionExpired):
             return ErrorCode.NETWORK_EXCEPTION
         except ZkError:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
-
-    async def _create(self, write: SetData) -> None:
-        try:
-            await self.zk.create(write.path, write.data, make_parents=True)
-        except NodeExists:
-            await self.zk.set(write.path, write.data)

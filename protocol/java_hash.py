@@ -11,7 +11,12 @@ def java_string_hash(text: str) -> int:
     value = 0
     for unit in struct.unpack(f">{len(raw) // 2}H", raw):
         value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
+    return wrap32(value)
+
+
+def wrap32(value: int) -> int:
+    """What Java's int arithmetic leaves of `value`: its low 32 bits, signed."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def abs31(value: int) -> int:

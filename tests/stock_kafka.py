@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,13 @@ OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 
-def jars() -> Path:
+def jars(fetch: Callable[[], Path] = fetch_jars) -> Path:
     """Where Kafka's jars are; the first call on a machine fetches them. Skips without Maven."""
-    CACHE.parent.mkdir(exist_ok=True)
-    with (CACHE.parent / "kafka.lock").open("w") as lock:
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other workers want them too
         try:
-            return fetch_jars()
+            return fetch()
         except PeerMissing as missing:
             pytest.skip(f"missing tool: mvn: {missing}")
 

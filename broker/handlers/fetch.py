@@ -229,8 +229,14 @@ def _converted(p: FetchResponsePartition, executor: Executor) -> FetchResponsePa
     if not isinstance(p.records, Conversion):
         return p
     try:
-        return attrs.evolve(p, records=p.records.begin(executor))
+        records = p.records.begin(executor)
     except (NoOlderForm, CompressionUnavailable):
         return partition_error(p.partition_index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     except CorruptRecord:
         return partition_error(p.partition_index, ErrorCode.CORRUPT_MESSAGE)
+    return FetchResponsePartition(
+        partition_index=p.partition_index,
+        error_code=ErrorCode.NONE,
+        high_watermark=p.high_watermark,
+        records=records,
+    )

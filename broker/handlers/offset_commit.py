@@ -10,7 +10,7 @@ from collections.abc import Callable, Container
 
 from broker.dispatch import RequestContext
 from broker.purgatory import Wait
-from broker.zookeeper_offsets import ZooKeeperOffsets
+from broker.zookeeper_offsets import Committed, ZooKeeperOffsets
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from groups.coordinator.events import CommitOffsets
@@ -69,11 +69,12 @@ def _commit_to_zookeeper(
         for p in topic.partitions
         if (topic.name, p.partition_index) not in refused
     }
-    return zookeeper.commit(
-        request.group_id,
-        offsets,
-        lambda codes: _response(request, {**dict(codes), **refused}, ErrorCode.NONE),
-    )
+
+    def answer(codes: Committed) -> OffsetCommitResponse:
+        written = {(tp.topic, tp.partition): code for tp, code in codes.items()}
+        return _response(request, written | refused, ErrorCode.NONE)
+
+    return zookeeper.commit(request.group_id, offsets, answer)
 
 
 def _event(

@@ -8,18 +8,13 @@ from typing import Any
 
 import attrs
 
+from clients.broker_versions import known_broker_version
 from clients.config import ClusterConfig
-from groups.zookeeper.membership import MembershipSettings
+from groups.zookeeper.assignment import ASSIGNORS
+from groups.zookeeper.membership_state import MembershipSettings
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
-
-IGNORED: Mapping[str, str] = {
-    "fetch.max.bytes": "the fetch size of a partition times the partitions is the bound, as in "
-    "Kafka's high-level consumer",
-    "num.consumer.fetchers": "one fetcher per broker serves all its partitions",
-}
-"""Settings of Kafka's that are understood and change nothing here, and why."""
 
 _RESETS = {"earliest": "smallest", "latest": "largest"}
 
@@ -39,6 +34,12 @@ class ConsumerConfig:
 
     group_id: str = setting("group.id", validator=legal_id(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
+    bootstrap_servers: tuple[str, ...] = setting(
+        "bootstrap.servers",
+        (),
+        aliases=("metadata.broker.list",),
+        doc="Where to ask for brokers; default: those registered in ZooKeeper",
+    )
     membership: str = setting(
         "membership", "zookeeper", validator=one_of("zookeeper"), doc="Who keeps the members"
     )
@@ -75,6 +76,15 @@ class ConsumerConfig:
     fetch_message_max_bytes: int = setting(
         "fetch.message.max.bytes", 1_048_576, validator=ge(1), doc="Per partition and fetch"
     )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        52_428_800,
+        validator=ge(1),
+        doc="Per fetch, and the most one message may have that does not fit in a partition's share",
+    )
+    num_consumer_fetchers: int = setting(
+        "num.consumer.fetchers", 1, validator=ge(1), doc="Fetchers, and connections, per broker"
+    )
     fetch_min_bytes: int = setting("fetch.min.bytes", 1, validator=ge(0), doc="Wait for so many")
     fetch_wait_max_ms: int = setting(
         "fetch.wait.max.ms", 100, validator=ge(0), doc="... but no longer than this"
@@ -91,8 +101,8 @@ class ConsumerConfig:
     auto_offset_reset: str = setting(
         "auto.offset.reset",
         "largest",
-        validator=one_of("smallest", "largest", *_RESETS),
-        doc="Where to begin without a committed offset, or with one out of range",
+        validator=one_of("smallest", "largest", "none", *_RESETS),
+        doc="Where to begin without a committed offset, or with one out of range; none: raise",
     )
     consumer_timeout_ms: int = setting(
         "consumer.timeout.ms", -1, doc="Raise ConsumerTimeout after such silence; -1: never"
@@ -118,20 +128,36 @@ class ConsumerConfig:
     partition_assignment_strategy: str = setting(
         "partition.assignment.strategy",
         "range",
-        validator=one_of("range", "roundrobin"),
-        doc="The same in every member of the group",
+        validator=one_of(*ASSIGNORS),
+        doc="The same in every member of the group; clustered: none of them on the JVM",
+    )
+    api_version_request: bool = setting(
+        "api.version.request", True, doc="Ask each broker what it speaks"
+    )
+    broker_version_fallback: str = setting(
+        "broker.version.fallback",
+        "",
+        validator=known_broker_version,
+        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
     )
 
     @property
     def cluster_config(self) -> ClusterConfig:
-        """What of this concerns connections; brokers are found through ZooKeeper."""
+        """What of this concerns connections."""
         return ClusterConfig(
-            bootstrap_servers=(),
+            bootstrap_servers=self.bootstrap_servers,
             client_id=self.client_id or self.group_id,
             request_timeout_ms=self.socket_timeout_ms,
             default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
+            api_version_request=self.api_version_request,
+            broker_version_fallback=self.broker_version_fallback,
         )
+
+    @property
+    def largest_fetch_bytes(self) -> int:
+        """The bound up to which the fetch size is doubled for a message that does not fit."""
+        return max(self.fetch_message_max_bytes, self.fetch_max_bytes)
 
     @property
     def membership_settings(self) -> MembershipSettings:
@@ -165,7 +191,7 @@ def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, l
         else value
         for name, value in settings.items()
     }
-    config, notes = load(ConsumerConfig, lowered, accepted=IGNORED)
+    config, notes = load(ConsumerConfig, lowered)
     if config.socket_timeout_ms < config.fetch_wait_max_ms:
         raise SettingError("socket.timeout.ms", "must be at least fetch.wait.max.ms")
     reset = _RESETS.get(config.auto_offset_reset, config.auto_offset_reset)

@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -19,16 +20,17 @@ from typing import Any, Self
 from clients.cluster import Cluster
 from clients.cluster_view import parse_bootstrap
 from clients.connection import Connection
-from clients.errors import NoBrokersAvailable
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
 from clients.high_level.fetchers import Fetchers
 from clients.high_level.leader_finder import LeaderFinder
+from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.streams import MessageStream
+from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
 from groups.zookeeper.filters import TopicFilter
-from groups.zookeeper.member import ConsumerIdInUse, Member
-from groups.zookeeper.membership import Membership
+from groups.zookeeper.member import ConsumerIdInUse, Member, StrategyConflict
+from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import (
     FilterSubscription,
     StaticSubscription,
@@ -41,8 +43,7 @@ from offsets.governed_store import GovernedStore
 from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.session import KazooSession, NoNode, ZkError, ZkSession
-from zk.znodes import BrokerId, ZnodeError
+from zk.session import KazooSession, ZkError, ZkSession
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ class ConsumerConnector:
             connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
         )
         self._cluster: Cluster | None = None
+        self._meters = Meters(time.monotonic)
+        self._rebalance_error: str | None = None
+        self._queues: dict[tuple[str, str], MessageStream] = {}
         self._finder = LeaderFinder(
             self._find_cluster,
             self._find_brokers_again,
@@ -95,6 +99,7 @@ class ConsumerConnector:
             self._finder.add,
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
+            entitled=self._entitled,
         )
         self._fetchers: Fetchers | None = None
         self._member: Member | None = None
@@ -131,15 +136,16 @@ class ConsumerConnector:
         """Join the group with so many streams of each topic; return once it has rebalanced.
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
-        Raises MessageStreamsExist, ValueError, ConsumerIdInUse, ConsumerRebalanceFailed (the member
-        goes on trying until `shutdown`), ZkError.
+        Raises MessageStreamsExist, ValueError, ZkError; ConsumerIdInUse and StrategyConflict, after
+        which the connector is shut down; ConsumerRebalanceFailed and its kind MalformedMember,
+        after which the member goes on trying until `shutdown`.
         """
         for topic, count in topic_count_map.items():
             if count < 1:
                 raise ValueError(f"{topic}: {count} streams")
         self._create_once()
         streams = {
-            topic: [self._stream(key_decoder, value_decoder) for _ in range(count)]
+            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in topic_count_map.items()
         }
         self._delivery.stream_of = lambda p, thread: streams[p.topic][stream_index(thread)]
@@ -160,7 +166,7 @@ class ConsumerConnector:
         if num_streams < 1:
             raise ValueError(f"{num_streams} streams")
         self._create_once()
-        streams = [self._stream(key_decoder, value_decoder) for _ in range(num_streams)]
+        streams = [self._stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
         self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
         await self._join(FilterSubscription(topic_filter, num_streams))
         return streams
@@ -170,11 +176,28 @@ class ConsumerConnector:
     ) -> None:
         """Commit these offsets, or what has been consumed of all partitions we own.
 
-        A message counts as consumed when the next one of its stream is asked for. Raises
-        CommitFailed after offsets.commit.max.retries, offsets.channel.backoff.ms apart.
+        A message counts as consumed when the next one of its stream is asked for. Only with
+        `offsets` a group goes back. Raises CommitFailed after offsets.commit.max.retries,
+        offsets.channel.backoff.ms apart, and for a partition that is not ours.
         """
         await self._start()
         await self._delivery.commit_offsets(offsets)
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        """What this consumer has done and has before it, as of now."""
+        owned = self._delivery.owned
+        lags = {
+            feed.partition: max(0, feed.high_watermark - feed.fetch_offset)
+            for feed in owned
+            if feed.high_watermark >= 0 and feed.fetch_offset is not None
+        }
+        return self._meters.read(
+            lags,
+            Counter(feed.partition.topic for feed in owned),
+            {name: stream.queue_size for name, stream in self._queues.items()},
+            self._rebalance_error,
+        )
 
     async def shutdown(self) -> None:
         """End the streams, commit (if auto.commit.enable), leave the group. May be repeated."""
@@ -214,16 +237,24 @@ class ConsumerConnector:
             raise MessageStreamsExist(f"{self.consumer_id} has created its message streams")
         self._created = True
 
-    def _stream(self, key_decoder: Decoder, value_decoder: Decoder) -> MessageStream:
+    def _stream(
+        self, topic: str, index: int, key_decoder: Decoder, value_decoder: Decoder
+    ) -> MessageStream:
         stream = MessageStream(
             key_decoder,
             value_decoder,
             max_chunks=self.config.queued_max_message_chunks,
             timeout_ms=self.config.consumer_timeout_ms,
             on_room=self._room,
+            entitled=self._entitled,
         )
         self._delivery.streams.append(stream)
+        self._queues[topic, f"{self.consumer_id}-{index}"] = stream
         return stream
+
+    def _entitled(self) -> bool:
+        """Whether ZooKeeper can't have given our partitions away yet."""
+        return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
 
     def _room(self) -> None:
         if self._fetchers:
@@ -237,23 +268,33 @@ class ConsumerConnector:
             self.consumer_id,
             subscription,
             self.config.exclude_internal_topics,
+            self.config.partition_assignment_strategy,
         )
         membership = Membership(self.consumer_id, self.config.membership_settings)
-        self._member = Member(tree, self._delivery, membership)
+        self._member = Member(
+            tree,
+            self._delivery,
+            membership,
+            told=self._told,
+            rebalanced=self._meters.rebalances.mark,
+        )
         self._store.takes_part = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
             await self._member.join()
-        except ConsumerIdInUse:
+        except (ConsumerIdInUse, StrategyConflict):
             await self.shutdown()
             raise
+
+    def _told(self, error: str | None) -> None:
+        self._rebalance_error = error
 
     async def _run(self) -> None:
         """All that goes on beside the member: leaders, fetchers, commits by the clock."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._fetchers = Fetchers(
-                    self.config, self._connect, self._finder.add, tasks.create_task
+                    self.config, self._connect, self._finder.add, tasks.create_task, self._meters
                 )
                 tasks.create_task(self._finder.run())
                 tasks.create_task(self._store.obey())
@@ -276,13 +317,16 @@ class ConsumerConnector:
         assert self._fetchers is not None
         self._fetchers.add(broker_id, feed)
 
-    async def _connect(self, broker_id: int) -> Connection:
-        return await (await self._find_cluster()).connection(broker_id, "fetch")
+    async def _connect(self, broker_id: int, fetcher_id: int) -> Connection:
+        return await (await self._find_cluster()).connection(broker_id, f"fetch-{fetcher_id}")
 
     def _offset_store(self) -> GovernedStore:
         """What the settings say, under the group's migration if there is one."""
-        zookeeper = ZooKeeperStore(self._zk)
-        kafka = CoordinatorStore(self._call_coordinator, self._forget_coordinator)
+        meters = self._meters
+        zookeeper = ZooKeeperStore(self._zk, written=meters.zookeeper_commits.mark)
+        kafka = CoordinatorStore(
+            self._call_coordinator, self._forget_coordinator, meters.kafka_commits.mark
+        )
         stores: dict[str, OffsetStore] = {
             "zookeeper": zookeeper,
             "kafka": kafka,
@@ -317,41 +361,20 @@ class ConsumerConnector:
             self._cluster.forget_coordinator(self.config.group_id)
 
     async def _find_cluster(self) -> Cluster:
-        """The cluster, by the brokers registered in ZooKeeper. Raises NoBrokersAvailable."""
+        """The cluster, by bootstrap.servers or the brokers registered in ZooKeeper.
+
+        Raises NoBrokersAvailable.
+        """
         if self._cluster is None:
             config = self.config.cluster_config
-            self._cluster = Cluster(await self._registered_brokers(), config=config)
+            bootstrap = config.bootstrap_servers or await registered_brokers(self._zk)
+            self._cluster = Cluster(bootstrap, config=config)
         return self._cluster
 
     async def _find_brokers_again(self) -> None:
         """Every broker the cluster knew is gone: others may be registered."""
-        if self._cluster:
-            self._cluster.bootstrap = parse_bootstrap(await self._registered_brokers())
-
-    async def _registered_brokers(self) -> list[str]:
-        addresses = []
-        try:
-            broker_ids, _ = await self._zk.children("/brokers/ids")
-        except NoNode:
-            broker_ids = []
-        for broker_id in broker_ids:
-            path = f"/brokers/ids/{broker_id}"
-            try:
-                content, _ = await self._zk.get(path)
-                broker = BrokerId.decode(content, path)
-            except NoNode:
-                continue  # it went down between listing and reading
-            except ZnodeError as error:
-                _log.error("a broker is left out: %s", error)
-                continue
-            addresses += [
-                f"{endpoint.host}:{endpoint.port}"
-                for endpoint in broker.endpoints
-                if endpoint.security_protocol == "PLAINTEXT"
-            ]
-        if not addresses:
-            raise NoBrokersAvailable("no broker is registered in ZooKeeper")
-        return addresses
+        if self._cluster and not self.config.bootstrap_servers:
+            self._cluster.bootstrap = parse_bootstrap(await registered_brokers(self._zk))
 
 
 def _now_ms() -> int:

@@ -47,7 +47,9 @@ class ConsumerRebalanceListener(Protocol):
 
 @attrs.define(eq=False)
 class StreamDelivery:
-    """`stream_of` says which stream a thread feeds; `fetch` begins to fetch feeds."""
+    """`stream_of` says which stream a thread feeds; `fetch` begins to fetch feeds. `entitled`: the
+    ZooKeeper session, as far as a clock can tell, has not ended; asked besides `paused`, because a
+    process that was stopped may go on before its timers ring."""
 
     group_id: str
     consumer_id: str
@@ -58,6 +60,7 @@ class StreamDelivery:
     stream_of: Callable[[TopicPartition, str], MessageStream] = attrs.field(init=False)
     streams: list[MessageStream] = attrs.field(factory=list)
     listener: ConsumerRebalanceListener | None = None
+    entitled: Callable[[], bool] = lambda: True
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
     _committing: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -76,7 +79,10 @@ class StreamDelivery:
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Give each partition a new feed, to another stream, at its old position."""
         self.stop(threads.keys())
-        self.start({p: (thread, self._feeds[p].position) for p, thread in threads.items()})
+        moved = {p: self._feeds[p] for p in threads}
+        self.start({p: (threads[p], feed.position) for p, feed in moved.items()})
+        for partition, feed in moved.items():
+            self._feeds[partition].committed = feed.committed
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds."""
@@ -106,20 +112,26 @@ class StreamDelivery:
 
     # --- offsets ------------------------------------------------------------------------------
 
+    @property
+    def owned(self) -> list[PartitionFeed]:
+        """What is delivered now."""
+        return [feed for feed in self._feeds.values() if feed.live]
+
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next offset to consume of each partition we own."""
+        """The next offset to consume of each partition we own, unless the group has committed a
+        later one: nothing but a reset, or the application's word, takes a group back."""
         return {
-            partition: OffsetAndMetadata(feed.position)
+            partition: OffsetAndMetadata(position)
             for partition, feed in self._feeds.items()
-            if feed.position is not None
+            if (position := feed.position) is not None
+            and (feed.committed is None or position >= feed.committed)
         }
 
     async def commit(self, partitions: Partitions) -> None:
         """Commit what leaves. A failure is logged: who gets the partition consumes again."""
-        offsets = {p: offset for p, offset in self.positions().items() if p in partitions}
         retries = min(self.commit_retries, COMMIT_RETRIES_IN_REBALANCE)
         try:
-            await self.commit_offsets(offsets, retries=retries)
+            await self.commit_offsets(only=partitions, retries=retries)
         except CommitFailed as failure:
             _log.error("%s: not committed: %s", self.consumer_id, failure)
 
@@ -127,38 +139,63 @@ class StreamDelivery:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         *,
+        only: Partitions | None = None,
         retries: int | None = None,
     ) -> None:
-        """Commit these, or all positions; again after a pause while that can help.
+        """Commit these, or all positions (of some partitions); again after a pause while that can
+        help.
 
-        Raises CommitFailed.
+        Raises CommitFailed, for those of `offsets` that we do not own too.
         """
-        wanted = dict(self.positions() if offsets is None else offsets)
         left = self.commit_retries if retries is None else retries
-        while wanted:
+        while True:
             try:
-                await self._try_to_commit(wanted)
-                return
+                foreign = await self._try_to_commit(offsets, only)
+                break
             except CommitFailed as failure:
                 if not failure.retriable or not left or self.paused:
                     raise
                 _log.info("%s: commit: %s", self.consumer_id, failure)
-                failed = failure.errors.keys()
+                only = failure.errors.keys()
             left -= 1
             await asyncio.sleep(self.commit_backoff_ms / 1000)
-            # What has left meanwhile is another's to commit, and what stayed may have moved on.
-            current = self.positions() if offsets is None else offsets
-            wanted = {p: offset for p, offset in current.items() if p in failed}
+        if foreign:
+            reason = f"{self.consumer_id} does not own them"
+            raise CommitFailed(dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION), reason)
 
-    async def _try_to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """One attempt; one at a time, so that an older position never follows a newer."""
+    async def _try_to_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, only: Partitions | None
+    ) -> Partitions:
+        """One attempt; returns what of `offsets` is not ours to commit.
+
+        One at a time, and each looks only then at what is owned and how far it has got: what has
+        left meanwhile is another's to commit, and an older position never follows a newer.
+        """
         async with self._committing:
-            if self.paused:
-                raise _all_failed(offsets, "ZooKeeper is out of reach")
+            wanted = dict(self.positions() if offsets is None else offsets)
+            if only is not None:
+                wanted = {p: offset for p, offset in wanted.items() if p in only}
+            foreign = wanted.keys() - self._feeds.keys()
+            owned = {p: offset for p, offset in wanted.items() if p not in foreign}
+            if not owned:
+                return foreign
+            if self.paused or not self.entitled():
+                raise _all_failed(owned, "ZooKeeper is out of reach")
             try:
-                await self.store.commit(self.group_id, offsets)
+                await self.store.commit(self.group_id, owned)
+            except CommitFailed as failure:
+                self._note_committed(owned, owned.keys() - failure.errors.keys())
+                raise
             except (ClientError, ApiError) as error:
-                raise _all_failed(offsets, str(error)) from error
+                raise _all_failed(owned, str(error)) from error
+            self._note_committed(owned, owned.keys())
+            return foreign
+
+    def _note_committed(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], partitions: Partitions
+    ) -> None:
+        for partition in partitions & self._feeds.keys():
+            self._feeds[partition].committed = offsets[partition].offset
 
     async def fetch_offsets(
         self, partitions: Partitions

@@ -1,7 +1,8 @@
-"""Fetching for streams: one loop per broker, one request for all partitions read from it.
+"""Fetching for streams: a few loops per broker, each with one request for all its partitions.
 
 A partition whose stream is full is left out of the request, so one that nobody reads holds up
-neither the others nor a rebalance. An error hands partitions back to the leader finder.
+neither the others nor a rebalance. An error hands partitions back to the leader finder. A message
+that does not fit in what was asked for is asked for again, in twice as much.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 import attrs
 
 from clients.connection import Connection
-from clients.errors import ClientError, CorruptFetch
+from clients.errors import ClientError, CorruptFetch, MessageSizeTooLarge, OffsetOutOfRange
 from clients.fetching import FetchedPartition, fetch_once
 from clients.high_level.config import ConsumerConfig
+from clients.high_level.metrics import Meters
 from clients.high_level.streams import Chunk, PartitionFeed
 from clients.offset_requests import (
     EARLIEST_TIME,
@@ -25,22 +27,32 @@ from clients.offset_requests import (
     listed_offsets,
 )
 from protocol.errors import ApiError, ErrorCode
+from protocol.java_hash import abs31, java_string_hash, wrap32
+from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-MAX_BYTES = 2**31 - 1  # of a response: the partitions' own bounds are the bound, as in Kafka's
 RESET_TIMES = {"smallest": EARLIEST_TIME, "largest": LATEST_TIME}
 
 Feeds = Iterable[PartitionFeed]
 
 
+def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
+    """Which of its leader's fetchers reads a partition: Kafka's rule, in Java's arithmetic."""
+    return (
+        abs31(wrap32(31 * java_string_hash(partition.topic) + partition.partition)) % num_fetchers
+    )
+
+
 @attrs.define(eq=False)
 class BrokerFetcher:
-    """What is read from one broker. It ends when nothing is."""
+    """What is read from one broker over one connection. It ends when nothing is."""
 
     config: ConsumerConfig
+    broker_id: int
     connect: Callable[[], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
+    meters: Meters
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -71,46 +83,80 @@ class BrokerFetcher:
             for feed in ready
             if feed.live and feed.fetch_offset is not None
         }
+        if not asked:
+            return
+        size = self.config.fetch_message_max_bytes
         fetched = await fetch_once(
             connection,
-            {p: (offset, self.config.fetch_message_max_bytes) for p, (offset, _) in asked.items()},
+            {p: (offset, feed.fetch_bytes or size) for p, (offset, feed) in asked.items()},
             max_wait_ms=self.config.fetch_wait_max_ms,
             min_bytes=self.config.fetch_min_bytes,
-            max_bytes=MAX_BYTES,
+            max_bytes=self.config.fetch_max_bytes,
         )
+        self.meters.requests[self.broker_id].mark()
         for partition, (offset, feed) in asked.items():
             if feed.live:
                 self._take(feed, offset, fetched[partition])
 
     def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
-        failure = None
-        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            _log.warning("%s: offset %d is out of range", feed.partition, offset)
-            feed.fetch_offset = None
-            return
-        if fetched.error is ErrorCode.CORRUPT_MESSAGE:
-            failure = CorruptFetch(feed.partition, fetched.next_offset, fetched.detail)
-        elif fetched.error is not ErrorCode.NONE:
-            _log.info("%s: %s", feed.partition, fetched.error.name)
-            self._drop([feed])
-            return
-        if fetched.next_offset > offset or failure:
+        match fetched.error:
+            case ErrorCode.NONE:
+                feed.fetch_bytes = None
+                self._pass_on(feed, offset, fetched)
+            case ErrorCode.CORRUPT_MESSAGE:
+                corrupt = CorruptFetch(feed.partition, fetched.next_offset, fetched.detail)
+                self._pass_on(feed, offset, fetched, corrupt)
+            case ErrorCode.INVALID_FETCH_SIZE:
+                self._ask_for_more(feed, offset)
+            case ErrorCode.OFFSET_OUT_OF_RANGE:
+                _log.warning("%s: offset %d is out of range", feed.partition, offset)
+                if self.config.auto_offset_reset == "none":
+                    self._raise(feed, OffsetOutOfRange(feed.partition, offset))
+                else:
+                    feed.fetch_offset = None
+            case error:
+                _log.info("%s: %s", feed.partition, error.name)
+                self._drop([feed])
+
+    def _pass_on(
+        self,
+        feed: PartitionFeed,
+        offset: int,
+        fetched: FetchedPartition,
+        failure: ClientError | None = None,
+    ) -> None:
+        """Queue what came, and only then move on: nothing is lost in between."""
+        if fetched.next_offset > offset:
+            rows, kind = fetched.records, fetched.timestamp_type
+            feed.stream.put(Chunk(feed, offset, fetched.next_offset, rows, kind))
             feed.fetch_offset = fetched.next_offset
-            feed.stream.put(
-                Chunk(
-                    feed,
-                    offset,
-                    fetched.next_offset,
-                    fetched.records,
-                    fetched.timestamp_type,
-                    failure,
-                )
-            )
+            self.meters.fetched(feed.partition.topic, len(rows), fetched.size_bytes)
+            self.meters.broker_bytes[self.broker_id].mark(fetched.size_bytes)
+        feed.high_watermark = fetched.high_watermark
         if failure:
-            self._drop([feed])  # asked for again after a pause, and raised again: never skipped
+            self._raise(feed, failure)
+
+    def _ask_for_more(self, feed: PartitionFeed, offset: int) -> None:
+        """In twice as much, up to a bound; a message beyond that is the application's to judge."""
+        asked_for = feed.fetch_bytes or self.config.fetch_message_max_bytes
+        if asked_for < self.config.largest_fetch_bytes:
+            feed.fetch_bytes = min(asked_for * 2, self.config.largest_fetch_bytes)
+        else:
+            self._raise(feed, MessageSizeTooLarge(feed.partition, offset, asked_for))
+
+    def _raise(self, feed: PartitionFeed, failure: ClientError) -> None:
+        """From the stream, behind what is queued; it is tried again after a pause, and raised
+        again, never skipped."""
+        at = feed.fetch_offset
+        feed.stream.put(Chunk(feed, at, at, error=failure))
+        self._drop([feed])
 
     async def _reset(self, connection: Connection, feeds: list[PartitionFeed]) -> None:
         """Find where auto.offset.reset leads; for the stream that is a chunk without records."""
+        if self.config.auto_offset_reset == "none":
+            for feed in feeds:
+                self._raise(feed, OffsetOutOfRange(feed.partition, None))
+            return
         time = RESET_TIMES[self.config.auto_offset_reset]
         request = list_offsets_request({feed.partition: time for feed in feeds})
         answers = listed_offsets(await connection.call(request))
@@ -126,7 +172,7 @@ class BrokerFetcher:
                 "%s: reset to %s offset %d", feed.partition, self.config.auto_offset_reset, offset
             )
             feed.fetch_offset = offset
-            feed.stream.put(Chunk(feed, offset, offset))
+            feed.stream.put(Chunk(feed, offset, offset, reset=True))
 
     def _drop(self, feeds: Feeds) -> None:
         gone = list(feeds)
@@ -140,32 +186,35 @@ class Fetchers:
     """The fetchers of one connector. `spawn` starts a loop in the connector's task group."""
 
     config: ConsumerConfig
-    connect: Callable[[int], Awaitable[Connection]]
+    connect: Callable[[int, int], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    _by_broker: dict[int, BrokerFetcher] = attrs.field(factory=dict)
+    meters: Meters
+    _running: dict[tuple[int, int], BrokerFetcher] = attrs.field(factory=dict)
+    """By broker id and fetcher id."""
 
     def add(self, broker_id: int, feed: PartitionFeed) -> None:
         """Begin to fetch a partition from its leader."""
-        if (fetcher := self._by_broker.get(broker_id)) is None:
-            fetcher = self._by_broker[broker_id] = BrokerFetcher(
-                self.config, lambda: self.connect(broker_id), self.give_back
+        key = broker_id, fetcher_id(feed.partition, self.config.num_consumer_fetchers)
+        if (fetcher := self._running.get(key)) is None:
+            fetcher = self._running[key] = BrokerFetcher(
+                self.config, broker_id, lambda: self.connect(*key), self.give_back, self.meters
             )
-            self.spawn(self._run(broker_id, fetcher))
+            self.spawn(self._run(key, fetcher))
         fetcher.feeds.append(feed)
         fetcher.wake.set()
 
     def wake(self) -> None:
         """A stream has room again, or a feed was closed."""
-        for fetcher in self._by_broker.values():
+        for fetcher in self._running.values():
             fetcher.wake.set()
 
-    async def _run(self, broker_id: int, fetcher: BrokerFetcher) -> None:
+    async def _run(self, key: tuple[int, int], fetcher: BrokerFetcher) -> None:
         """One broker's trouble is not the others': what it did not expect ends this loop alone."""
         try:
             await fetcher.run()
         except Exception:
-            _log.exception("the fetcher of broker %d failed", broker_id)
+            _log.exception("fetcher %d of broker %d failed", key[1], key[0])
             self.give_back([feed for feed in fetcher.feeds if feed.live])
         finally:
-            del self._by_broker[broker_id]
+            del self._running[key]

@@ -211,9 +211,11 @@ class MessageStream:
         return len(self._chunks)
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk. What one fetch brought is always taken, whatever `has_room` says."""
-        self._chunks.append(chunk)
-        self._changed.set()
+        """Queue a chunk, unless it was asked for by a feed that has been closed since. What one
+        fetch brought is always taken, whatever `has_room` says."""
+        if chunk.feed.live:
+            self._chunks.append(chunk)
+            self._changed.set()
 
     def settle(self, feed: PartitionFeed) -> None:
         """Bring the position of `feed` up to what has been consumed."""

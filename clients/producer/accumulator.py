@@ -132,9 +132,12 @@ class Accumulator(Generic[W]):
         ):
             if not may_open:
                 return Appended.REFUSED
-            batch = self._open(partition, now_ms)
+            batch = self._new_batch(partition, self._serial + 1, now_ms)
+            # Queued only now: a record that cannot be encoded must not leave an empty batch.
             accepted = batch.builder.try_append(timestamp_ms, key, value, headers)
             assert accepted
+            self._serial = batch.serial
+            self._queues.setdefault(partition, deque()).append(batch)
             appended = Appended.OPENED
         batch.waiters.append(waiter)
         batch.timestamps.append(timestamp_ms)
@@ -284,12 +287,6 @@ class Accumulator(Generic[W]):
     def _due(self, batch: ProducerBatch[W], waited_ms: int) -> bool:
         full = batch.builder.size_estimate >= self.config.batch_size
         return full or waited_ms >= self.config.linger_ms
-
-    def _open(self, partition: TopicPartition, now_ms: int) -> ProducerBatch[W]:
-        self._serial += 1
-        batch = self._new_batch(partition, self._serial, now_ms)
-        self._queues.setdefault(partition, deque()).append(batch)
-        return batch
 
     def _new_batch(
         self, partition: TopicPartition, serial: int, created_ms: int

@@ -120,7 +120,7 @@ class Producer:
 
         Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
         Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; ApiError for a
-        topic that cannot be; ValueError for a negative partition or timestamp; and whatever the
+        topic that cannot be; ValueError for a partition or timestamp that cannot be; and whatever the
         serializers and the partitioner raise. The future raises ApiError, DeliveryTimedOut or
         ProducerClosed.
 
@@ -164,8 +164,8 @@ class Producer:
         now = now_ms()
         if timestamp_ms is None:
             timestamp_ms = now
-        elif timestamp_ms < 0:
-            raise ValueError(f"timestamp_ms {timestamp_ms} is negative")
+        elif not 0 <= timestamp_ms < 1 << 63:
+            raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
             raise self._too_large(topic, size)

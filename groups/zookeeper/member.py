@@ -17,7 +17,8 @@ import attrs
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.membership import Membership, Phase, decide
+from groups.zookeeper.membership import decide
+from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from zk.session import SessionState, WatchEvent, ZkError
@@ -98,6 +99,9 @@ class Member:
     jitter: random.Random = attrs.field(factory=random.Random)
     told: Callable[[str | None], None] = lambda error: None
     """Is told what keeps the group from being settled; None when nothing does."""
+    rebalanced: Callable[[float], None] = lambda took_ms: None
+    """Is told of each round that changed something, and how long it took from the reading on."""
+    _round_began_ms: int = 0
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
     _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
     _runner: asyncio.Task[None] | None = None
@@ -268,6 +272,7 @@ class Member:
         return on.RegistrationFailed(effect.session_id, reason, in_use=True)
 
     async def _read_group(self, effect: do.ReadGroup) -> on.Event:
+        self._round_began_ms = self._now_ms()
         read = await self.tree.read_group(
             self._group_changed, self._topics_changed, self._brokers_changed
         )
@@ -320,6 +325,7 @@ class Member:
 
     async def _notify_starting(self, effect: do.NotifyStarting) -> None:
         await self._tell(self.delivery.before_starting(effect.assignment))
+        self.rebalanced(self._now_ms() - self._round_began_ms)
 
     async def _tell(self, listener: Awaitable[None]) -> None:
         """A listener that fails is the application's fault, and no reason to stop rebalancing."""

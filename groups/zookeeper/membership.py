@@ -26,7 +26,6 @@ Protocol: Kafka's ZookeeperConsumerConnector (0.8.2 to 1.1), whose members may s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
 from typing import Any
 
 import attrs
@@ -34,24 +33,9 @@ import attrs
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.assignment import ASSIGNORS
+from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.registration import consumer_of, threads_by_topic
 from protocol.topic_partition import TopicPartition
-
-
-class Phase(Enum):
-    """Where a member is in its round: what it waits for."""
-
-    OFFLINE = auto()
-    REGISTERING = auto()
-    DEBOUNCING = auto()
-    READING_GROUP = auto()
-    READING_OWNERS = auto()
-    CLAIMING = auto()
-    FETCHING_OFFSETS = auto()
-    BACKING_OFF = auto()
-    SETTLED = auto()
-    CLOSED = auto()
-
 
 DEBOUNCE_MS = 25
 """From a change to the reading, at least, and at most twice this: changes come in bursts, and every
@@ -64,47 +48,6 @@ has deleted fires no watch of ours: old JVM members may delete nodes that are no
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
 _OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.CLOSED}
-
-
-@attrs.frozen
-class MembershipSettings:
-    """The part of a consumer's settings that its membership follows. Times in ms."""
-
-    partition_assignment_strategy: str = "range"
-    exclude_internal_topics: bool = True
-    rebalance_max_retries: int = 4
-    rebalance_backoff_ms: int = 2000
-    auto_commit_enable: bool = True
-
-
-@attrs.frozen
-class Membership:
-    """What a member knows.
-
-    `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
-    streams get, with the thread. `target`: what the assignment of this round gives us.
-    `blocked`: what of it another member still holds, and which. `changed`: watches fired during the
-    round. `told`: the listener knows of this round's releases. `complaint`: what was reported last.
-    """
-
-    consumer_id: str
-    settings: MembershipSettings = MembershipSettings()
-    phase: Phase = Phase.OFFLINE
-    session_id: int = 0
-    suspended_since_ms: int | None = None
-    paused: bool = False
-    joined: bool = False
-    round: int = 0
-    attempts: int = 0
-    changed: bool = False
-    assignment: Mapping[TopicPartition, str] = attrs.field(factory=dict)
-    announced: Mapping[TopicPartition, str] | None = None
-    target: Mapping[TopicPartition, str] = attrs.field(factory=dict)
-    held: frozenset[TopicPartition] = frozenset()
-    delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
-    blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
-    told: bool = False
-    complaint: str | None = None
 
 
 Decision = tuple[Membership, list[do.Effect]]

@@ -1,93 +1,259 @@
-"""Records of uneven size, proved by columns: the one module that needs numpy, an optional extra.
+"""Records of uneven size, proved by columns: the one module here that needs numpy, an extra.
 
-Where records differ in size only their lengths tell where the next begins, and following that
-chain is most of the work. So the starts are guessed first: a record without headers ends in a 0
-byte, and its attributes, one or two bytes on, are 0 too. The guess proves itself, each record's
-length leading to the next start; payloads full of zeros spoil it, and the chain is then followed
-one by one. Every field is then one array: 8 bytes are loaded at each record's position of the
-field, and its varints, of up to four or five bytes, are peeled off together.
+Where sizes differ, only its length tells where the next record begins, and following that chain is
+most of the work. So starts are guessed first: a record without headers ends in a 0 byte, and its
+attributes, one or two bytes later, are 0 too. The guess proves itself when each record's length
+leads to the next start; payloads full of zeros spoil it, and then the chain is followed.
 
-No verdict is spoken here. A record that is not plain (headers, attributes, wide varints, a wrong
-length) is odd, for the plain walk to judge, and where too many are odd all of them are.
+Once the starts are known each field is one array: 8 bytes are loaded at every record's position of
+it, and their varints, of up to four or five bytes, are taken apart together. What cannot be proved
+so (headers, attributes, wider varints, a lie) makes a record odd, which is for the plain walk to
+judge; no verdict is spoken here.
 
-All numbers are int64: a position is below 2**31, a length below 2**28, so no sum overflows.
+All numbers are int64, and none of them comes near 2**63: lengths are below 2**28, positions below
+2**43 even where a lie has been read.
 """
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.record_run import Row
 from protocol.records.varint import decode_folded
 
 Ints = NDArray[np.int64]
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""
-_BLOCK: Final = 64 * 1024
-"""Bytes searched for starts at once: what stays in the processor's cache."""
+_BLOCK: Final = 1 << 16
+"""Bytes searched for starts at once, few enough to stay in the processor's cache."""
 _SPARSE: Final = 400
-"""Bytes of a mean record from which following the lengths is faster than searching the bytes."""
-_LENGTH_GROUPS: Final = 4
-_TIMESTAMP_GROUPS: Final = 5
+"""Mean bytes of a record from which to follow the lengths is faster than to search all bytes."""
+_NULL: Final = 1
+"""A folded length of -1."""
+_WIDEST: Final = 4
+"""Most bytes of a length or offset delta."""
+_WIDEST_TIMESTAMP: Final = 5
 
 
 class Columns(NamedTuple):
-    """`records` neighbours up to `end`; of the `odd` ones (ascending) only `starts` is true.
+    """The fields of neighbouring records that end at `end`; timestamp deltas are plain numbers.
 
-    `starts` has one more item, the end. Timestamp and offset deltas are numbers, key and value
-    lengths stay folded (varint.py), where 1 is null.
+    Of the `odd` ones (their indexes, ascending) nothing is true but `starts`. Offset deltas and
+    lengths are folded (varint.py).
     """
 
-    records: int
-    starts: list[int]
+    end: int
     odd: list[int]
+    starts: Ints
     timestamp_deltas: Ints
     offset_deltas: Ints
     key_at: Ints
-    key_length: Ints
+    key_lengths: Ints
     value_at: Ints
-    value_length: Ints
+    value_lengths: Ints
+
+    def ascend_from(self, least_delta: int, *, gaps: bool) -> bool:
+        """Whether offset deltas only go up; they must be `least_delta` and so on without `gaps`."""
+        deltas = self.offset_deltas
+        if gaps:
+            rising = bool(deltas[0] >= least_delta << 1 and (deltas[1:] > deltas[:-1]).all())
+            return rising and not np.count_nonzero(deltas & 1)
+        first = least_delta << 1
+        return _equal(deltas, np.arange(first, first + 2 * len(deltas), 2))
+
+    def rows(self, body: bytes, base_offset: int, base_timestamp: int) -> list[Row]:
+        """Decode the records, `odd` ones too, which are not to be believed."""
+        return list(
+            zip(
+                _sums(base_offset, self.offset_deltas >> 1),
+                _sums(base_timestamp, self.timestamp_deltas),
+                _payloads(body, self.key_at, self.key_lengths),
+                _payloads(body, self.value_at, self.value_lengths),
+                repeat(()),
+                strict=False,
+            )
+        )
+
+
+def _equal(these: Ints, those: Ints) -> bool:
+    return not np.count_nonzero(these != those)
+
+
+def _sums(base: int, deltas: Ints) -> list[int]:
+    if -(1 << 62) < base < 1 << 62:
+        sums: list[int] = (deltas + base).tolist()
+        return sums
+    return [base + delta for delta in deltas.tolist()]
+
+
+def _payloads(body: bytes, at: Ints, lengths: Ints) -> list[bytes | None]:
+    ends = np.where(lengths == _NULL, 0, at + (lengths >> 1))
+    return [
+        body[start:end] if end else None
+        for start, end in zip(at.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def find_columns(body: bytes, pos: int, most: int, *, require_keys: bool) -> Columns | None:
+    """Read up to `most` records from `pos`, but never the last of `body`.
+
+    None when too few of them are plain, and the plain walk is as fast.
+    """
+    limit = len(body) - _WINDOW
+    if limit <= pos:
+        return None
+    windows: Ints = np.ndarray((limit + 1,), "<i8", body, 0, (1,))
+    frames = None
+    if limit - pos < _SPARSE * most:
+        guess = _guess_starts(body, pos, limit, most)
+        if guess is not None and not _nearly_all(len(guess), most):
+            return None
+        frames = None if guess is None else _linked(_Frames.at(guess, windows), most)
+    if frames is None:
+        followed = np.fromiter(_follow_lengths(body, pos, limit, most), np.int64)
+        frames = _Frames.at(followed, windows)
+    if frames.ends[-1] > limit:
+        frames = frames.chosen(slice(0, -1))
+    if not _nearly_all(len(frames.starts), most):
+        return None
+    columns = _read_fields(frames, body, windows, require_keys)
+    return columns if _nearly_all(len(frames.starts) - len(columns.odd), most) else None
+
+
+def _nearly_all(plain: int, most: int) -> bool:
+    return plain * 8 >= most * 7
 
 
 class _Frames(NamedTuple):
-    """Where records begin and end, by their lengths alone, and the first bytes of each."""
+    """Where records begin and end, as their lengths say, and the first 8 bytes of each."""
 
     starts: Ints
     ends: Ints
     words: Ints
-    length_width: Ints
-    unfinished: Ints
+    length_widths: Ints
 
-    def chosen(self, which: "slice | list[int]") -> "_Frames":
+    @classmethod
+    def at(cls, starts: Ints, windows: Ints) -> "_Frames":
+        words = windows[starts]
+        lengths, widths = _take_varint(words, _WIDEST)
+        return cls(starts, starts + widths + (lengths >> 1), words, widths)
+
+    def chosen(self, which: "slice | NDArray[np.bool_]") -> "_Frames":
         return _Frames(*(column[which] for column in self))
 
 
-def find_columns(body: bytes, pos: int, most: int) -> Columns | None:
-    """Read up to `most` records from `pos`, leaving at least the last one of `body` unread.
-
-    None when that is no faster than reading them one by one.
-    """
-    limit = len(body) - _WINDOW
-    if limit < pos:
-        return None
-    windows: Ints = np.ndarray((limit + 1,), "<i8", body, 0, (1,))
+def _guess_starts(body: bytes, pos: int, limit: int, most: int) -> Ints | None:
+    """Return where records seem to start, up to `limit`; None when that is almost everywhere."""
     octets = np.frombuffer(body, np.uint8)
-    frames = None
-    if limit - pos < _SPARSE * most:
-        guess = _guess_starts(octets, pos, limit, most)
-        if guess is not None:
-            if _is_most(len(guess), most):
-                frames = _linked(_frames_at(windows, guess), most)
-            else:
-                return None
-    if frames is None:
-        followed = np.fromiter(_follow(body, pos, limit, most), np.int64)
-        frames = _frames_at(windows, followed)
-    if not len(frames.starts):
-        return None
-    if frames.ends[-1] > limit:
-        frames = frames.chosen(slice(0, -1))
-    columns = _columns_of(frames, windows, octets, limit)
-    return columns if _is_most(columns.records - len(columns.odd), most) else None
+    found = [np.array([pos])]
+    room = 2 * most
+    for block in range(pos, limit, _BLOCK):
+        zero = octets[block : min(block + _BLOCK, limit) + 3] == 0
+        seems = zero[2:-1] | zero[3:]
+        seems &= zero[:-3]
+        room -= int(np.count_nonzero(seems))
+        if room < 0:
+            return None
+        found.append(np.flatnonzero(seems) + (block + 1))
+    return np.concatenate(found)
+
+
+def _linked(guess: _Frames, most: int) -> _Frames | None:
+    """Leave out the guesses to which no length leads; None when the rest is not one chain."""
+    if not _equal(guess.starts[1:], guess.ends[:-1]):
+        past = guess.starts[-1] + 1
+        reached = np.zeros(past + 1, np.bool_)
+        reached[guess.starts[0]] = True
+        reached[np.minimum(guess.ends, past)] = True
+        guess = guess.chosen(reached[guess.starts])
+        if not _equal(guess.starts[1:], guess.ends[:-1]):
+            return None
+    return guess.chosen(slice(0, most)) if _nearly_all(len(guess.starts), most) else None
+
+
+def _follow_lengths(body: bytes, pos: int, limit: int, most: int) -> Iterator[int]:
+    for _ in range(most):
+        if pos > limit:
+            return
+        yield pos
+        if (length := body[pos]) < 128:
+            pos += (length >> 1) + 1
+        elif (high := body[pos + 1]) < 128:
+            pos += (length + (high << 7) >> 1) - 62
+        else:
+            try:
+                length, begin = decode_folded(body, pos, 32)
+            except CorruptRecord:
+                return
+            if begin - pos > _WIDEST:
+                return
+            pos = begin + (length >> 1)
+
+
+def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool) -> Columns:
+    """Read all fields, each from where the one before it ends, and prove that they fill the record.
+
+    Beyond the limit of `windows` another place is read: by then the fields are longer than the
+    record, which makes it odd whatever is found there.
+    """
+    starts, ends, words, length_widths = frames
+    limit = len(windows) - 1
+    words = words >> 8 * length_widths
+    odd = words & 255
+    timestamps, widths = _take_varint(words >> 8, _WIDEST_TIMESTAMP)
+    widths = widths + length_widths + 1
+    odd |= widths > _WINDOW
+
+    delta_at = starts + widths
+    words = windows[np.minimum(delta_at, limit)]
+    deltas, delta_widths = _take_varint(words, _WIDEST)
+    keys, widths = _take_varint(words >> 8 * delta_widths, _WIDEST)
+    key_at = delta_at + delta_widths + widths
+    value_length_at = key_at + (keys >> 1)
+    values, widths = _take_varint(windows[np.minimum(value_length_at, limit)], _WIDEST)
+    value_at = value_length_at + widths
+    last = ends - 1
+    odd |= value_at + (values >> 1) != last
+    odd |= np.frombuffer(body, np.uint8)[last]
+    odd |= frames.words & 1
+    if np.count_nonzero((keys | values) & 1):
+        odd |= keys & 1 & (keys > (0 if require_keys else _NULL))
+        odd |= values & 1 & (values > _NULL)
+
+    odd_ones = np.flatnonzero(odd)
+    keys[odd_ones] = values[odd_ones] = _NULL
+    return Columns(
+        end=int(ends[-1]),
+        odd=odd_ones.tolist(),
+        starts=starts,
+        timestamp_deltas=timestamps >> 1 ^ -(timestamps & 1),
+        offset_deltas=deltas,
+        key_at=key_at,
+        key_lengths=keys,
+        value_at=value_at,
+        value_lengths=values,
+    )
+
+
+def _take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
+    """Return the folded numbers in the low bytes of `words`, and their widths in bytes.
+
+    One of more than `widest` bytes gets a width that no record has room for.
+    """
+    folded = words & 127
+    more = words >> 7 & 1
+    widths = more + 1
+    for group in range(1, widest):
+        if not np.count_nonzero(more):
+            return folded, widths
+        words = words >> 8
+        folded |= (words & 127) * more << 7 * group
+        more &= words >> 7
+        widths += more
+    widths += more << 40
+    return folded, widths

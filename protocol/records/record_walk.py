@@ -4,14 +4,15 @@ A record is `length | attributes | timestamp delta | offset delta | key | value 
 numbers but the attributes being varints (varint.py). `walk` serves the broker, which wants to know
 that every length and delta is true, and the consumer, which wants the fields too. It is the hot
 loop of both, so it reads varints of one and two bytes in line, takes runs of equal records at once
-(record_run.py), and knows only that something is wrong; `read_record`, slow and plain, then finds
-out what.
+(record_run.py) and, if numpy is there, many uneven ones (record_columns.py), and knows only that
+something is wrong; `read_record`, slow and plain, then finds out what.
 
 Positions only grow, so a record whose fields end exactly where its length says, and a body that
 ends exactly where its last record does, have been read within their bounds.
 """
 
-from typing import Final, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_run import (
@@ -24,12 +25,17 @@ from protocol.records.record_run import (
 )
 from protocol.records.varint import decode_folded, decode_varint, decode_varlong
 
+if TYPE_CHECKING:
+    from protocol.records.record_columns import Columns
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 SMALLEST_RECORD: Final = 7
 """Bytes of a record with neither key nor value nor headers."""
 _STRETCH: Final = 32
 """Records read one by one before looking for a run again."""
+_FEWEST_FOR_COLUMNS: Final = 192
+"""Taking records by columns costs about as much as reading this many one by one."""
 
 
 def walk(
@@ -53,6 +59,7 @@ def walk(
     rules = _Rules(strict, require_keys, base_offset, base_timestamp)
     pos = index = least_delta = 0
     newest = -(1 << 64)
+    uneven = count >= _FEWEST_FOR_COLUMNS
     while index < count:
         left = count - index
         run = find_run(body, pos, left) if left >= SHORTEST_RUN else None
@@ -61,7 +68,14 @@ def walk(
             newest_here = newest_delta(body, run)
             if rows is not None:
                 rows.extend(rows_of(body, run, base_offset, base_timestamp))
+        elif (
+            uneven
+            and left >= _FEWEST_FOR_COLUMNS
+            and (read := _walk_columns(body, pos, index, left, least_delta, rules, rows))
+        ):
+            pos, taken, least_delta, newest_here = read
         else:
+            uneven = False
             taken = min(left, _STRETCH)
             pos, least_delta, newest_here = _walk_stretch(
                 body, pos, index, taken, least_delta, rules, rows
@@ -84,6 +98,65 @@ class _Rules(NamedTuple):
             return False
         gap = run.first_delta - least_delta
         return gap == 0 or (gap > 0 and not self.strict)
+
+
+class _FindColumns(Protocol):
+    def __call__(
+        self, body: bytes, pos: int, most: int, *, require_keys: bool
+    ) -> "Columns | None": ...
+
+
+@cache
+def _columns_finder() -> _FindColumns | None:
+    """Import numpy when it first pays: it takes a fifth of a second and 20 MB."""
+    try:
+        from protocol.records.record_columns import find_columns
+    except ImportError:
+        return None
+    return find_columns
+
+
+def _walk_columns(
+    body: bytes,
+    pos: int,
+    index: int,
+    most: int,
+    least_delta: int,
+    rules: _Rules,
+    rows: list[Row] | None,
+) -> tuple[int, int, int, int] | None:
+    """Read up to `most` records; return where they end, how many, the next delta, the newest.
+
+    None when they are not fit for columns, or one of them lies: _walk_stretch says which and how.
+    """
+    find_columns = _columns_finder()
+    if find_columns is None:
+        return None
+    columns = find_columns(body, pos, most, require_keys=rules.require_keys)
+    if columns is None:
+        return None
+    starts, timestamps, deltas = columns.starts, columns.timestamp_deltas, columns.offset_deltas
+    count = len(starts)
+    odd_rows: list[Row] = []
+    for nth in columns.odd:
+        least = (int(deltas[nth - 1]) >> 1) + 1 if nth else least_delta
+        try:
+            end, least, timestamps[nth] = _walk_stretch(
+                body, int(starts[nth]), index + nth, 1, least, rules, odd_rows
+            )
+        except CorruptRecord:
+            return None
+        if end != (starts[nth + 1] if nth + 1 < count else columns.end):
+            return None
+        deltas[nth] = least - 1 << 1
+    if not columns.ascend_from(least_delta, gaps=not rules.strict):
+        return None
+    if rows is not None:
+        decoded = columns.rows(body, rules.base_offset, rules.base_timestamp)
+        for nth, row in zip(columns.odd, odd_rows, strict=True):
+            decoded[nth] = row
+        rows.extend(decoded)
+    return columns.end, count, (int(deltas[-1]) >> 1) + 1, int(timestamps.max())
 
 
 def _walk_stretch(

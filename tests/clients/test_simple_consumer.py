@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConnectionFailed
-from clients.simple_consumer import LATEST_TIME, FetchRequest, SimpleConsumer
+from clients.errors import ConnectionFailed, DeadlineExceeded
+from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import fetch as fetch_messages
@@ -20,9 +20,9 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.clients.scripted_broker import HANG_UP, ScriptedBroker, all_versions
+from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
 
-P0 = TopicPartition("t", 0)
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def with_consumer(scenario: Callable[[SimpleConsumer, ScriptedBroker], Awaitable[Any]]) -> Any:
@@ -59,7 +59,7 @@ def echo_offsets(request: fetch_messages.FetchRequest) -> FetchResponse:
 
 
 def listed(**answer: Any) -> ListOffsetsResponse:
-    partition = ListOffsetsResponsePartition(partition_index=0, **{"error_code": 0, **answer})
+    partition = ListOffsetsResponsePartition(**{"partition_index": 0, "error_code": 0, **answer})
     return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=[partition])])
 
 
@@ -134,6 +134,63 @@ def test_offsets_before_a_time_come_alone_from_a_broker_without_the_old_way() ->
     with_consumer(scenario)
 
 
+def test_fewer_than_one_offset_cannot_be_asked_for() -> None:
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        with pytest.raises(ValueError, match="max_num_offsets 0"):
+            await consumer.get_offsets_before("t", 0, LATEST_TIME, 0)
+
+    with_consumer(scenario)
+
+
+def test_error_of_offsets_before_a_time_is_raised_and_not_taken_for_none() -> None:
+    """KAFKA-576."""
+
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.answers[ApiKey.LIST_OFFSETS] = lambda r: listed(error_code=code)
+        with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await consumer.get_offsets_before("t", 0, LATEST_TIME, 1)
+
+    with_consumer(scenario)
+
+
+def test_earliest_offset_from_a_broker_that_answers_without_one_is_an_error() -> None:
+    """KAFKA-576."""
+
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.API_VERSIONS] = lambda r: all_versions(LIST_OFFSETS=(0, 0))
+        broker.answers[ApiKey.LIST_OFFSETS] = lambda r: listed(old_style_offsets=[])
+        with pytest.raises(ApiError, match="OFFSET_NOT_AVAILABLE"):
+            await consumer.earliest_or_latest_offset("t", 0, EARLIEST_TIME)
+
+    with_consumer(scenario)
+
+
+def test_latest_offset_is_had_from_a_broker_that_knows_only_the_old_way() -> None:
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.API_VERSIONS] = lambda r: all_versions(LIST_OFFSETS=(0, 0))
+        broker.answers[ApiKey.LIST_OFFSETS] = lambda r: listed(old_style_offsets=[9])
+        assert await consumer.earliest_or_latest_offset("t", 0, LATEST_TIME) == 9
+
+    with_consumer(scenario)
+
+
+def test_cancelled_call_is_not_made_again() -> None:
+    """KAFKA-1886, KAFKA-2241."""
+
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.FETCH] = lambda request: SILENCE
+        call = asyncio.create_task(consumer.fetch(FetchRequest("t", 0, 7)))
+        await broker.received(ApiKey.FETCH)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        broker.answers[ApiKey.FETCH] = echo_offsets
+        assert len(broker.asked(ApiKey.FETCH)) == 1
+
+    with_consumer(scenario)
+
+
 def test_latest_offset_of_a_partition_led_elsewhere_is_an_error() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -167,6 +224,40 @@ def test_commit_goes_out_in_the_version_the_caller_chose() -> None:
         )
         await consumer.commit_offsets("g", {P0: 5}, version=1)
         assert broker.requests[-1][0].api_version == 1
+
+    with_consumer(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(version: int) -> None:
+    """KAFKA-1870: version 0 is ZooKeeper, later ones the coordinator."""
+
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, ErrorCode.NONE, version
+        )
+        broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
+            request, ErrorCode.NONE, version
+        )
+        await consumer.commit_offsets("g", {P0: 5}, version=version)
+        await consumer.fetch_offsets("g", [P0], version=version)
+        asked = [header.api_version for header, _ in broker.requests[-2:]]
+        assert asked == [version, version]
+
+    with_consumer(scenario)
+
+
+def test_commit_that_another_broker_coordinates_is_made_there() -> None:
+    async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
+        def answer(code: ErrorCode) -> Callable[[Any], Any]:
+            return lambda request: offset_commit.error_response(request, code, 2)
+
+        async with ScriptedBroker() as coordinator:
+            broker.answers[ApiKey.OFFSET_COMMIT] = answer(ErrorCode.NOT_COORDINATOR)
+            coordinator.answers[ApiKey.OFFSET_COMMIT] = answer(ErrorCode.NONE)
+            broker.answers[ApiKey.FIND_COORDINATOR] = coordinator.answers[ApiKey.FIND_COORDINATOR]
+            assert await consumer.commit_offsets("g", {P0: 5}) == {P0: ErrorCode.NONE}
+            assert len(coordinator.asked(ApiKey.OFFSET_COMMIT)) == 1
 
     with_consumer(scenario)
 
@@ -213,6 +304,110 @@ def test_coordinator_is_found() -> None:
         assert (found.node_id, found.port) == (0, broker.port)
 
     with_consumer(scenario)
+
+
+def with_moving_leader(
+    scenario: Callable[[SimpleConsumer, ScriptedBroker, ScriptedBroker], Awaitable[Any]],
+    **settings: Any,
+) -> None:
+    """Run a scenario with a consumer of t-1, first led by the first of two brokers."""
+
+    async def run() -> None:
+        async with ScriptedBroker({"t": 2}, 1) as first, ScriptedBroker({"t": 2}, 2) as second:
+            for broker, peer in ((first, second), (second, first)):
+                broker.peers[peer.node_id] = peer.port
+                broker.answers[ApiKey.FETCH] = echo_offsets
+                broker.leaders[P1] = 1
+            named = {"bootstrap.servers": f"{first.bootstrap},{second.bootstrap}"}
+            fast = {"retry.backoff.ms": 1, "reconnect.backoff.ms": 1, **settings}
+            async with await SimpleConsumer.for_leader(named | fast, "t", 1) as consumer:
+                assert consumer.port == first.port
+                await scenario(consumer, first, second)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def led_elsewhere(request: fetch_messages.FetchRequest) -> FetchResponse:
+    response = echo_offsets(request)
+    for topic in response.responses:
+        for partition in topic.partitions:
+            partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            partition.records = None
+    return response
+
+
+def test_fetch_follows_a_leader_that_has_moved() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        first.answers[ApiKey.FETCH] = led_elsewhere
+        first.leaders[P1] = second.leaders[P1] = 2
+        fetched = await consumer.fetch(FetchRequest("t", 1, 7))
+        assert fetched.records[0].offset == 7
+        assert consumer.port == second.port
+
+    with_moving_leader(scenario)
+
+
+def test_fetch_follows_the_leader_when_its_broker_is_gone() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        await first.__aexit__()
+        second.leaders[P1] = 2
+        fetched = await consumer.fetch(FetchRequest("t", 1, 7))
+        assert fetched.records[0].offset == 7
+
+    with_moving_leader(scenario)
+
+
+def test_fetch_waits_for_the_leader_to_say_that_it_leads() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        answers = [led_elsewhere, led_elsewhere, echo_offsets]
+        first.answers[ApiKey.FETCH] = lambda request: answers.pop(0)(request)
+        fetched = await consumer.fetch(FetchRequest("t", 1, 7))
+        assert fetched.records[0].offset == 7
+        assert answers == []
+
+    with_moving_leader(scenario)
+
+
+def test_offsets_are_asked_of_the_leader_that_has_moved() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        first.answers[ApiKey.LIST_OFFSETS] = lambda r: listed(partition_index=1, error_code=code)
+        second.answers[ApiKey.LIST_OFFSETS] = lambda r: listed(partition_index=1, offset=9)
+        first.leaders[P1] = second.leaders[P1] = 2
+        assert await consumer.earliest_or_latest_offset("t", 1, LATEST_TIME) == 9
+
+    with_moving_leader(scenario)
+
+
+def test_partition_that_stays_without_leader_ends_in_deadline_exceeded() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        first.answers[ApiKey.FETCH] = led_elsewhere
+        first.leaders[P1] = second.leaders[P1] = -1
+        with pytest.raises(DeadlineExceeded, match="leader of t-1"):
+            await consumer.fetch(FetchRequest("t", 1, 7))
+
+    with_moving_leader(scenario, **{"default.api.timeout.ms": 50})
+
+
+def test_other_partitions_that_are_led_elsewhere_are_not_followed() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        first.answers[ApiKey.FETCH] = led_elsewhere
+        fetched = await consumer.fetch(FetchRequest("t", 0, 7))
+        assert fetched.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    with_moving_leader(scenario)
 
 
 def test_consumer_for_a_partition_is_of_the_broker_that_leads_it() -> None:

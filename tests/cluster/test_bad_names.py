@@ -16,9 +16,10 @@ from protocol.messages.create_topics import (
     CreateTopicsRequestTopic,
 )
 from protocol.messages.metadata import MetadataRequest
+from protocol.topic_partition import TopicPartition
 from tests.cluster.consumer_group import MemberProcesses
 from tests.cluster.raw_client import RawClient
-from tests.dev_cluster import DevCluster
+from tests.dev_cluster import DevCluster, until
 
 METADATA_VERSION, CREATE_VERSION = 5, 3
 PATIENCE_S = 30.0
@@ -122,20 +123,25 @@ async def test_a_topic_nobody_can_read_is_named_and_others_are_created_and_led(
                 await zk.delete(f"/brokers/topics/{name}")
 
 
-async def test_a_member_nobody_can_read_is_named_and_the_others_share_the_partitions(
+async def test_a_member_nobody_can_read_is_named_and_the_others_consume_on_and_wait_for_its_end(
     dev_cluster: DevCluster, tmp_path: Path
 ) -> None:
-    bootstrap = dev_cluster.address("bootstrap")
+    """Members that cannot know what it consumes must not share its partitions among themselves."""
+    bootstrap, partition = dev_cluster.address("bootstrap"), TopicPartition("read", 1)
     async with dev_cluster.zookeeper_session() as zk, Admin(bootstrap) as admin:
         assert await admin.create_topics([NewTopic("read", 2, 1)]) == {"read": None}
         nonsense = "/consumers/readers/ids/readers_x"
-        await zk.create(nonsense, b"no JSON", make_parents=True)
         with MemberProcesses(dev_cluster, "readers", "read", 2, {}, tmp_path) as group:
-            for name in ("a", "b"):
-                group.start(name)
+            group.start("a")
             await group.settled(zk, PATIENCE_S)
-            for name in ("a", "b"):
-                assert f"{nonsense}: member skipped" in group.errors(name)
+            await zk.create(nonsense, b"no JSON")
+            await asyncio.to_thread(until, lambda: nonsense in group.errors("a"), "its name")
+            async with Producer(bootstrap_servers=bootstrap) as producer:
+                sent = await producer.send_and_wait("read", b"while", partition=1)
+            await group.consumes({partition: {sent.offset: b"while"}}, PATIENCE_S)
+            await zk.delete(nonsense)
+            group.start("b")
+            await group.settled(zk, PATIENCE_S)
 
 
 async def test_a_broker_and_a_topic_nobody_can_read_do_not_keep_a_consumer_from_the_others(

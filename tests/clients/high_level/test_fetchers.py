@@ -9,6 +9,7 @@ import pytest
 from clients.errors import ConnectionFailed, CorruptFetch
 from clients.high_level.config import load_consumer_config
 from clients.high_level.fetchers import BrokerFetcher
+from clients.high_level.metrics import Meters
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.errors import ErrorCode
@@ -119,7 +120,10 @@ class Scene:
         config, _ = load_consumer_config({"group.id": "g", "zookeeper.connect": "z:1", **settings})
         self.broker = Broker()
         self.given_back: list[PartitionFeed] = []
-        self.fetcher = BrokerFetcher(config, self.broker.connect, self._give_back)
+        self.meters = Meters(asyncio.get_running_loop().time)
+        self.fetcher = BrokerFetcher(
+            config, 7, self.broker.connect, self._give_back, self.meters
+        )
 
     def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
         self.given_back += feeds

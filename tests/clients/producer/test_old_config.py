@@ -10,9 +10,9 @@ from protocol.settings import SettingError
 
 def loaded(**settings: Any) -> OldProducerConfig:
     given = {name.replace("__", "."): value for name, value in settings.items()}
-    return load_old_producer_config({"bootstrap.servers": "h:1", "producer.type": "async", **given})[
-        0
-    ]
+    needed = {"bootstrap.servers": "h:1", "producer.type": "async"}
+    config, _ = load_old_producer_config({**needed, **given})
+    return config
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,8 @@ def test_setting_that_cannot_be_is_refused_by_name(name: str, value: str) -> Non
 def test_setting_without_effect_is_noted() -> None:
     given = {"bootstrap.servers": "h:1", "producer.type": "sync", "callback.handler": object()}
     _, notes = load_old_producer_config({**given, "reconnect.interval": 3})
-    assert [note.partition(":")[0] for note in notes] == ["reconnect.interval=3", "callback.handler"]
+    named = [note.partition(":")[0] for note in notes]
+    assert named == ["reconnect.interval=3", "callback.handler"]
 
 
 def test_handler_properties_are_pairs() -> None:

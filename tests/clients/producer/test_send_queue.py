@@ -59,7 +59,9 @@ def messages(texts: str) -> list[KeyedMessage]:
     return [message(text) for text in texts]
 
 
-def queue_of(handler: Any = None, hooks: CallbackHandler | None = None, **settings: Any) -> SendQueue:
+def queue_of(
+    handler: Any = None, hooks: CallbackHandler | None = None, **settings: Any
+) -> SendQueue:
     given = {"bootstrap.servers": "h:1", "producer.type": "async", **settings}
     config, _ = load_old_producer_config(given)
     return SendQueue(config, handler or Handler(), hooks or CallbackHandler(), ProducerMetrics())
@@ -247,7 +249,8 @@ async def test_of_a_batch_that_was_sent_in_part_the_rest_is_reported() -> None:
 
 async def test_plain_function_may_handle() -> None:
     class Plain:
-        handled: list[str] = []
+        def __init__(self) -> None:
+            self.handled: list[str] = []
 
         def handle(self, events: list[KeyedMessage]) -> None:
             self.handled += [event.message for event in events]
@@ -262,9 +265,7 @@ async def test_plain_function_may_handle() -> None:
 # --- hooks ----------------------------------------------------------------------------------------
 
 
-async def test_message_is_queued_as_before_enqueue_returned_it_and_after_enqueue_hears_of_that() -> (
-    None
-):
+async def test_message_is_queued_as_before_enqueue_returned_it() -> None:
     class Replacing(Hooks):
         def before_enqueue(self, event: KeyedMessage) -> KeyedMessage:
             return message(event.message.upper())

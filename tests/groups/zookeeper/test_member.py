@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Set
 import pytest
 
 from groups.zookeeper.member import ConsumerIdInUse, Member
-from groups.zookeeper.membership import Membership, MembershipSettings
+from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition

@@ -5,7 +5,8 @@ from typing import Any
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.membership import Membership, MembershipSettings, Phase, decide
+from groups.zookeeper.membership import decide
+from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
 

@@ -16,7 +16,7 @@ import pytest
 
 from groups.zookeeper.assignment import assign_range
 from groups.zookeeper.member import ConsumerRebalanceFailed, Member
-from groups.zookeeper.membership import Membership, MembershipSettings
+from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import (
     StaticSubscription,
     consumer_of,

@@ -1,0 +1,66 @@
+"""What a member of a ZooKeeper group knows: the state that `membership.decide` makes and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+import attrs
+
+from protocol.topic_partition import TopicPartition
+
+
+class Phase(Enum):
+    """Where a member is in its round: what it waits for."""
+
+    OFFLINE = auto()
+    REGISTERING = auto()
+    DEBOUNCING = auto()
+    READING_GROUP = auto()
+    READING_OWNERS = auto()
+    CLAIMING = auto()
+    FETCHING_OFFSETS = auto()
+    BACKING_OFF = auto()
+    SETTLED = auto()
+    CLOSED = auto()
+
+
+@attrs.frozen
+class MembershipSettings:
+    """The part of a consumer's settings that its membership follows. Times in ms."""
+
+    partition_assignment_strategy: str = "range"
+    exclude_internal_topics: bool = True
+    rebalance_max_retries: int = 4
+    rebalance_backoff_ms: int = 2000
+    auto_commit_enable: bool = True
+
+
+@attrs.frozen
+class Membership:
+    """What a member knows.
+
+    `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
+    streams get, with the thread. `target`: what the assignment of this round gives us.
+    `blocked`: what of it another member still holds, and which. `changed`: watches fired during the
+    round. `told`: the listener knows of this round's releases. `complaint`: what was reported last.
+    """
+
+    consumer_id: str
+    settings: MembershipSettings = MembershipSettings()
+    phase: Phase = Phase.OFFLINE
+    session_id: int = 0
+    suspended_since_ms: int | None = None
+    paused: bool = False
+    joined: bool = False
+    round: int = 0
+    attempts: int = 0
+    changed: bool = False
+    assignment: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    announced: Mapping[TopicPartition, str] | None = None
+    target: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    held: frozenset[TopicPartition] = frozenset()
+    delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    told: bool = False
+    complaint: str | None = None

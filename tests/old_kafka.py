@@ -1,0 +1,65 @@
+"""Kafka's consumers and producers of old, on the JVM: programs of `tests/jvm` on their releases.
+
+A release's jars come by Maven, once a machine. The programs are compiled in each run, by `javac`
+or, where there is only a Java to run with, by the Eclipse compiler.
+"""
+
+import functools
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.peer import fetch_jars
+from tests.stock_kafka import jars
+from zk.embedded import find_java
+
+VERSIONS = ("0.8.2.2", "0.10.2.2", "1.1.1")
+
+_SOURCES = Path(__file__).parent / "jvm"
+_LOGGING = "org.slf4j:slf4j-log4j12:1.7.25"  # 1.1.1 has none of its own
+_COMPILER = "org.eclipse.jdt:ecj:3.33.0"  # the last that runs on Java 17 needs nothing newer
+_COMPILER_MAIN = "org.eclipse.jdt.internal.compiler.batch.Main"
+_COMPILE_S = 120.0
+_OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.lang")
+_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    f"-Dlog4j.configuration={(_SOURCES / 'log4j.properties').as_uri()}",
+    *(word for package in _OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
+)
+
+
+def program(version: str, name: str, *args: str) -> list[str]:
+    """A program of `tests/jvm` on a release of Kafka as a command line. Skips without Maven."""
+    return [str(find_java()), *_OPTIONS, "-cp", compiled(version), name, *args]
+
+
+@functools.cache
+def compiled(version: str) -> str:
+    """The class path of all programs, compiled on a release of Kafka."""
+    kafka = (f"org.apache.kafka:kafka_2.11:{version}", _LOGGING)
+    libraries = jars(lambda: fetch_jars(f"kafka-{version}", kafka))
+    class_path = _joined([*libraries.glob("*.jar")])
+    classes = libraries.parent / "classes"
+    sources = map(str, sorted(_SOURCES.glob("*.java")))
+    arguments = ["-proc:none", "-nowarn", "-cp", class_path, "-d", str(classes), *sources]
+    ran = subprocess.run(
+        [*_compiler(), *arguments], capture_output=True, text=True, timeout=_COMPILE_S
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return _joined([classes, *libraries.glob("*.jar")])
+
+
+def _compiler() -> list[str]:
+    java = find_java()
+    javac = java.with_name("javac")
+    if javac.exists():
+        return [str(javac)]
+    eclipse = jars(lambda: fetch_jars("ecj", [_COMPILER]))
+    class_path = _joined([*eclipse.glob("*.jar")])
+    return [str(java), "-cp", class_path, _COMPILER_MAIN, "-source", "17", "-target", "17"]
+
+
+def _joined(paths: Sequence[Path]) -> str:
+    return ":".join(map(str, paths))
