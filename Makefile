@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
+SEEDS ?= 10000:10300
 export DEBIAN_FRONTEND := noninteractive
 
 extras_demo := all,demo
@@ -15,13 +16,15 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench clean java
+.PHONY: help install demo test check bench mutants simulate clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
 	@echo 'make test     the tests (PYTEST_ARGS=… goes to pytest)'
 	@echo 'make check    formatting, lint, types, layers'
 	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
+	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
+	@echo 'make simulate SEEDS=1000:2000   more stories of a group than the tests tell'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -41,6 +44,12 @@ check: $(VENV)/.check
 
 bench: java $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.mutants $(HAZARDS)
+
+simulate: $(VENV)/.test
+	$(BIN)/python -m tests.groups.zookeeper.simulate $(SEEDS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

@@ -19,7 +19,16 @@ from pathlib import Path
 import attrs
 import click
 
-from benchmarks import clients, commits, connections, fetch, peer, produce, startup
+from benchmarks import (
+    clients,
+    commits,
+    connections,
+    down_conversion,
+    fetch,
+    peer,
+    produce,
+    startup,
+)
 from benchmarks.brokers import Broker, Side, our_side, start_broker, start_our_zookeeper
 from benchmarks.rounds import Rounds
 from benchmarks.table import Row, render, results
@@ -43,6 +52,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "connections": lambda arena: connections.measure(arena.brokers, arena.rounds),
     "produce": lambda arena: produce.measure(arena.brokers, arena.rounds),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
+    "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
     "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
 }

@@ -46,9 +46,9 @@ def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float
     return megabytes_per_s, cores / (megabytes_per_s / 1000), cores
 
 
-def fill(broker: Broker, topic: str, size: int) -> int:
+def fill(broker: Broker, topic: str, size: int, value_bytes: tuple[int, int] = EQUAL) -> int:
     """Write about `size` bytes of batches to partition 0; its end offset."""
-    batch, _ = batch_of(BATCH_BYTES, EQUAL)
+    batch, _ = batch_of(BATCH_BYTES, value_bytes)
     request = produce_request(topic, batch, 1)
     with connect(broker.address) as connection:
         for _ in range(size // len(batch)):
@@ -56,7 +56,7 @@ def fill(broker: Broker, topic: str, size: int) -> int:
     return broker.end_offset(topic)
 
 
-def fetch_request(topic: str, offset: int) -> bytes:
+def fetch_request(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes:
     """A request for FETCH_BYTES of partition 0, which does not wait."""
     partition = FetchRequestPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
@@ -68,4 +68,4 @@ def fetch_request(topic: str, offset: int) -> bytes:
         max_bytes=FETCH_BYTES,
         topics=[FetchRequestTopic(topic=topic, partitions=[partition])],
     )
-    return encode_request(ApiKey.FETCH, FETCH_VERSION, 0, "benchmarks", request)
+    return encode_request(ApiKey.FETCH, version, 0, "benchmarks", request)

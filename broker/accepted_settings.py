@@ -14,7 +14,6 @@ _SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
 _QUOTAS = "quotas are not there yet"
 _METRICS = "metrics reporters are not there"
 _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
-_FORMAT = "message format 2 is the one kept"
 _LOOP = "one event loop does this work"
 _PURGATORY = "waiting requests are dropped when they are done, so there is nothing to purge"
 
@@ -87,7 +86,6 @@ _BY_REASON: dict[str, str] = {
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
         controller.quorum.voters initial.broker.registration.timeout.ms metadata.log.dir
         node.id""",
-    _FORMAT: "inter.broker.protocol.version",
     _LOOP: "background.threads num.network.threads",
     "a connection is read no further while a request of it is held": "queued.max.requests",
     _PURGATORY: """

@@ -18,6 +18,7 @@ import attrs
 
 from broker.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from core_log.config import BROKER_NAME, LogConfig
+from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, between, declared, ge, load, setting
@@ -52,6 +53,12 @@ class BrokerConfig:
     )
     inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
     security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
+    inter_broker_protocol_version: str = setting(
+        "inter.broker.protocol.version",
+        "2.3-IV1",
+        validator=known_version,
+        doc="Bounds log.message.format.version; requests have the versions that all brokers speak.",
+    )
     host_name: str = setting("host.name", "")
     port: int = setting("port", 9092, validator=between(0, MAX_PORT))
     advertised_host_name: str | None = setting("advertised.host.name", None)
@@ -233,6 +240,12 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
 
 
 def _refuse_impossible(config: BrokerConfig) -> None:
+    if magic_of(config.inter_broker_protocol_version) < config.log.magic:
+        raise SettingError(
+            "log.message.format.version",
+            f"{config.log.message_format_version} is newer than inter.broker.protocol.version, "
+            f"{config.inter_broker_protocol_version}: other brokers could not read the logs",
+        )
     listener = config.endpoint.listener
     if config.advertised.listener != listener:
         raise SettingError(

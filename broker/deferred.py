@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
-from broker.purgatory import Wait
+from broker.purgatory import NO_ANSWER, Wait
+
+T = TypeVar("T")
 
 
 @attrs.define(eq=False)
@@ -29,13 +31,15 @@ class Deferred:
     ) -> Wait:
         """Wait for what `work` returns, or raises; after `timeout_ms` answer `late()` instead.
 
-        The work goes on to its end, whether or not anybody waits for it still.
+        The work goes on to its end, whether or not anybody waits for it still. It may return what
+        a handler may: another `Wait`, or None for no answer at all.
         """
         found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             try:
-                found.set_result(await work)
+                answer = await work
+                found.set_result(NO_ANSWER if answer is None else answer)
             except Exception as error:
                 found.set_exception(error)
                 found.exception()  # seen: the client may be gone
@@ -49,11 +53,15 @@ class Deferred:
         )
 
     def answer_from_thread(
-        self, work: Callable[[], Any], timeout_ms: int, late: Callable[[], Any]
+        self,
+        work: Callable[[], T],
+        timeout_ms: int,
+        late: Callable[[], Any],
+        then: Callable[[T], Any] = lambda found: found,
     ) -> Wait:
-        """The same for work that blocks or computes."""
+        """The same for work that blocks or computes; `then` makes the answer, on the loop."""
 
         async def in_thread() -> Any:
-            return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+            return then(await asyncio.get_running_loop().run_in_executor(self.executor, work))
 
         return self.answer(in_thread(), timeout_ms, late)

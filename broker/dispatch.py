@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from broker.purgatory import Wait
+from broker.purgatory import NO_ANSWER, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import (
@@ -102,6 +102,8 @@ def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[],
 
     def try_complete(expired: bool) -> Outcome | None:
         tried = _outcome(api, header, request, lambda: wait.try_complete(expired))
+        if tried.response is NO_ANSWER:
+            return Outcome(header, None)
         return None if tried.response is None else tried
 
     return Outcome(header, Wait(wait.keys, wait.timeout_ms, try_complete))

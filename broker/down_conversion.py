@@ -29,7 +29,8 @@ from protocol.records.legacy import size_at
 PIECE_BYTES = 128 * 1024
 """Most that is read and converted at once, if no single batch is larger."""
 AT_ONCE_BYTES = 32 * 1024
-"""Uncompressed ranges up to this in one answer are converted on the event loop."""
+"""Uncompressed records up to this in one request are converted on the event loop."""
+CONVERSION_TIMEOUT_MS = 30_000
 UNREADABLE = (CorruptRecord, NoOlderForm, CompressionUnavailable)
 """What keeps a batch from being converted."""
 
@@ -90,11 +91,11 @@ def for_old_reader(
         return attrs.evolve(found, size=min(found.size, max(limit, 0))) if hard else found
     if first_magic > magic and not config.message_downconversion_enable:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
-    at_once = found.size <= AT_ONCE_BYTES and not _has_compressed(found.read())
+    at_once = found.size <= AT_ONCE_BYTES and not has_compressed(found.read())
     return Conversion(found, magic, fetch_offset, max(limit, 0), hard, at_once)
 
 
-def _has_compressed(records: bytes) -> bool:
+def has_compressed(records: bytes | memoryview) -> bool:
     """Whether more may come out of them than there is."""
     position = 0
     try:

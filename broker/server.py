@@ -356,7 +356,7 @@ class Broker:
                 configs.forget(topic)
 
         table: dict[ApiKey, Handler] = {
-            ApiKey.PRODUCE: partial(produce.handle, replicas, cache),
+            ApiKey.PRODUCE: partial(produce.handle, replicas, cache, deferred),
             ApiKey.FETCH: partial(fetch.handle, replicas, cache, config.fetch_max_bytes, deferred),
             ApiKey.LIST_OFFSETS: partial(list_offsets.handle, replicas, cache),
             ApiKey.METADATA: partial(

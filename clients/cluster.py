@@ -42,6 +42,7 @@ class _Slot:
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     connection: Connection | None = None
     failures: int = 0
+    reason: str = ""
     retry_at: float = 0.0
 
 
@@ -308,7 +309,7 @@ class Cluster:
 
     async def _open(self, endpoint: BrokerEndpoint, slot: _Slot) -> Connection:
         if slot.retry_at > _now():
-            raise ConnectionFailed(endpoint.host, endpoint.port, "backing off after a failure")
+            raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
         try:
             connection = await self._connect(
                 endpoint.host,
@@ -321,7 +322,8 @@ class Cluster:
                 negotiate=self.config.api_version_request,
                 broker_version=self.config.broker_version,
             )
-        except ConnectionFailed:
+        except ConnectionFailed as failure:
+            slot.reason = failure.reason
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
             slot.failures += 1
             raise

@@ -9,6 +9,8 @@ from clients.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 IGNORED: Mapping[str, str] = {
+    "api.version.fallback.ms": "broker.version.fallback holds until the next connection",
+    "api.version.request.timeout.ms": "request.timeout.ms bounds it",
     "auto.include.jmx.reporter": "there is no JMX here",
     "client.dns.lookup": "every address of a name is tried",
     "connections.max.idle.ms": "connections are kept while their owner lives",

@@ -117,5 +117,5 @@ class FailedToSendMessage(ClientError):
     """
 
     def __init__(self, messages: Sequence[KeyedMessage], reason: object) -> None:
-        super().__init__(f"{len(messages)} messages were not sent, the first for {reason}")
+        super().__init__(f"{len(messages)} messages were not sent: {reason}")
         self.messages = tuple(messages)

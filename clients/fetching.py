@@ -27,9 +27,10 @@ from protocol.messages.fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from protocol.records.batch import Record, decode_batch
+from protocol.records.batch import Record, as_records, decode_batch, decode_rows
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import EntryHeader, read_entry
+from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 from protocol.wire import Buffer
 
@@ -59,12 +60,17 @@ class FetchedPartition:
     last_stable_offset: int = -1
     next_offset: int = -1
     """Where the next fetch goes on."""
-    records: list[Record] = attrs.field(factory=list, repr=lambda records: f"<{len(records)}>")
+    rows: list[Row] = attrs.field(factory=list, repr=lambda rows: f"<{len(rows)}>")
     detail: str = ""
     timestamp_type: int = 0
     """0 CreateTime, 1 LogAppendTime, -1 none: a topic's setting, so that of the last batch."""
     size_bytes: int = 0
     """Of what the broker sent of the partition."""
+
+    @property
+    def records(self) -> list[Record]:
+        """The rows under names, made when asked for."""
+        return as_records(self.rows)
 
     def __iter__(self) -> Iterator[Record]:
         yield from self.records
@@ -135,7 +141,7 @@ def _read(
 ) -> FetchedPartition:
     error = ErrorCode.of(answer.error_code)
     detail = "" if error is ErrorCode.NONE else f"{partition} at offset {offset}"
-    records: list[Record] = []
+    rows: list[Row] = []
     next_offset = offset
     timestamp_type = 0
     if error is ErrorCode.NONE and answer.records:
@@ -143,7 +149,7 @@ def _read(
         batches = _Batches(answer.records, offset, sorted(aborted, reverse=True))
         try:
             for batch in batches:
-                records += batch
+                rows += batch
         except CorruptRecord as corrupt:
             error = ErrorCode.CORRUPT_MESSAGE
             detail = f"{partition} at offset {batches.next_offset}: {corrupt}"
@@ -158,7 +164,7 @@ def _read(
         answer.log_start_offset,
         answer.last_stable_offset,
         next_offset,
-        records,
+        rows,
         detail,
         timestamp_type,
         len(answer.records or b""),
@@ -179,16 +185,16 @@ class _Batches:
     _aborting: set[int] = attrs.field(init=False, factory=set)
     """Producers whose transaction at this point of the log is one that was aborted."""
 
-    def __iter__(self) -> Iterator[list[Record]]:
+    def __iter__(self) -> Iterator[list[Row]]:
         """Yield each batch's visible records. Raises CorruptRecord."""
         pos, end, offset = 0, len(self.buf), self.next_offset
         while (header := read_entry(self.buf, pos, end)) is not None:
             if header.next_offset > offset and self._visible(header, pos):
-                records = decode_batch(self.buf, pos, header)
+                rows = decode_rows(self.buf, pos, header)
                 self.timestamp_type = header.timestamp_type
-                if records and records[0].offset < offset:
-                    records = [record for record in records if record.offset >= offset]
-                yield records
+                if rows and rows[0][0] < offset:
+                    rows = [row for row in rows if row[0] >= offset]
+                yield rows
             self.next_offset = max(self.next_offset, header.next_offset)
             pos += header.size
         self.is_partial = pos == 0

@@ -1,10 +1,11 @@
-"""Reads groups of both kinds: the facts that `clients.group_view` makes rows of.
+"""Reads groups of both kinds: the facts of `clients.group_facts`.
 
 What cannot be read (a broker that is down, a znode that is no offset) becomes a `Failure` that
 names it, and the rest goes on.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import attrs
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.descriptions import ListedOffset
 from clients.errors import ClientError
-from clients.group_view import (
+from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
     LogOffsets,
@@ -24,11 +25,13 @@ from clients.group_view import (
 )
 from clients.output import Failure
 from clients.sessions import Sessions
+from groups.zookeeper.registration import STATIC, consumer_of
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.topic_partition import TopicPartition
 from protocol.wire import WireError
+from zk.migration_znodes import GroupMigration, MigrationMember
 from zk.session import NoNode, Stat, ZkSession
 from zk.znodes import (
     ConsumerGroup,
@@ -42,7 +45,9 @@ from zk.znodes import (
 K = TypeVar("K")
 T = TypeVar("T")
 
-STATIC = "static"
+PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
+STREAM_NUMBER = re.compile("[0-9]{1,9}")
+MAX_PARTITION = 2**31 - 1
 CONSUMER_PROTOCOL_TYPES = ("consumer", "")
 """Of groups we list: consumers, and groups that only commit."""
 
@@ -65,7 +70,7 @@ class GroupReader:
     async def names(self) -> list[GroupName]:
         """All groups of both kinds, sorted."""
         in_zookeeper, listed = await asyncio.gather(
-            self._zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
+            self.zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
         )
         found = dict(in_zookeeper)
         for group in listed or ():
@@ -77,7 +82,7 @@ class GroupReader:
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
         """The facts of each group, whether it exists or not."""
-        return list(await asyncio.gather(*map(self._group, names)))
+        return list(await asyncio.gather(*map(self.group, names)))
 
     async def log_offsets(
         self, partitions: Iterable[TopicPartition]
@@ -102,11 +107,19 @@ class GroupReader:
 
     # --- coordinator --------------------------------------------------------------------------
 
-    async def _group(self, group: str) -> GroupFacts:
-        in_zookeeper, coordinator = await asyncio.gather(
-            self._zookeeper(group), self._or_failure(group, self._coordinator(group))
+    async def group(self, group: str) -> GroupFacts:
+        """The facts of one group, whether it exists or not."""
+        in_zookeeper, coordinator, storage = await asyncio.gather(
+            self._zookeeper(group),
+            self._or_failure(group, self._coordinator(group)),
+            self._storage(group),
         )
-        return GroupFacts(group, in_zookeeper, coordinator)
+        return GroupFacts(group, in_zookeeper, coordinator, storage)
+
+    async def group_in_zookeeper(self, group: str) -> GroupFacts:
+        """What ZooKeeper alone knows of a group; no broker is asked."""
+        in_zookeeper, storage = await asyncio.gather(self._zookeeper(group), self._storage(group))
+        return GroupFacts(group, in_zookeeper, storage=storage)
 
     async def _coordinator(self, group: str) -> CoordinatorFacts:
         admin: Admin = self.sessions.admin
@@ -131,7 +144,8 @@ class GroupReader:
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 
-    async def _zookeeper_names(self) -> dict[str, str]:
+    async def zookeeper_names(self) -> dict[str, str]:
+        """Groups below `/consumers`, and who coordinates them."""
         zk = self.sessions.zk
         if zk is None:
             return {}
@@ -148,29 +162,61 @@ class GroupReader:
         zk = self.sessions.zk
         if zk is None or await zk.exists(ConsumerGroup.path(group)) is None:
             return None
-        has_ids, ids, owners, offsets = await asyncio.gather(
+        has_ids, ids, threads, offsets = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
             _children(zk, ConsumerGroup.ids_path(group)),
-            self.owners(zk, group),
+            self._threads(zk, group),
             self.offsets(zk, group),
         )
-        topics = await self._subscribed(zk, group, ids) | {tp.topic for tp in owners}
+        registrations = await self._registrations(zk, group, ids)
+        topics = _subscribed(registrations.values()) | {tp.topic for tp in threads}
         partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
+        owners = {tp: _consumer_of(thread) for tp, thread in threads.items()}
         return ZooKeeperFacts(
             has_ids=has_ids is not None,
-            members=zookeeper_members(group, ids, owners),
+            members=zookeeper_members(group, ids, owners, registrations),
             owners=owners,
+            streams={
+                tp: int(number)
+                for tp, thread in threads.items()
+                if STREAM_NUMBER.fullmatch(number := thread.rpartition("-")[2])
+            },
             partitions=frozenset().union(*partitions),
             offsets=offsets,
         )
 
+    async def _storage(self, group: str) -> str | None:
+        """The mode of the group's migration, else what all members say of their settings."""
+        zk = self.sessions.zk
+        if zk is None:
+            return None
+
+        def migration(data: bytes | None, _: Stat, path: str) -> str | None:
+            return None if data is None else GroupMigration.decode(data, path).mode.value
+
+        def settings(data: bytes | None, _: Stat, path: str) -> str:
+            return MigrationMember.decode(data, path).settings
+
+        found = await self._read_all(zk, {group: GroupMigration.path(group)}, migration)
+        if mode := found.get(group):
+            return mode
+        ids = await _children(zk, ConsumerGroup.ids_path(group))
+        said = await self._read_all(
+            zk, {id_: MigrationMember.path(group, id_) for id_ in ids}, settings
+        )
+        agreed = set(said.values())
+        return agreed.pop() if len(agreed) == 1 and len(said) == len(ids) else None
+
     async def owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
         """Partition to consumer id of its owner."""
+        threads = await self._threads(zk, group)
+        return {tp: _consumer_of(thread) for tp, thread in threads.items()}
 
+    async def _threads(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
         def read(data: bytes | None, _: Stat, path: str) -> str:
-            return PartitionOwner.decode(data, path).consumer_id
+            return PartitionOwner.decode(data, path).consumer_thread_id
 
-        owned = await _partition_nodes(zk, ConsumerGroup.owners_path(group))
+        owned = await self._partition_nodes(zk, ConsumerGroup.owners_path(group))
         paths = {tp: PartitionOwner.path(group, tp.topic, tp.partition) for tp in owned}
         return await self._read_all(zk, paths, read)
 
@@ -180,20 +226,19 @@ class GroupReader:
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 
-        kept = await _partition_nodes(zk, ConsumerGroup.offsets_path(group))
+        kept = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
         paths = {tp: ConsumerOffset.path(group, tp.topic, tp.partition) for tp in kept}
         found = await self._read_all(zk, paths, read)
         return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
 
-    async def _subscribed(self, zk: ZkSession, group: str, ids: Sequence[str]) -> set[str]:
-        """Topics that members name; what a member's filter matches shows by its owners."""
-
-        def read(data: bytes | None, _: Stat, path: str) -> set[str]:
-            registration = ConsumerRegistration.decode(data, path)
-            return set(registration.subscription) if registration.pattern == STATIC else set()
+    async def _registrations(
+        self, zk: ZkSession, group: str, ids: Sequence[str]
+    ) -> dict[str, ConsumerRegistration]:
+        def read(data: bytes | None, _: Stat, path: str) -> ConsumerRegistration:
+            return ConsumerRegistration.decode(data, path)
 
         paths = {id_: ConsumerRegistration.path(group, id_) for id_ in ids}
-        return set().union(*(await self._read_all(zk, paths, read)).values())
+        return await self._read_all(zk, paths, read)
 
     async def _partitions(self, zk: ZkSession, topic: str) -> set[TopicPartition]:
         def read(data: bytes | None, _: Stat, path: str) -> set[TopicPartition]:
@@ -202,6 +247,23 @@ class GroupReader:
         return (await self._read_all(zk, {topic: TopicAssignment.path(topic)}, read)).get(
             topic, set()
         )
+
+    async def _partition_nodes(self, zk: ZkSession, directory: str) -> list[TopicPartition]:
+        """The `<topic>/<partition>` below a directory; other names are not ours.
+
+        A number that no partition can have is named: brokers could not be asked about it.
+        """
+        topics = await _children(zk, directory)
+        numbers = await asyncio.gather(*(_children(zk, f"{directory}/{topic}") for topic in topics))
+        found = []
+        for topic, of_topic in zip(topics, numbers, strict=True):
+            for number in filter(PARTITION_NUMBER.fullmatch, of_topic):
+                if len(number) <= 10 and int(number) <= MAX_PARTITION:
+                    found.append(TopicPartition(topic, int(number)))
+                else:
+                    path = f"{directory}/{topic}/{number}"
+                    self.failures.append(Failure(path, "ZnodeError", "is beyond 32 bits"))
+        return found
 
     async def _read_all(
         self,
@@ -248,13 +310,12 @@ async def _children(zk: ZkSession, path: str) -> list[str]:
         return []
 
 
-async def _partition_nodes(zk: ZkSession, directory: str) -> list[TopicPartition]:
-    """The `<topic>/<partition>` below a directory; names that are no partition are not ours."""
-    topics = await _children(zk, directory)
-    numbers = await asyncio.gather(*(_children(zk, f"{directory}/{topic}") for topic in topics))
-    return [
-        TopicPartition(topic, int(number))
-        for topic, of_topic in zip(topics, numbers, strict=True)
-        for number in of_topic
-        if number.isdecimal()
-    ]
+def _subscribed(registrations: Iterable[ConsumerRegistration]) -> set[str]:
+    """Topics that members name; what a member's filter matches shows by its owners."""
+    static = (known.subscription for known in registrations if known.pattern == STATIC)
+    return {topic for subscription in static for topic in subscription}
+
+
+def _consumer_of(thread_id: str) -> str:
+    """Of what is no thread id, the whole: it is all there is to show."""
+    return consumer_of(thread_id) or thread_id

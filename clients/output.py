@@ -215,6 +215,8 @@ TARGET_OPTIONS = (
     ),
     click.option(
         "--zookeeper",
+        "--zookeeper.connect",
+        "zookeeper",
         envvar="KGROUP_ZOOKEEPER",
         metavar="H:P[,…][/CHROOT]",
         help="ZooKeeper, for groups and offsets kept there.  [env: KGROUP_ZOOKEEPER]",
@@ -239,6 +241,7 @@ SHARED_NAMES = {
     "--bootstrap-server",
     "--bootstrap-servers",
     "--zookeeper",
+    "--zookeeper.connect",
     "--command-config",
     "--timeout",
     "-o",

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from clients.admin import Admin
-from clients.output import Target
+from clients.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.registered_brokers import registered_brokers
 from zk.session import KazooSession, ZkSession
 
@@ -21,17 +21,21 @@ class Sessions:
 
 
 @asynccontextmanager
-async def connected(target: Target) -> AsyncIterator[Sessions]:
-    """Open both for a command's time. Raises ZkError, NoBrokersAvailable, SettingError."""
+async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Sessions]:
+    """Open both for a command's time. Raises ZkError, NoBrokersAvailable, SettingError.
+
+    Without `brokers` none has to be there, and none may be asked.
+    """
     async with AsyncExitStack() as stack:
         zk = None
         if target.zookeeper is not None:
             zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
         bootstrap = target.bootstrap
-        if bootstrap is None:
+        if bootstrap is None and brokers:
             assert zk is not None, "a target has one address at least"
             bootstrap = ",".join(await registered_brokers(zk))
-        admin = await stack.enter_async_context(Admin(client_settings(target, bootstrap)))
+        settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
+        admin = await stack.enter_async_context(Admin(settings))
         yield Sessions(admin, zk)
 
 

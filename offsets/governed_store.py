@@ -143,12 +143,10 @@ class GovernedStore:
         """Read the order; acknowledge it when nothing goes by an earlier one any more."""
         await self._be_informed()
         await self._read()
-        mode, epoch = self._mode, self._epoch
-        while any(count for other, count in self._under_way.items() if other is not mode):
+        while any(count for mode, count in self._under_way.items() if mode is not self._mode):
             self._ended.clear()
             await self._ended.wait()
-        if self._epoch == epoch:
-            await self._appear(epoch)
+        await self._appear(self._epoch)
 
     async def _read(self) -> None:
         """Read the order and go by it. One reader at a time: an older answer never comes last."""

@@ -232,12 +232,14 @@ def _finalize(run: Run, seen: Observation) -> Decision:
         fault = Fault("both stores", "NOT_VERIFIED", "verify first")
         return run, Finish(status_text(seen), (fault,))
     late = seen.not_obeying.keys() - run.trusted - set(migration.proven)
-    stuck = _stuck(run, seen, migration.target) | _stuck(run, seen, migration.target.other)
-    if run.last_seen is None or ((late or stuck) and run.is_patient(seen)):
+    run = _gathered(run, seen, seen.partitions)
+    assert run.evidence is not None
+    apart = run.evidence.lacking(1, seen.now_ms, seen.now_ms)
+    if (late or apart) and run.is_patient(seen):
         return run, Look()
-    if late or stuck:
+    if late or apart:
         unseen = (Fault(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late))
-        return run, Finish(status_text(seen), (*unseen, *_diverged(stuck)))
+        return run, Finish(status_text(seen), (*unseen, *_diverged(apart)))
     return run, Rewrite(_stepped(migration), seen.version)
 
 
@@ -255,10 +257,13 @@ def _rollback(run: Run, seen: Observation) -> Decision:
         return run, Rewrite(back if is_middle else _stepped(back), seen.version)
     if migration.mode.reads is source:
         return _go_on(run, migration, seen)
-    stuck = _stuck(run, seen, source)
+    kept = seen.store(migration.target)
+    run = _gathered(run, seen, set(kept))
+    assert run.evidence is not None
+    stuck = run.evidence.stuck(seen.now_ms)
     if stuck and run.is_patient(seen):
-        return attrs.evolve(run, evidence=None), Copy(source, stuck)
-    run = _gathered(run, seen, set(seen.store(migration.target)))
+        after = attrs.evolve(run, evidence=run.evidence.without(stuck))
+        return after, Copy(source, {p: kept[p] for p in sorted(stuck)})
     if lacking := _lacking(run, migration, seen):
         if run.is_patient(seen):
             return run, Look()
@@ -347,8 +352,8 @@ def _stuck(run: Run, seen: Observation, storage: OffsetStorage) -> dict[TopicPar
     return {p: o for p, o in seen.behind(storage).items() if before.pair(p) == seen.pair(p)}
 
 
-def _diverged(stuck: Offsets) -> tuple[Fault, ...]:
-    return tuple(Fault(str(p), "DIVERGED", "the stores differ") for p in sorted(stuck))
+def _diverged(partitions: Collection[TopicPartition]) -> tuple[Fault, ...]:
+    return tuple(Fault(str(p), "DIVERGED", "the stores differ") for p in sorted(partitions))
 
 
 def _gathered(run: Run, seen: Observation, partitions: Collection[TopicPartition]) -> Run:
@@ -373,7 +378,7 @@ def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Fa
     since_ms = seen.now_ms - seconds * 1000
     faults = [
         Fault(str(p), "DIVERGED" if run.evidence.partitions[p].differs else "NOT_PROVEN", reason)
-        for p, reason in sorted(run.evidence.lacking(commits, since_ms).items())
+        for p, reason in sorted(run.evidence.lacking(commits, since_ms, seen.now_ms).items())
     ]
     if run.evidence.since_ms > since_ms and not faults:
         faults.append(Fault("both stores", "NOT_PROVEN", f"watched for less than {seconds} s"))

@@ -113,7 +113,7 @@ class ZooKeeperStore:
         }
         try:
             for _ in range(TRIES):
-                missing = await self._missing(sorted(unseen))
+                missing = await self._missing(sorted(unseen)) if unseen else set()
                 try:
                     await self._multi(writes, missing, session_id)
                     return [ErrorCode.NONE] * len(writes)

@@ -1,15 +1,20 @@
-"""Kafka's consumers and producers of old, on the JVM: programs of `tests/jvm` on their releases.
+"""Kafka of old on the JVM: its brokers and tools, and the programs of `tests/jvm` on its releases.
 
 A release's jars come by Maven, once a machine. The programs are compiled in each run, by `javac`
 or, where there is only a Java to run with, by the Eclipse compiler.
 """
 
+import contextlib
 import functools
+import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.brokers import HOST, claim_port
 from benchmarks.peer import fetch_jars
+from benchmarks.process import spawn
+from tests.dev_cluster import DEADLINE_S, until
 from tests.stock_kafka import jars
 from zk.embedded import find_java
 
@@ -31,8 +36,45 @@ _OPTIONS = (
 
 
 def program(version: str, name: str, *args: str) -> list[str]:
-    """A program of `tests/jvm` on a release of Kafka as a command line. Skips without Maven."""
+    """A program of `tests/jvm`, or of a release itself, as a command line. Skips without Maven."""
     return [str(find_java()), *_OPTIONS, "-cp", compiled(version), name, *args]
+
+
+def run_old_tool(version: str, main: str, *args: str, stdin: str = "") -> str:
+    """A tool of a release to its end; what it printed on standard output."""
+    command = program(version, main, *args)
+    ran = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@contextlib.contextmanager
+def old_broker(version: str, zookeeper: str, directory: Path) -> Iterator[str]:
+    """A broker of a release until the end of the block; gives its host:port."""
+    port = claim_port()
+    properties = {
+        "broker.id": "0",
+        "host.name": HOST,
+        "port": str(port),
+        "log.dirs": str(directory / "log"),
+        "zookeeper.connect": zookeeper,
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "old.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    process = spawn("old-broker", program(version, "kafka.Kafka", str(file)), directory)
+
+    def listens() -> bool:
+        process.check_alive()
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1.0):
+            return True
+        return False
+
+    try:
+        until(listens, "an old broker that listens")
+        yield f"{HOST}:{port}"
+    finally:
+        process.stop()
 
 
 @functools.cache

@@ -59,7 +59,8 @@ class ConsumerRegistration:
     """A member of a group; ephemeral.
 
     `subscription` maps topic to number of streams when `pattern` is "static"; with "white_list" and
-    "black_list" it has one entry, a Java regex. `timestamp_ms` is -1 when a member gave none.
+    "black_list" it has one entry, a Java regex. `timestamp_ms` is -1 when a member gave none that
+    can be read.
     """
 
     subscription: Mapping[str, int]
@@ -85,13 +86,20 @@ class ConsumerRegistration:
         data: bytes | None, path: str = "/consumers/<group>/ids/<consumer>"
     ) -> "ConsumerRegistration":
         read = Reader(data, path)
-        read.take("version", lambda _: None, None)  # like the timestamp, no JVM member looks at it
+        read.take("version", lambda _: None, None)  # no JVM member looks at it, nor at the time
         return ConsumerRegistration(
             pattern=read.take("pattern", string),
             subscription=read.take("subscription", mapping(integer)),
-            timestamp_ms=read.take("timestamp", decimal_string, -1),
+            timestamp_ms=read.take("timestamp", _time_if_any, -1),
             extra=read.rest(),
         )
+
+
+def _time_if_any(value: object) -> int:
+    try:
+        return decimal_string(value)
+    except ValueError:
+        return -1
 
 
 @attrs.frozen

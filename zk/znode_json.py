@@ -13,6 +13,8 @@ import attrs
 T = TypeVar("T")
 Extra = Mapping[str, Any]
 
+LONGEST_LONG = len(str(-(2**63)))  # in characters; Python refuses to read a few thousand digits
+
 
 class ZnodeError(Exception):
     """The znode at `path` doesn't hold what it should, for `reason`."""
@@ -30,6 +32,8 @@ def write_json(keys: Mapping[str, Any]) -> bytes:
 def read_decimal(data: bytes | None, path: str) -> int:
     if data is None or not re.fullmatch(rb"-?[0-9]+", data):
         raise ZnodeError(path, f"{data!r} is not a decimal number")
+    if len(data) > LONGEST_LONG or not -(2**63) <= int(data) < 2**63:
+        raise ZnodeError(path, f"{data[:LONGEST_LONG]!r}… is beyond 64 bits")
     return int(data)
 
 

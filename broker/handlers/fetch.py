@@ -18,7 +18,12 @@ import attrs
 
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
-from broker.down_conversion import AT_ONCE_BYTES, Conversion, for_old_reader
+from broker.down_conversion import (
+    AT_ONCE_BYTES,
+    CONVERSION_TIMEOUT_MS,
+    Conversion,
+    for_old_reader,
+)
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
@@ -43,7 +48,6 @@ FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
 FIRST_VERSION_OF_SOFT_LIMITS = 3
-CONVERSION_TIMEOUT_MS = 30_000
 _EMPTY = b""
 
 

@@ -1,19 +1,26 @@
 """Produce: append each partition's batch, then answer, or wait until it is replicated.
 
-Versions 0-2 bring sets of messages instead, any number of them, in an older format.
+Versions 0-2 bring sets of messages instead, any number of them, in an older format. They are
+written anew for the log, which may take a while: large ones are checked and converted in a thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from broker.connection import CLOSE
+from broker.deferred import Deferred
 from broker.dispatch import RequestContext
+from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
+from core_log.log import Appended
+from core_log.message_validator import ValidMessages
+from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (
     ProduceRequest,
@@ -29,6 +36,8 @@ FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
 
+ValidSet = Sequence[ValidBatch | ValidMessages]
+
 
 @attrs.define(eq=False)
 class _Pending:
@@ -41,16 +50,26 @@ class _Pending:
 
 
 def handle(
-    replicas: ReplicaManager, cache: MetadataCache, request: ProduceRequest, context: RequestContext
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    deferred: Deferred,
+    request: ProduceRequest,
+    context: RequestContext,
 ) -> Any:
     """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
     if request.acks not in (-1, 0, 1):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+    if context.api_version < FIRST_VERSION_OF_FORMAT_2:
+        return _handle_sets(replicas, cache, deferred, request, context)
     parts = [
         _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
         for topic in request.topic_data
         for p in topic.partition_data
     ]
+    return _answer(replicas, request, parts)
+
+
+def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
     if request.acks == 0:
         failed = any(part.response.error_code for part in parts)
         return CLOSE if failed else None
@@ -72,24 +91,29 @@ def _append(
     context: RequestContext,
 ) -> _Pending:
     try:
-        if tp.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is written by brokers")
-        if cache.partition_state(tp) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        if context.api_version < FIRST_VERSION_OF_FORMAT_2:
-            appended = replicas.append_set(
-                tp, part.records, all_in_sync=acks == -1, now_ms=context.now_ms
-            )
-        else:
-            appended = replicas.append(
-                tp,
-                part.records,
-                all_in_sync=acks == -1,
-                zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
-                now_ms=context.now_ms,
-            )
+        _check_topic(cache, tp, context)
+        appended = replicas.append(
+            tp,
+            part.records,
+            all_in_sync=acks == -1,
+            zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
+            now_ms=context.now_ms,
+        )
     except ApiError as error:
         return _Pending(tp, _failed(tp, error.code))
+    return _appended(replicas, tp, appended, acks, context.now_ms)
+
+
+def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestContext) -> None:
+    if tp.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is written by brokers")
+    if cache.partition_state(tp) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+
+
+def _appended(
+    replicas: ReplicaManager, tp: TopicPartition, appended: Appended, acks: int, now_ms: int
+) -> _Pending:
     response = ProduceResponsePartition(
         index=tp.partition,
         error_code=ErrorCode.NONE,
@@ -97,7 +121,7 @@ def _append(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
-    flushed = not replicas.log(tp).flush_due(context.now_ms)
+    flushed = not replicas.log(tp).flush_due(now_ms)
     until = appended.last_offset + 1 if acks == -1 or not flushed else -1
     return _Pending(tp, response, until, flushed)
 
@@ -149,3 +173,87 @@ def _response(parts: list[_Pending]) -> ProduceResponse:
 
 def _failed(tp: TopicPartition, code: ErrorCode) -> ProduceResponsePartition:
     return ProduceResponsePartition(index=tp.partition, error_code=code, base_offset=-1)
+
+
+# ---- versions 0-2
+
+
+@attrs.define(eq=False)
+class _MessageSet:
+    """One partition's messages: to be checked, then appended; `error` is what was wrong so far."""
+
+    tp: TopicPartition
+    records: Any
+    check: Callable[[], ValidSet] = tuple
+    valid: ValidSet = ()
+    error: ApiError | None = None
+
+    def run_check(self) -> None:
+        """May run in a thread: it reads what was sent and settings, nothing that changes."""
+        try:
+            self.valid = self.check()
+        except ApiError as error:
+            self.error = error
+
+
+def _handle_sets(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    deferred: Deferred,
+    request: ProduceRequest,
+    context: RequestContext,
+) -> Any:
+    """Check on the event loop what takes no time; else in a thread, and append when it is done."""
+    sets = [
+        _message_set(replicas, cache, TopicPartition(topic.name, p.index), p, context)
+        for topic in request.topic_data
+        for p in topic.partition_data
+    ]
+
+    def check() -> None:
+        for one in sets:
+            one.run_check()
+
+    def append(_: None) -> Any:
+        parts = [_append_set(replicas, one, request.acks, context.now_ms) for one in sets]
+        return _answer(replicas, request, parts)
+
+    if sum(len(one.records or b"") for one in sets) <= AT_ONCE_BYTES and not any(
+        has_compressed(one.records or b"") for one in sets
+    ):
+        check()
+        return append(None)
+    return deferred.answer_from_thread(
+        check,
+        CONVERSION_TIMEOUT_MS,
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
+        append,
+    )
+
+
+def _message_set(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    tp: TopicPartition,
+    part: ProduceRequestPartition,
+    context: RequestContext,
+) -> _MessageSet:
+    made = _MessageSet(tp, part.records)
+    try:
+        _check_topic(cache, tp, context)
+        made.check = replicas.check_of_set(tp, part.records, context.now_ms)
+    except ApiError as error:
+        made.error = error
+    return made
+
+
+def _append_set(replicas: ReplicaManager, one: _MessageSet, acks: int, now_ms: int) -> _Pending:
+    try:
+        if one.error is not None:
+            raise one.error
+        appended = replicas.append_set(
+            one.tp, one.valid, one.records, all_in_sync=acks == -1, now_ms=now_ms
+        )
+    except ApiError as error:
+        return _Pending(one.tp, _failed(one.tp, error.code))
+    return _appended(replicas, one.tp, appended, acks, now_ms)

@@ -208,8 +208,8 @@ class StreamDelivery:
             found, errors = failure.found, failure.errors
         except (ClientError, ApiError) as error:
             return {}, dict.fromkeys(partitions, str(error))
-        committed = {p: found[p].offset if p in found else None for p in partitions - errors.keys()}
-        return committed, errors
+        sure = sorted(partitions - errors.keys())
+        return {p: found[p].offset if p in found else None for p in sure}, errors
 
     # --- the listener -------------------------------------------------------------------------
 

@@ -127,7 +127,7 @@ class BrokerFetcher:
     ) -> None:
         """Queue what came, and only then move on: nothing is lost in between."""
         if fetched.next_offset > offset:
-            rows, kind = fetched.records, fetched.timestamp_type
+            rows, kind = fetched.rows, fetched.timestamp_type
             feed.stream.put(Chunk(feed, offset, fetched.next_offset, rows, kind))
             feed.fetch_offset = fetched.next_offset
             self.meters.fetched(feed.partition.topic, len(rows), fetched.size_bytes)

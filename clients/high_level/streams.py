@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from clients.serializers import Decoder
+from clients.serializers import Decoder, bytes_decoder
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
@@ -64,6 +64,8 @@ class MessageAndMetadata:
             "timestamp_type": timestamp_type,
             "_decoders": decoders,
         }
+        if decoders[1] is bytes_decoder:  # which changes nothing
+            common["value"] = property(_raw_value)
         return type(cls.__name__, (cls,), common)
 
     @property
@@ -93,6 +95,10 @@ class MessageAndMetadata:
 
     def __repr__(self) -> str:
         return f"MessageAndMetadata({self.topic}-{self.partition} @ {self.offset})"
+
+
+def _raw_value(message: MessageAndMetadata) -> bytes | None:
+    return message._row[3]
 
 
 @attrs.define(eq=False)

@@ -15,6 +15,12 @@ ROWS = {
     "describe": ("clients.kgroup.describe", "Who owns what, offsets and lag."),
     "consume": ("clients.kgroup.consume", "Print messages as a member of a group."),
     "produce": ("clients.kgroup.produce", "Send lines of standard input."),
+    "export": ("clients.kgroup.export", "Committed offsets to a file."),
+    "import": ("clients.kgroup.import_offsets", "Committed offsets from a file."),
+    "verify-rebalance": (
+        "clients.kgroup.verify_rebalance",
+        "Whether every partition has one registered owner.",
+    ),
     "migrate": ("clients.kgroup.migrate", "Move offsets between ZooKeeper and Kafka, proven."),
     "offsets": ("clients.kgroup.offsets", "The first or last offsets of a topic, or at a time."),
 }
@@ -25,9 +31,14 @@ KAFKA_ACTIONS = {"--list": "list", "--describe": "describe"}
 def expected_errors() -> tuple[type[Exception], ...]:
     """What ends a command with one line; imported late, since only a failing one pays for it."""
     from clients.errors import ClientError
+    from clients.kgroup.formatter import MessageUnreadable
     from clients.kgroup.line_reader import LineError
     from groups.zookeeper.filters import InvalidTopicFilter
-    from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed
+    from groups.zookeeper.member import (
+        ConsumerIdInUse,
+        ConsumerRebalanceFailed,
+        StrategyConflict,
+    )
     from offsets.store import CommitFailed
     from protocol.errors import ApiError
     from protocol.settings import SettingError
@@ -42,7 +53,9 @@ def expected_errors() -> tuple[type[Exception], ...]:
         ConsumerRebalanceFailed,
         InvalidTopicFilter,
         LineError,
+        MessageUnreadable,
         SettingError,
+        StrategyConflict,
         ZkError,
         ZnodeError,
     )

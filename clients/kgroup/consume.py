@@ -5,19 +5,28 @@ import contextlib
 import os
 import random
 import signal
+import struct
 import sys
 from collections.abc import AsyncIterator, Mapping
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import attrs
 import click
 
 from clients.high_level.connector import ConsumerConnector
-from clients.high_level.streams import ConsumerTimeout, MessageStream
-from clients.kgroup.formatter import FORMATTER_NAMES, Formatter, json_line, line_formatter
-from clients.output import KeyValue, Target, target_options
+from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, MessageStream
+from clients.kgroup.formatter import (
+    DESERIALIZERS,
+    FORMATTER_NAMES,
+    Formatter,
+    MessageUnreadable,
+    formatter_of,
+    json_line,
+)
+from clients.output import CommandFailed, KeyValue, Target, read_properties, target_options
 from clients.sessions import zookeeper_session
-from groups.zookeeper.filters import Whitelist
+from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
 
@@ -34,17 +43,40 @@ Examples:
 @target_options
 @click.option("--topic", help="The topic to consume.")
 @click.option("--whitelist", metavar="REGEX", help="Or all topics whose whole name matches.")
+@click.option("--blacklist", metavar="REGEX", help="Or all topics whose name does not.")
 @click.option(
     "--group",
     help="The group to be a member of.  [default: one of its own, forgotten at the end]",
 )
 @click.option(
+    "--membership",
+    type=click.Choice(["zookeeper", "coordinator"]),
+    help="Who keeps the group's members.  [default: zookeeper]",
+)
+@click.option(
     "--from-beginning", is_flag=True, help="Begin with the first message where no offset is stored."
 )
+@click.option(
+    "--delete-consumer-offsets",
+    is_flag=True,
+    help="First delete the group's offsets in ZooKeeper; it must have no members.",
+)
 @click.option("--max-messages", type=click.IntRange(min=1), help="End after so many.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), help="End when none comes for so long.")
+@click.option(
+    "--timeout-ms",
+    "--consumer-timeout-ms",
+    "timeout_ms",
+    type=click.IntRange(min=1),
+    help="End when none comes for so long.",
+)
 @click.option(
     "--streams", type=click.IntRange(min=1), default=1, show_default=True, help="Of this member."
+)
+@click.option("--formatter", metavar="CLASS", help="Kafka's Default-, Newline- or NoOp- one.")
+@click.option("--key-deserializer", metavar="CLASS", help="Kafka's: Integer-, LongDeserializer, …")
+@click.option("--value-deserializer", metavar="CLASS", help="The same for values.")
+@click.option(
+    "--skip-message-on-error", is_flag=True, help="Leave out what its deserializer cannot read."
 )
 @click.option(
     "--property",
@@ -57,6 +89,13 @@ Examples:
     "--consumer-property", type=PROPERTY, multiple=True, help="A setting of the consumer."
 )
 @click.option(
+    "--consumer.config",
+    "--consumer-config",
+    "consumer_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with settings of the consumer.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json"]),
@@ -67,59 +106,96 @@ def command(
     target: Target,
     topic: str | None,
     whitelist: str | None,
-    group: str | None,
-    from_beginning: bool,
-    max_messages: int | None,
-    timeout_ms: int | None,
+    blacklist: str | None,
     streams: int,
     properties: tuple[tuple[str, str], ...],
-    consumer_property: tuple[tuple[str, str], ...],
     output: str,
+    **given: Any,
 ) -> None:
     """Print messages as a member of a group that lives in ZooKeeper.
 
     A message's offset is committed only after its line has been written and flushed. SIGINT,
     SIGTERM, --max-messages and --timeout-ms leave the group cleanly, and the exit code is 0.
     """
-    if (topic is None) == (whitelist is None):
-        raise click.UsageError("exactly one of --topic and --whitelist is needed")
-    if target.zookeeper is None:
-        raise click.UsageError("--zookeeper is needed: the group's members meet there")
-    given = dict(properties)
-    formatting = {name: given.pop(name) for name in FORMATTER_NAMES & given.keys()}
-    settings = {
-        **target.settings,
-        **given,
-        **dict(consumer_property),
-        "zookeeper.connect": target.zookeeper,
+    if sum(name is not None for name in (topic, whitelist, blacklist)) != 1:
+        raise click.UsageError("exactly one of --topic, --whitelist and --blacklist is needed")
+    client_properties = dict(properties)
+    formatting = {
+        name: client_properties.pop(name) for name in FORMATTER_NAMES & client_properties.keys()
     }
-    settings.pop("bootstrap.servers", None)
-    group = group or settings.get("group.id")
-    settings["group.id"] = group or f"console-consumer-{random.randrange(100_000)}"
-    if from_beginning:
-        settings["auto.offset.reset"] = "smallest"
-    if timeout_ms is not None:
-        settings["consumer.timeout.ms"] = str(timeout_ms)
-    formatters: dict[str, Formatter] = {"json": json_line, "table": line_formatter(formatting)}
+    for name in DESERIALIZERS:
+        if (class_name := given[name.replace(".", "_")]) is not None:
+            formatting[name] = class_name
+    settings = consumer_settings(target, client_properties, given)
+    zookeeper = settings.setdefault("zookeeper.connect", "")
+    if not zookeeper and settings.get("membership") != "coordinator":
+        raise click.UsageError("--zookeeper is needed: the group's members meet there")
+    has_name = "group.id" in settings
+    settings.setdefault("group.id", f"console-consumer-{random.randrange(100_000)}")
+    formatters: dict[str, Formatter] = {
+        "json": json_line,
+        "table": formatter_of(given["formatter"] or "DefaultMessageFormatter", formatting),
+    }
+    timeout_ms = given["timeout_ms"]
     writer = Writer(
         formatters[output],
         sys.stdout.buffer,
-        max_messages,
+        given["max_messages"],
         None if timeout_ms is None else timeout_ms / 1000,
+        given["skip_message_on_error"],
     )
-    subscription = Subscription(topic, whitelist, streams)
-    forgotten = None if group is not None else settings["group.id"]
+    session = Session(
+        attrs.evolve(target, zookeeper=zookeeper),
+        settings,
+        Subscription(topic, whitelist, blacklist, streams),
+        deletes_offsets=given["delete_consumer_offsets"],
+        is_forgotten=not has_name,
+    )
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(consume(target, settings, subscription, writer, forgotten))
+        asyncio.run(consume(session, writer))
     click.echo(f"Processed a total of {writer.count} messages", err=True)
+
+
+def consumer_settings(
+    target: Target, properties: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, str]:
+    """The consumer's settings from all places that give them; later ones win. Raises UsageError.
+
+    The group must be the same wherever it is named, and where to begin too: which of two is meant
+    cannot be guessed.
+    """
+    places = [
+        target.settings,
+        read_properties(given["consumer_config"]),
+        properties,
+        dict(given["consumer_property"]),
+        {} if given["group"] is None else {"group.id": given["group"]},
+    ]
+    groups = {place["group.id"] for place in places if "group.id" in place}
+    if len(groups) > 1:
+        raise click.UsageError(f"the group has several names: {', '.join(sorted(groups))}")
+    settings = {name: value for place in places for name, value in place.items()}
+    settings.pop("bootstrap.servers", None)
+    if target.zookeeper is not None:
+        settings["zookeeper.connect"] = target.zookeeper
+    if given["membership"] is not None:
+        settings["membership"] = given["membership"]
+    if given["from_beginning"]:
+        reset = settings.setdefault("auto.offset.reset", "smallest")
+        if reset not in ("smallest", "earliest"):
+            raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
+    if given["timeout_ms"] is not None:
+        settings["consumer.timeout.ms"] = str(given["timeout_ms"])
+    return settings
 
 
 @attrs.frozen
 class Subscription:
-    """A topic or a whitelist, and over how many streams."""
+    """A topic, a whitelist or a blacklist, and over how many streams."""
 
     topic: str | None
     whitelist: str | None
+    blacklist: str | None
     streams: int
 
     async def open(self, connector: ConsumerConnector) -> list[MessageStream]:
@@ -127,12 +203,12 @@ class Subscription:
         if self.topic is not None:
             streams = await connector.create_message_streams({self.topic: self.streams})
             return list(streams[self.topic])
-        assert self.whitelist is not None
-        return list(
-            await connector.create_message_streams_by_filter(
-                Whitelist(self.whitelist), self.streams
-            )
+        topic_filter = (
+            Whitelist(self.whitelist)
+            if self.whitelist is not None
+            else Blacklist(self.blacklist or "")
         )
+        return list(await connector.create_message_streams_by_filter(topic_filter, self.streams))
 
 
 @attrs.define(eq=False)
@@ -148,6 +224,7 @@ class Writer:
     out: BinaryIO
     max_messages: int | None
     idle_s: float | None
+    skips_unreadable: bool = False
     count: int = 0
     _last_at: float = 0.0
     _pumps: list[asyncio.Task[None]] = attrs.field(factory=list)
@@ -165,7 +242,7 @@ class Writer:
                 async for message in stream:
                     if self.count == self.max_messages:
                         return
-                    self.out.write(self.format(message))
+                    self.out.write(self._line(message))
                     self.out.flush()
                     self.count += 1
                     self._last_at = now()
@@ -182,6 +259,15 @@ class Writer:
                 self._end()
                 return
 
+    def _line(self, message: MessageAndMetadata) -> bytes:
+        try:
+            return self.format(message)
+        except (ValueError, struct.error) as error:
+            if self.skips_unreadable:
+                return b""
+            place = f"{message.topic}-{message.partition} at offset {message.offset}"
+            raise MessageUnreadable(f"{place}: {error}") from error
+
     def _end(self) -> None:
         for pump in self._pumps:
             pump.cancel()
@@ -192,29 +278,56 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-async def consume(
-    target: Target,
-    settings: Mapping[str, str],
-    subscription: Subscription,
-    writer: Writer,
-    forgotten: str | None,
-) -> None:
-    """Join, write, leave; `forgotten` is a group to remove from ZooKeeper afterwards."""
+@attrs.frozen
+class Session:
+    """What there is to do around the writing."""
+
+    target: Target
+    settings: Mapping[str, str]
+    subscription: Subscription
+    deletes_offsets: bool
+    is_forgotten: bool
+    """Whether the group was made for this once."""
+
+    @property
+    def group(self) -> str:
+        """Its name."""
+        return self.settings["group.id"]
+
+
+async def consume(session: Session, writer: Writer) -> None:
+    """Join, write, leave."""
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
-    async with forgetting(target, forgotten), ConsumerConnector(settings) as connector:
-        await writer.write_all(await subscription.open(connector))
+    connector = ConsumerConnector(session.settings)  # the settings are read before anything is done
+    for note in connector.notes:
+        click.echo(f"note: {note}", err=True)
+    if session.deletes_offsets:
+        await delete_offsets(session.target, session.group)
+    async with forgetting(session), connector:
+        await writer.write_all(await session.subscription.open(connector))
+
+
+async def delete_offsets(target: Target, group: str) -> None:
+    """What ZooKeeper holds of them. Raises CommandFailed while the group has members."""
+    assert target.zookeeper is not None
+    async with zookeeper_session(target.zookeeper, target) as zk:
+        ids = await zk.exists(ConsumerGroup.ids_path(group))
+        if ids is not None and ids.num_children:
+            raise CommandFailed(f"{group}: has members, its offsets are not deleted")
+        await zk.delete_recursive(ConsumerGroup.offsets_path(group))
 
 
 @contextlib.asynccontextmanager
-async def forgetting(target: Target, group: str | None) -> AsyncIterator[None]:
-    """Remove the group from ZooKeeper at the end."""
+async def forgetting(session: Session) -> AsyncIterator[None]:
+    """Remove a group from ZooKeeper at the end that was made for this once."""
     try:
         yield
     finally:
-        if group is not None:
+        if session.is_forgotten:
+            target, group = session.target, session.group
             assert target.zookeeper is not None
             async with zookeeper_session(target.zookeeper, target) as zk:
                 await zk.delete_recursive(ConsumerGroup.path(group))

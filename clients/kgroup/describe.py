@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 import attrs
 import click
 
+from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
 from clients.group_view import (
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
+    OUR_MEMBER_COLUMNS,
     STATE_COLUMNS,
-    GroupFacts,
     member_items,
     offset_items,
     remark,
@@ -90,12 +91,17 @@ def command(
     """Each partition of GROUPS with its owner, committed offset and lag.
 
     Groups whose members meet in ZooKeeper are seen when --zookeeper is known; a group that only
-    commits is a group too.
+    commits is a group too. --verbose adds the owner's stream, the offsets of both stores
+    (ZK-OFFSET, KAFKA-OFFSET), which of them WINS, and DIVERGED where they should be equal and are
+    not; to --state, where members keep offsets (STORAGE), as far as they say so. With --members,
+    -o wide shows what each subscribed to.
     """
     wanted = (*groups, *more_groups)
     if bool(wanted) == all_groups:
         raise click.UsageError("name GROUPS, or use --all-groups")
     listing = asyncio.run(described(target, None if all_groups else wanted, topics, view))
+    if view == "members" and output == "table":  # where Kafka has wide columns of its own
+        listing = attrs.evolve(listing, columns=MEMBER_COLUMNS)
     show(listing, output, verbose=verbose)
 
 
@@ -151,7 +157,8 @@ async def members_view(
 ) -> Listing:
     """A row for each member."""
     items = [item for group in groups for item in member_items(group)]
-    return Listing("members", MEMBER_COLUMNS, items, reader.failures)
+    columns = (*MEMBER_COLUMNS, *OUR_MEMBER_COLUMNS)
+    return Listing("members", columns, items, reader.failures)
 
 
 async def state_view(

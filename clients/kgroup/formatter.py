@@ -2,7 +2,8 @@
 
 Properties (the names are Kafka's): `print.timestamp`, `print.key`, `print.value`, `print.offset`,
 `print.partition`, `print.headers`, `key.separator` (tab), `line.separator` (newline),
-`null.literal` (null), `headers.separator` (comma).
+`null.literal` (null), `headers.separator` (comma), `key.deserializer` and `value.deserializer`
+(Kafka's class names; by default bytes pass as they are).
 """
 
 import json
@@ -10,8 +11,32 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from clients.output import text_or_base64
+from clients.serializers import (
+    Decoder,
+    double_decoder,
+    float_decoder,
+    int_decoder,
+    long_decoder,
+    uuid_decoder,
+)
+from protocol.settings import SettingError
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+_DECODERS: dict[str, Decoder | None] = {
+    "ByteArrayDeserializer": None,
+    "StringDeserializer": None,
+    "IntegerDeserializer": int_decoder,
+    "LongDeserializer": long_decoder,
+    "FloatDeserializer": float_decoder,
+    "DoubleDeserializer": double_decoder,
+    "UUIDDeserializer": uuid_decoder,
+}
+
+
+class MessageUnreadable(Exception):
+    """A message whose line could not be made; the text names its offset."""
+
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -38,7 +63,10 @@ class Message(Protocol):
 
 
 Formatter = Callable[[Message], bytes]
-"""A message to the bytes of its line, the line's end included."""
+"""A message to the bytes of its line, the line's end included.
+
+Raises ValueError or struct.error for bytes that are not what its deserializer reads.
+"""
 
 
 FLAGS = {
@@ -59,7 +87,9 @@ TEXTS = {
 }
 """What stands between and instead, by default; taken as given, white space too."""
 
-FORMATTER_NAMES = FLAGS.keys() | TEXTS.keys()
+DESERIALIZERS = ("key.deserializer", "value.deserializer")
+
+FORMATTER_NAMES = FLAGS.keys() | TEXTS.keys() | set(DESERIALIZERS)
 """The properties that go to the formatter; all others go to the client."""
 
 
@@ -73,6 +103,7 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
     texts = {name: properties.get(name, default).encode() for name, default in TEXTS.items()}
     separator, end = texts["key.separator"], texts["line.separator"]
     null, headers_separator = texts["null.literal"], texts["headers.separator"]
+    key_text, value_text = (_text_of(properties.get(name)) for name in DESERIALIZERS)
 
     def headers(message: Message) -> bytes:
         pairs = (
@@ -86,8 +117,8 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
         "print.partition": lambda message: b"Partition:%d" % message.partition,
         "print.offset": lambda message: b"Offset:%d" % message.offset,
         "print.headers": headers,
-        "print.key": lambda message: null if message.key is None else message.key,
-        "print.value": lambda message: null if message.value is None else message.value,
+        "print.key": lambda message: null if message.key is None else key_text(message.key),
+        "print.value": lambda message: null if message.value is None else value_text(message.value),
     }
     columns = [
         of_flag[flag]
@@ -101,11 +132,36 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
     return line
 
 
+def _text_of(deserializer: str | None) -> Callable[[bytes], bytes]:
+    """Bytes to the text of what they hold. Raises SettingError for an unknown class."""
+    name = (deserializer or "ByteArrayDeserializer").rpartition(".")[2]
+    if name not in _DECODERS:
+        known = ", ".join(_DECODERS)
+        raise SettingError("deserializer", f"{deserializer!r} is none of {known}")
+    decoder = _DECODERS[name]
+    return bytes if decoder is None else lambda encoded: str(decoder(encoded)).encode()
+
+
 def _timestamp(message: Message) -> bytes:
     kind = _TIMESTAMP_TYPES.get(message.timestamp_type)
     if kind is None or message.timestamp_ms < 0:
         return b"NO_TIMESTAMP"
     return f"{kind}:{message.timestamp_ms}".encode()
+
+
+def formatter_of(name: str, properties: Mapping[str, str]) -> Formatter:
+    """The formatter of a class of Kafka's. Raises SettingError for one that is not here."""
+    made = FORMATTERS.get(name.rpartition(".")[2])
+    if made is None:
+        raise SettingError("formatter", f"{name!r} is none of {', '.join(FORMATTERS)}")
+    return made(properties)
+
+
+FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
+    "DefaultMessageFormatter": line_formatter,
+    "NewlineMessageFormatter": lambda _: line_formatter({}),
+    "NoOpMessageFormatter": lambda _: lambda message: b"",
+}
 
 
 def json_line(message: Message) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import click
 
-from clients.group_view import host_of
+from clients.group_facts import host_of
 from clients.migrator import Migrator
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
@@ -45,7 +45,13 @@ WAIT_S = {
 """How long members and proof are waited for, unless the user says; see `--wait`."""
 
 
-@click.group("migrate")
+@click.group(
+    "migrate",
+    epilog="""\b
+Examples:
+  kgroup migrate plan analytics --zookeeper localhost:2181
+  kgroup migrate start analytics --zookeeper localhost:2181""",
+)
 def command() -> None:
     """Move a group's offsets from ZooKeeper to Kafka, or from Kafka to ZooKeeper.
 

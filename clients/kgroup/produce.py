@@ -2,21 +2,92 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
+from clients.errors import FailedToSendMessage
 from clients.kgroup.line_reader import LINE_READER_NAMES, LineReader
 from clients.kgroup.stdin_lines import lines_of
-from clients.output import EXIT_FAILED, Failure, KeyValue, Target, report, target_options
+from clients.output import (
+    EXIT_FAILED,
+    Failure,
+    KeyValue,
+    Target,
+    read_properties,
+    report,
+    target_options,
+)
+from clients.producer.messages import KeyedMessage
 from clients.producer.producer import Producer
 from clients.sessions import bootstrap_of
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
 """What an interrupted run still has to send what is buffered."""
+
+
+_WHERE = ("zookeeper.connect", "bootstrap.servers", "metadata.broker.list")
+"""Settings that say where the brokers are, which has been found out by then."""
+
+OPTIONS = {
+    "--request-timeout-ms": ("request.timeout.ms", "Time for one response."),
+    "--retry-backoff-ms": ("retry.backoff.ms", "Pause before trying again."),
+    "--metadata-expiry-ms": ("metadata.max.age.ms", "Metadata older than this is renewed."),
+    "--max-block-ms": ("max.block.ms", "How long to wait for metadata and room."),
+    "--metadata-fetch-timeout-ms": ("max.block.ms", "The same."),
+    "--message-send-max-retries": ("retries", "Attempts after the first."),
+    "--max-memory-bytes": ("buffer.memory", "Bytes not yet acknowledged."),
+    "--max-partition-memory-bytes": ("batch.size", "Bytes of a batch."),
+    "--socket-buffer-size": ("send.buffer.bytes", "SO_SNDBUF."),
+    "--queue-size": ("queue.size", "Messages that may wait; needs producer.type."),
+    "--queue-enqueuetimeout-ms": ("queue.enqueue.timeout.ms", "Time to wait for room there."),
+}
+"""Options of Kafka's console producer that are a setting under another name."""
+
+SETTING_OF = {
+    "compression": "compression.type",
+    "acks": "acks",
+    **{option[2:].replace("-", "_"): setting for option, (setting, _) in OPTIONS.items()},
+}
+"""Parameter to the setting it gives."""
+
+
+def console_producer_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what Kafka's console producer has besides."""
+    options = [
+        click.option(
+            "--broker-list", metavar="H:P[,…]", help="--bootstrap-server as Kafka spelt it."
+        ),
+        click.option(
+            "--compression",
+            "--compression-codec",
+            "compression",
+            is_flag=False,
+            flag_value="gzip",
+            type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+            help="Codec of batches; gzip if none is named.",
+        ),
+        click.option(
+            "--acks",
+            "--request-required-acks",
+            "acks",
+            type=click.Choice(["0", "1", "all", "-1"]),
+            help="Who must have a message before it counts: nobody, the leader, all in-sync "
+            "replicas.",
+        ),
+        *(
+            click.option(option, metavar="VALUE", help=f"{text} [{setting}]")
+            for option, (setting, text) in OPTIONS.items()
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -29,17 +100,8 @@ Examples:
 @target_options
 @click.option("--topic", required=True, help="Where to; made when missing, if brokers allow it.")
 @click.option("--key-separator", help="A line is KEY, this, VALUE; cut at its first occurrence.")
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec of batches.",
-)
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all", "-1"]),
-    help="Who must have a message before it counts: nobody, the leader, all in-sync replicas.",
-)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second.")
+@click.option("--sync", is_flag=True, help="Wait for each message before the next is sent.")
 @click.option(
     "--property",
     "properties",
@@ -47,39 +109,64 @@ Examples:
     multiple=True,
     help="parse.key, key.separator, ignore.error for reading lines; others go to the producer.",
 )
+@click.option(
+    "--producer-property", type=KeyValue(), multiple=True, help="A setting of the producer."
+)
+@click.option(
+    "--producer.config",
+    "--producer-config",
+    "producer_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file with settings of the producer.",
+)
+@console_producer_options
 def command(
     target: Target,
     topic: str,
     key_separator: str | None,
-    compression: str | None,
-    acks: str | None,
     rate: float | None,
+    sync: bool,
     properties: tuple[tuple[str, str], ...],
+    producer_property: tuple[tuple[str, str], ...],
+    producer_config: Path | None,
+    broker_list: str | None,
+    **given: str | None,
 ) -> None:
     """Send each line of standard input as a message.
 
     Ends at the end of the input, when everything is acknowledged. A message that could not be sent
-    is named on stderr, and the exit code is 1.
+    is named on stderr, and the exit code is 1. With producer.type among the properties it is the
+    producer of Kafka 0.8 that sends, under its own settings.
     """
-    settings = dict(target.settings) | dict(properties)
-    reading = {name: settings.pop(name) for name in LINE_READER_NAMES & settings.keys()}
+    if broker_list is not None:
+        target = attrs.evolve(target, bootstrap=broker_list)
+    of_reader = dict(properties)
+    reading = {name: of_reader.pop(name) for name in LINE_READER_NAMES & of_reader.keys()}
     if key_separator is not None:
         reading |= {"parse.key": "true", "key.separator": key_separator}
-    if compression is not None:
-        settings["compression.type"] = compression
-    if acks is not None:
-        settings["acks"] = acks
-    failed = asyncio.run(produce(target, topic, LineReader.of(reading), settings, rate))
+    settings = {
+        **target.settings,
+        **read_properties(producer_config),
+        **of_reader,
+        **dict(producer_property),
+        **{SETTING_OF[name]: value for name, value in given.items() if value is not None},
+    }
+    failed = asyncio.run(produce(target, topic, LineReader.of(reading), settings, rate, sync))
     if failed:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
 async def produce(
-    target: Target, topic: str, reader: LineReader, settings: Mapping[str, str], rate: float | None
+    target: Target,
+    topic: str,
+    reader: LineReader,
+    settings: Mapping[str, str],
+    rate: float | None,
+    sync: bool,
 ) -> int:
     """Send all of standard input; the number of messages that were not acknowledged."""
     bootstrap = await bootstrap_of(target)
-    kept = {name: value for name, value in settings.items() if name != "zookeeper.connect"}
+    kept = {name: value for name, value in settings.items() if name not in _WHERE}
     producer = Producer(kept | {"bootstrap.servers": bootstrap})
     for note in producer.notes:
         click.echo(f"note: {note}", err=True)
@@ -91,14 +178,35 @@ async def produce(
             for line in lines:
                 number += 1
                 key, value = reader.read(line, number)
-                delivery = await producer.send(topic, value, key=key)
-                delivery.add_done_callback(partial(failures.note, number))
+                if producer.metrics is not None:
+                    await _send_in_the_old_way(producer, topic, key, value, number, failures)
+                else:
+                    delivery = await producer.send(topic, value, key=key)
+                    delivery.add_done_callback(partial(failures.note, number))
+                    if sync:
+                        await asyncio.wait([delivery])
                 if rate is not None:
                     await asyncio.sleep(started + number / rate - now())
         await producer.close()
     finally:
         await producer.close(INTERRUPTED_CLOSE_MS)
-    return failures.count
+    queued = producer.metrics
+    return failures.count if queued is None else max(failures.count, queued.failed_sends)
+
+
+async def _send_in_the_old_way(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes,
+    number: int,
+    failures: "_Failures",
+) -> None:
+    """With `producer.type`: sync fails here; what async drops later is logged, and counted."""
+    try:
+        await producer.send(KeyedMessage(topic, key, value))
+    except FailedToSendMessage as error:
+        failures.count_one(number, error)
 
 
 class _Failures:
@@ -110,8 +218,11 @@ class _Failures:
     def note(self, number: int, delivery: asyncio.Future[Any]) -> None:
         """To be called with each delivery that is done."""
         error = None if delivery.cancelled() else delivery.exception()
-        if not isinstance(error, Exception):
-            return
+        if isinstance(error, Exception):
+            self.count_one(number, error)
+
+    def count_one(self, number: int, error: Exception) -> None:
+        """Count the line, and name it if it is among the first."""
         self.count += 1
         if self.count <= MAX_FAILURES_SHOWN:
             report([Failure.of(f"line {number}", error)])

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.cluster import Cluster
-from clients.errors import ClientError, FailedToSendMessage, NoBrokersAvailable
+from clients.errors import ClientError, FailedToSendMessage
 from clients.named_object import made_of
 from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage
@@ -151,7 +151,7 @@ class DefaultEventHandler:
             try:
                 await self._cluster.refresh([topic])
                 break
-            except NoBrokersAvailable:
+            except ClientError:
                 attempts_left -= 1
                 if not attempts_left:
                     raise

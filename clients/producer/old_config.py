@@ -23,6 +23,10 @@ _ACKS = ("-1", "0", "1", "all")
 
 _IGNORED: Mapping[str, str] = {
     **IGNORED,
+    "delivery.timeout.ms": "message.send.max.retries is what bounds all attempts",
+    "linger.ms": "queue.time is how long messages wait for a batch",
+    "max.block.ms": "queue.enqueue.timeout.ms is how long send waits for room",
+    "max.in.flight.requests.per.connection": "a batch is sent when the one before is done",
     "reconnect.interval": "a connection is kept while it works",
     "reconnect.time.interval.ms": "a connection is kept while it works",
     "serializer.encoding": "text is UTF-8",
@@ -176,6 +180,14 @@ def names_producer_type(settings: Mapping[str, Any]) -> bool:
     return any(name.replace(".", "_") == "producer_type" for name in settings)
 
 
+def refuse_old_names(settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for a name that has a meaning with `producer.type` alone."""
+    old_names = _names(OldProducerConfig) - _names(ProducerConfig)
+    for given in settings:
+        if given in old_names:
+            raise SettingError(given, "is a setting of producers with producer.type")
+
+
 def load_old_producer_config(
     settings: Mapping[str, Any],
 ) -> tuple[OldProducerConfig, list[str]]:
@@ -203,6 +215,10 @@ def properties(text: str) -> dict[str, str]:
         if len(pair) != 2:
             raise SettingError("event.handler.props or callback.handler.props", f"{text!r}: a=b,…")
     return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _names(config: type) -> set[str]:
+    return {name for s in declared(config).values() for name in (s.name, *s.aliases)}
 
 
 def _without_broker_ids(settings: Mapping[str, Any]) -> dict[str, Any]:

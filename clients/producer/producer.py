@@ -10,23 +10,34 @@ handlers between (old_producer.py), and this same way to the brokers below.
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
-from clients.errors import BufferExhausted, DeadlineExceeded, ProducerClosed, RecordTooLarge
+from clients.errors import (
+    BufferExhausted,
+    ClientError,
+    DeadlineExceeded,
+    ProducerClosed,
+    RecordTooLarge,
+)
 from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, Appended, Header, record_bytes
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
-from clients.producer.old_config import load_old_producer_config, names_producer_type
+from clients.producer.old_config import (
+    load_old_producer_config,
+    names_producer_type,
+    refuse_old_names,
+)
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Delivery, RecordMetadata, Sender, now_ms
 from clients.serializers import encoder_of
+from protocol.errors import ApiError
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
 
@@ -54,6 +65,7 @@ class Producer:
             old, self.notes = load_old_producer_config(given)
             self.config = old.producer_config
         else:
+            refuse_old_names(given)
             self.config, self.notes = load_producer_config(given)
         config = self.config
         key_serializer = config.key_serializer or config.serializer
@@ -72,6 +84,7 @@ class Producer:
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
+        self._new_delivery: Callable[[], Delivery]  # of the loop on which the runner runs
         self._old = None if old is None else OldProducer(old, self._cluster, self._buffer)
 
     async def __aenter__(self) -> Self:
@@ -120,7 +133,7 @@ class Producer:
 
         Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
         Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; ApiError for a
-        topic that cannot be; ValueError for a partition or timestamp that cannot be; and whatever the
+        topic that cannot be; ValueError for a partition or time that cannot be; and whatever the
         serializers and the partitioner raise. The future raises ApiError, DeliveryTimedOut or
         ProducerClosed.
 
@@ -186,7 +199,7 @@ class Producer:
             if not 0 <= partition < num_partitions:
                 raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
 
-        delivery: Delivery = asyncio.get_running_loop().create_future()
+        delivery = self._new_delivery()
         appended = self._append(
             topic,
             partition,
@@ -279,6 +292,7 @@ class Producer:
 
     def _start(self) -> None:
         if self._runner is None and not self._accumulator.closed:
+            self._new_delivery = asyncio.get_running_loop().create_future
             self._runner = asyncio.create_task(self._sender.run(), name="producer-sender")
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
@@ -331,6 +345,10 @@ class Producer:
                 await self._wait_for_room(size)
         except TimeoutError:
             raise late(f"waited max.block.ms for {waiting_for}") from None
+        except (ApiError, ClientError) as error:
+            if self._accumulator.closed:
+                raise ProducerClosed("the producer was closed meanwhile") from error
+            raise
         if self._accumulator.closed:
             raise ProducerClosed("the producer was closed meanwhile")
         return num_partitions

@@ -170,7 +170,10 @@ class Sender:
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
 
-    def _send(self, connection: Connection, batches: list[Batch], now: int) -> None:
+    def _send(self, connection: Connection, drained: list[Batch], now: int) -> None:
+        batches = [batch for batch in drained if self._sealed(batch)]
+        if not batches:
+            return
         try:
             magic = self._magic_for(connection)
             if magic < NEWEST_MAGIC:
@@ -189,6 +192,17 @@ class Sender:
             self._conclude_all(batches, ErrorCode.UNSUPPORTED_VERSION, now)
         else:
             response.add_done_callback(partial(self._answered, batches))
+
+    def _sealed(self, batch: Batch) -> bool:
+        """Encode the batch. One that cannot be, for want of memory say, fails alone."""
+        try:
+            batch.seal()
+        except Exception as error:
+            self._accumulator.finish(batch)
+            _fail(batch, partial(ClientError, f"{batch.partition}: not encoded: {error!r}"))
+            self._announce()
+            return False
+        return True
 
     def _magic_for(self, connection: Connection) -> int:
         """The newest record format that the broker takes."""

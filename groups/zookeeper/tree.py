@@ -192,7 +192,7 @@ class GroupTree:
             changed(event)
 
         value = await read(path, forget)
-        if not fired:
+        if value is not None and not fired:  # where nothing is, nothing is watched
             self._remembered[path] = session_id, value
         return value
 
@@ -297,7 +297,7 @@ class GroupTree:
             raise SessionExpired(f"{self._registration_path} is gone") from failure
 
     async def _make_owner_directories(self, topics: Iterable[str]) -> None:
-        paths = (ConsumerGroup.topic_owners_path(self.group_id, topic) for topic in topics)
+        paths = [ConsumerGroup.topic_owners_path(self.group_id, topic) for topic in sorted(topics)]
         await asyncio.gather(*map(self.zk.ensure_path, paths))
 
     async def release(self, partitions: Partitions, *, unregister: bool = False) -> None:

@@ -7,7 +7,7 @@ client is allowed to send is validate.py's question, how a batch is written buil
 Source: KIP-98 and the message format section of Kafka's documentation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple
 
@@ -35,9 +35,11 @@ __all__ = [
     "CorruptRecord",
     "Record",
     "UnsupportedMagic",
+    "as_records",
     "check_crc",
     "decode_batch",
     "decode_records",
+    "decode_rows",
     "encode_batch",
     "next_offset",
     "read_header",
@@ -70,11 +72,26 @@ def decode_batch(
     formats, those of the message. Raises CorruptRecord (UnsupportedMagic without a header for
     what is no batch) and CompressionUnavailable.
     """
+    return as_records(decode_rows(buf, pos, header, max_decompressed=max_decompressed))
+
+
+def as_records(rows: Iterable[Row]) -> list[Record]:
+    """Rows under names. It takes a third of the time that reading them does."""
+    return list(map(tuple.__new__, repeat(Record), rows))
+
+
+def decode_rows(
+    buf: Buffer,
+    pos: int = 0,
+    header: EntryHeader | None = None,
+    *,
+    max_decompressed: int = MAX_DECOMPRESSED_BYTES,
+) -> list[Row]:
+    """`decode_batch` without names."""
     if header is None:
         header = read_header(buf, pos)
     elif isinstance(header, MessageHeader):
-        old = decode_message(buf, pos, header, max_decompressed=max_decompressed)
-        return list(map(tuple.__new__, repeat(Record), old))
+        return decode_message(buf, pos, header, max_decompressed=max_decompressed)
     check_crc(buf, pos, header)
     if header.count < 0:
         raise CorruptRecord(f"batch says {header.count} records")
@@ -93,10 +110,10 @@ def decode_batch(
         raise CorruptRecord(
             f"last record has offset delta {last_delta}, the batch says {header.last_offset_delta}"
         )
-    records = list(map(tuple.__new__, repeat(Record), rows))
     if header.timestamp_type:
-        return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
-    return records
+        time = header.max_timestamp
+        return [(offset, time, key, value, headers) for offset, _, key, value, headers in rows]
+    return rows
 
 
 def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:

@@ -206,10 +206,8 @@ def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool
     words = words >> 8 * length_widths
     odd = words & 255
     timestamps, widths = _take_varint(words >> 8, _WIDEST_TIMESTAMP)
-    widths = widths + length_widths + 1
-    odd |= widths > _WINDOW
 
-    delta_at = starts + widths
+    delta_at = starts + length_widths + 1 + widths
     words = windows[np.minimum(delta_at, limit)]
     deltas, delta_widths = _take_varint(words, _WIDEST)
     keys, widths = _take_varint(words >> 8 * delta_widths, _WIDEST)
@@ -243,7 +241,8 @@ def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool
 def _take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
     """Return the folded numbers in the low bytes of `words`, and their widths in bytes.
 
-    One of more than `widest` bytes gets a width that no record has room for.
+    One of more than `widest` bytes, or that its word cuts short, gets a width that no record has
+    room for. (If the last byte of a word says that more follow, shifting fills up with such bytes.)
     """
     folded = words & 127
     more = words >> 7 & 1

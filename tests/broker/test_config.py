@@ -314,3 +314,28 @@ def test_log_dirs_count_before_log_dir_and_each_once(
     given: dict[str, str], directories: tuple[str, ...]
 ) -> None:
     assert load(**given).directories == directories
+
+
+@pytest.mark.parametrize(
+    ("spoken", "kept", "refused"),
+    [
+        ("0.10.2", None, "log.message.format.version"),
+        ("0.9.0.1", "0.10.0", "log.message.format.version"),
+        ("0.10.2", "0.9.0", None),
+        ("2.3", None, None),
+        ("0.11.0", "2.3", None),
+        ("none", None, "inter.broker.protocol.version"),
+    ],
+)
+def test_logs_are_kept_in_no_newer_format_than_the_protocol_between_brokers(
+    spoken: str, kept: str | None, refused: str | None
+) -> None:
+    given = {"zookeeper.connect": "zk:1", "inter.broker.protocol.version": spoken}
+    if kept is not None:
+        given["log.message.format.version"] = kept
+    if refused is None:
+        assert load_broker_config(given)[0].log.magic <= 2
+        return
+    with pytest.raises(SettingError) as error:
+        load_broker_config(given)
+    assert error.value.name == refused

@@ -128,7 +128,13 @@ async def test_a_producer_whose_flush_fails_is_told_so_at_once() -> None:
         timeout_ms=60_000,
         topic_data=[ProduceRequestTopic(name="t", partition_data=[part])],
     )
-    wait = produce.handle(world.replicas.manager, world.replicas.cache, request, context())
+    wait = produce.handle(
+        world.replicas.manager,
+        world.replicas.cache,
+        world.replicas.deferred,
+        request,
+        context(),
+    )
     answers: list[Any] = []
     world.replicas.purgatory.park(wait, answers.append)
     await turns()

@@ -41,7 +41,9 @@ def request(*parts: tuple[str, int, bytes | None], acks: int = 1) -> ProduceRequ
 
 
 def handle(replicas: Replicas, asked: ProduceRequest, version: int = 7) -> Any:
-    return produce.handle(replicas.manager, replicas.cache, asked, context(version))
+    return produce.handle(
+        replicas.manager, replicas.cache, replicas.deferred, asked, context(version)
+    )
 
 
 def codes(response: ProduceResponse) -> list[ErrorCode]:

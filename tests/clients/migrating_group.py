@@ -9,6 +9,7 @@ or would begin.
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Mapping
 from random import Random
 from types import SimpleNamespace
@@ -19,18 +20,21 @@ import attrs
 from clients.migrator import Migrator
 from offsets.governed_store import GovernedStore
 from offsets.migration import LADDER, Finish, Run
-from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, OffsetStore
+from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
-from zk.session import ConnectionLoss, NodeExists, ZkError
+from zk.session import ConnectionLoss, NodeExists
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
 
 GROUP = "g"
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
+FORSAKEN = TopicPartition("t", 4)
+"""A partition that was consumed once, and is nobody's now."""
 SESSION_TIMEOUT_S = 6.0
 MAX_LATENCY_S = 0.02
+SLUGGISH_LATENCY_S = 0.6
 COMMIT_INTERVAL_S = 0.3
 WRITES = {"create", "set", "delete", "commit_group_offsets"}
 
@@ -103,8 +107,14 @@ class Coordinator:
 class Slow:
     """Calls take their time; for a command, they may be its last."""
 
-    def __init__(self, real: Any, world: "MigratingGroup", death: Death | None = None) -> None:
-        self._real, self._world, self._death = real, world, death
+    def __init__(
+        self,
+        real: Any,
+        world: "MigratingGroup",
+        death: Death | None = None,
+        latency_s: float = MAX_LATENCY_S,
+    ) -> None:
+        self._real, self._world, self._death, self._latency_s = real, world, death, latency_s
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._real, name)
@@ -112,7 +122,7 @@ class Slow:
             return method
 
         async def slow(*arguments: Any, **keywords: Any) -> Any:
-            await self._world.pause()
+            await self._world.pause(self._latency_s)
             due = self._is_due(name)
             if due and self._death and self._death.when == "before":
                 self._death.strike()
@@ -122,7 +132,7 @@ class Slow:
                 self._world.step()
                 if due and self._death and self._death.when == "after":
                     self._death.strike()
-                await self._world.pause()
+                await self._world.pause(self._latency_s)
 
         return slow
 
@@ -225,27 +235,34 @@ class MigratingGroup:
         self.steps = 0
         self._names = iter("abcdefghijklmnopqrstuvwxyz")
 
-    async def pause(self) -> None:
-        await asyncio.sleep(self.random.uniform(0, MAX_LATENCY_S))
+    async def pause(self, latency_s: float = MAX_LATENCY_S) -> None:
+        await asyncio.sleep(self.random.uniform(0, latency_s))
 
     async def begin(self, members: int = 3) -> None:
         session = self.zk.session()
         await session.start()
-        topic = TopicAssignment({p.partition: (0,) for p in PARTITIONS}).encode()
+        topic = TopicAssignment({p.partition: (0,) for p in (*PARTITIONS, FORSAKEN)}).encode()
         await session.create(TopicAssignment.path("t"), topic, make_parents=True)
+        self.processed[FORSAKEN] = self.acknowledged[FORSAKEN] = 77
+        if self.storage is OffsetStorage.KAFKA:
+            self.kafka.offsets[FORSAKEN] = 77
+        else:
+            await session.create(ConsumerOffset.path(GROUP, *FORSAKEN), b"77", make_parents=True)
         await session.close()
         names = [next(self._names) for _ in range(members)]
         self.shares = {p: names[p.partition % members] for p in PARTITIONS}
         for name in names:
             await self.join(name)
-        await asyncio.sleep(2)
+        while self.acknowledged.keys() != self.processed.keys():
+            await asyncio.sleep(0.1)
 
     # --- members ------------------------------------------------------------------------------
 
     async def join(self, name: str) -> Consumer:
         session = self.zk.session()
         await session.start()
-        slow: Any = Slow(session, self)
+        latency_s = self.random.choice([MAX_LATENCY_S, SLUGGISH_LATENCY_S])
+        slow: Any = Slow(session, self, latency_s=latency_s)
         in_zookeeper = ZooKeeperStore(slow)
         stores: dict[str, OffsetStore] = {"zookeeper": in_zookeeper, "kafka": self.kafka}
         store = GovernedStore(
@@ -280,8 +297,10 @@ class MigratingGroup:
 
     # --- commands -----------------------------------------------------------------------------
 
-    async def command(self, run: Run, death: Death | None = None) -> Finish:
-        """Carry it out; a command that is killed is given again, as often as it takes."""
+    async def command(
+        self, run: Run, death: Death | None = None, *, again: bool = True
+    ) -> Finish | None:
+        """Carry it out; a command that is killed is given `again`. None: it was killed."""
         while True:
             session = self.zk.session(int(SESSION_TIMEOUT_S * 1000))
             await session.start()
@@ -297,6 +316,8 @@ class MigratingGroup:
                 return finish
             except (Killed, ConnectionLoss):
                 self._die(session)
+                if not again:
+                    return None
 
     # --- what must hold -----------------------------------------------------------------------
 
@@ -312,7 +333,7 @@ class MigratingGroup:
         stores = [consumer.store for consumer in self.consumers.values()]
         held = {store._mode or by_settings for store in stores if store._informed_in}
         node = self.zk.tree.get(GroupMigration.path(GROUP))
-        return held | {GroupMigration.decode(node.data).mode if node and node.data else by_settings}
+        return held | {mode_of(node.data) if node and node.data else by_settings}
 
     def step(self) -> None:
         """Check all that must hold at any time."""
@@ -321,7 +342,7 @@ class MigratingGroup:
         rungs = [LADDER.index(mode) for mode in modes]
         assert max(rungs) - min(rungs) <= 1, f"members are in {modes}"
         for mode in modes:
-            for partition in PARTITIONS:
+            for partition in self.processed:
                 self.check_start(partition, self.stored(mode.reads, partition), mode)
 
     def check_start(self, partition: TopicPartition, start: int | None, who: str) -> None:
@@ -341,3 +362,9 @@ class MigratingGroup:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+@functools.cache
+def mode_of(content: bytes) -> OffsetMode:
+    """What a migration's znode orders."""
+    return GroupMigration.decode(content).mode

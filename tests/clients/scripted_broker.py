@@ -28,7 +28,7 @@ from protocol.messages.produce import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
-from protocol.records.batch import Record, decode_batch
+from protocol.records.batch import Record, decode_records
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
 
@@ -144,7 +144,7 @@ class ScriptedBroker:
         if self.produce_errors:
             base_offset, code = -1, self.produce_errors.pop(0)
         if code is ErrorCode.NONE:
-            self.log[partition] += decode_batch(batch)
+            self.log[partition] += decode_records(batch)
         return ProduceResponsePartition(
             index=partition.partition, error_code=code, base_offset=base_offset
         )

@@ -3,23 +3,25 @@
 import attrs
 import pytest
 
-from clients.group_view import (
+from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
-    Item,
     LogOffsets,
     Member,
     ZooKeeperFacts,
     ZooKeeperOffset,
+    host_of,
+    zookeeper_members,
+)
+from clients.group_view import (
+    Item,
     assignment_text,
     duration,
-    host_of,
     member_items,
     offset_items,
     remark,
     state_item,
     timestamp,
-    zookeeper_members,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -69,7 +71,7 @@ def only(items: list[Item], *keys: str) -> list[tuple[object, ...]]:
     return [tuple(item.get(key) for key in keys) for item in items]
 
 
-def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
+def test_a_group_heldshows_owner_host_offset_and_lag() -> None:
     facts = in_zookeeper((ANNA,), {T0: ANNA}, p0=40)
     items = offset_items(facts, {T0}, {T0: LogOffsets(0, 42)}, now_ms=4_000)
     assert items == [
@@ -80,6 +82,9 @@ def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
             "current_offset": 40,
             "log_end_offset": 42,
             "lag": 2,
+            "stream": None,
+            "wins": "zookeeper",
+            "diverged": False,
             "consumer_id": ANNA,
             "host": "anna",
             "client_id": None,
@@ -108,7 +113,7 @@ def test_an_owner_whose_member_is_gone_is_still_named() -> None:
     assert only(items, "consumer_id", "host") == [(BERT, "bert")]
 
 
-def test_an_idle_member_of_a_group_in_zookeeper_has_a_line_without_topic() -> None:
+def test_an_idle_member_of_a_group_heldhas_a_line_without_topic() -> None:
     items = offset_items(in_zookeeper((ANNA, BERT), {T0: ANNA}), {T0}, {}, now_ms=0)
     assert only(items, "topic", "partition", "consumer_id") == [
         ("flights", 0, ANNA),
@@ -146,7 +151,7 @@ def test_without_a_leader_the_committed_offset_is_shown_and_the_lag_unknown() ->
     assert only(items, "current_offset", "log_end_offset", "lag") == [(3, None, None)]
 
 
-def test_of_two_stores_a_group_in_zookeeper_resumes_from_the_greater() -> None:
+def test_of_two_stores_a_group_heldresumes_from_the_greater() -> None:
     both = GroupFacts(
         "g", in_zookeeper((ANNA,), {T0: ANNA}, p0=7).zookeeper, committing(p0=9).coordinator
     )
@@ -166,6 +171,51 @@ def test_of_two_stores_a_group_with_a_coordinator_resumes_from_kafkas() -> None:
     assert only(offset_items(both, {T0}, {}, now_ms=0), "current_offset") == [(9,)]
 
 
+def kept_in_both(storage: str | None, zk: int | None, kafka: int | None) -> GroupFacts:
+    """Group g whose two stores hold these offsets of flights-0."""
+    held = {} if zk is None else {T0: ZooKeeperOffset(zk, 1_000)}
+    in_kafka = {} if kafka is None else {T0: OffsetAndMetadata(kafka)}
+    return GroupFacts(
+        "g",
+        ZooKeeperFacts(has_ids=True, offsets=held),
+        CoordinatorFacts("Empty", offsets=in_kafka),
+        storage,
+    )
+
+
+@pytest.mark.parametrize(
+    ("storage", "zk", "kafka", "current", "wins", "diverged"),
+    [
+        (None, 9, 7, 9, "zookeeper", True),
+        (None, 7, 7, 7, "kafka", False),
+        (None, 7, None, 7, "zookeeper", False),  # it may well know one store alone
+        ("dual", 9, 7, 9, "zookeeper", True),
+        ("dual", None, 7, 7, "kafka", True),
+        ("dual-zookeeper", 3, 7, 3, "zookeeper", True),
+        ("dual-kafka", 9, 7, 7, "kafka", True),
+        ("dual-kafka", 9, None, None, "kafka", True),
+        ("kafka", 9, 7, 7, "kafka", False),  # leftovers in a store that is not written
+        ("zookeeper", 3, 7, 3, "zookeeper", False),
+        (None, None, None, None, None, False),
+    ],
+)
+def test_the_store_that_members_read_wins_and_stores_that_should_agree_diverge(
+    storage: str | None,
+    zk: int | None,
+    kafka: int | None,
+    current: int | None,
+    wins: str | None,
+    diverged: bool,
+) -> None:
+    items = offset_items(kept_in_both(storage, zk, kafka), {T0}, {}, now_ms=0)
+    assert only(items, "current_offset", "wins", "diverged") == [(current, wins, diverged)]
+
+
+def test_a_store_that_could_not_be_asked_has_not_diverged() -> None:
+    facts = attrs.evolve(kept_in_both("dual", 9, 7), coordinator=None)
+    assert not facts.is_diverged(T0)
+
+
 def test_a_group_that_only_commits_is_coordinated_by_nobody() -> None:
     assert state_item(committing(p0=1))["coordination"] == "none"
 
@@ -174,16 +224,16 @@ def test_a_group_the_coordinator_calls_dead_and_zookeeper_lacks_does_not_exist()
     assert not GroupFacts("g", None, CoordinatorFacts("Dead")).exists
 
 
-def test_a_group_in_zookeeper_is_stable_when_every_owner_is_registered() -> None:
+def test_a_group_heldis_stable_when_every_owner_is_registered() -> None:
     assert in_zookeeper((ANNA,), {T0: ANNA}).state == "Stable"
 
 
-def test_a_group_in_zookeeper_rebalances_while_an_owner_is_gone() -> None:
+def test_a_group_heldrebalances_while_an_owner_is_gone() -> None:
     facts = in_zookeeper((ANNA,), {T0: BERT})
     assert remark(facts) == "Warning: Consumer group 'g' is rebalancing."
 
 
-def test_a_group_in_zookeeper_rebalances_while_a_partition_has_no_owner() -> None:
+def test_a_group_heldrebalances_while_a_partition_has_no_owner() -> None:
     facts = in_zookeeper((ANNA,), {T0: ANNA})
     assert facts.zookeeper is not None
     half = attrs.evolve(facts.zookeeper, partitions=frozenset({T0, T1}))
@@ -220,6 +270,7 @@ def test_the_state_of_a_coordinated_group_names_its_coordinator_and_strategy() -
         "state": "Stable",
         "members": 1,
         "coordination": "coordinator",
+        "storage": None,
     }
 
 

@@ -10,10 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from offsets.migration import Command, Finish, Run
-from protocol.topic_partition import TopicPartition
+from offsets.migration import Command, Run
 from tests.clients.migrating_group import (
-    COMMIT_INTERVAL_S,
     PARTITIONS,
     Death,
     Killed,
@@ -34,10 +32,10 @@ def run_of(command: Command, target: OffsetStorage) -> Run:
 
 
 def play(
-    target: OffsetStorage, scene: Callable[[MigratingGroup], Coroutine[Any, Any, None]]
+    target: OffsetStorage, seed: int, scene: Callable[[MigratingGroup], Coroutine[Any, Any, None]]
 ) -> None:
     async def whole() -> None:
-        world = MigratingGroup(target.other, seed=7)
+        world = MigratingGroup(target.other, seed)
         leave_leftovers(world, target)
         await world.begin()
         await scene(world)
@@ -65,6 +63,7 @@ def death_of(world: MigratingGroup, victim: Victim, at: int, when: When) -> Deat
 
 async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) -> None:
     finish = await world.command(run, death)
+    assert finish is not None
     assert finish.faults == (), finish
 
 
@@ -100,28 +99,17 @@ def test_a_migration_survives_a_death_at_any_write(
 
     for at in range(1, MAX_WRITES):
         before = deaths
-        play(target, scene)
+        play(target, at, scene)
         if deaths == before:
             break
     assert 3 <= deaths < MAX_WRITES - 1
 
 
-async def crossed(world: MigratingGroup, target: OffsetStorage) -> None:
-    """Finalize, and have it killed when members have been told to read the new store."""
-    session = world.zk.session()
-    await session.start()
-    finalize = asyncio.create_task(world.command(run_of(Command.FINALIZE, target)))
-    while OffsetMode(f"dual-{target}") not in world.modes():
-        await asyncio.sleep(0.001)
-    finalize.cancel()
-    world.zk.expire(
-        next(s for s in world.zk._sessions if f"{s.session_id}" in command_holders(world))
-    )
-
-
-def command_holders(world: MigratingGroup) -> set[str]:
-    node = world.zk.tree.get("/kgroup/migrations/g/command")
-    return {str(node.ephemeral_owner)} if node else set()
+async def crosses(world: MigratingGroup, target: OffsetStorage) -> None:
+    """Have finalize killed when members have just been told to read the new store."""
+    death = death_of(world, "command", 2, "after")
+    assert await world.command(run_of(Command.FINALIZE, target), death, again=False) is None
+    assert OffsetMode(f"dual-{target}") in world.modes()
 
 
 @pytest.mark.parametrize("target", [KAFKA, ZOOKEEPER])
@@ -139,7 +127,7 @@ def test_a_rollback_survives_a_death_at_any_write(
         if reached != "started":
             await succeeds(world, run_of(Command.VERIFY, target))
         if reached == "crossed":
-            await crossed(world, target)
+            await crosses(world, target)
         elif reached == "finalized":
             await succeeds(world, run_of(Command.FINALIZE, target))
             await asyncio.sleep(5)
@@ -151,7 +139,7 @@ def test_a_rollback_survives_a_death_at_any_write(
 
     for at in range(1, MAX_WRITES):
         before = deaths
-        play(target, scene)
+        play(target, at, scene)
         if deaths == before:
             break
     assert 3 <= deaths < MAX_WRITES - 1

@@ -328,12 +328,17 @@ def with_moving_leader(
 
 
 def led_elsewhere(request: fetch_messages.FetchRequest) -> FetchResponse:
-    response = echo_offsets(request)
-    for topic in response.responses:
-        for partition in topic.partitions:
-            partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            partition.records = None
-    return response
+    def refused(partition: int) -> FetchResponsePartition:
+        return fetch_messages.partition_error(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    return FetchResponse(
+        responses=[
+            FetchResponseTopic(
+                topic=topic.topic, partitions=[refused(p.partition) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def test_fetch_follows_a_leader_that_has_moved() -> None:

@@ -1,6 +1,7 @@
 """Offset stores: what is written, what is read, and what is never taken for "no offset"."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -29,6 +30,7 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.memory import MemorySession, MemoryZooKeeper
+from zk.migration_znodes import OffsetStorage
 
 P0, P1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 GROUP = "g"
@@ -134,6 +136,81 @@ def test_zookeeper_keeps_offsets_of_many_partitions_some_of_them_new() -> None:
         await store.commit(GROUP, at(p0=1))
         await store.commit(GROUP, at(p0=2, p1=3, u0=4))
         assert await ZooKeeperStore(zk).fetch(GROUP, [P0, P1, U0]) == at(p0=2, p1=3, u0=4)
+
+    play(scene)
+
+
+class Counted:
+    """A session that counts its calls."""
+
+    def __init__(self, session: MemorySession) -> None:
+        self._session = session
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("get_many", "multi", "ensure_path", "set", "create", "get"):
+            self.calls[name] += 1
+        return getattr(self._session, name)
+
+
+def test_a_thousand_offsets_are_read_and_written_in_a_request_each() -> None:
+    async def scene(zk: MemorySession, _: ZooKeeperStore) -> None:
+        counted = Counted(zk)
+        store = ZooKeeperStore(counted)  # type: ignore[arg-type]
+        partitions = [TopicPartition("t", p) for p in range(1000)]
+        await store.commit(GROUP, dict.fromkeys(partitions, OffsetAndMetadata(1)))
+        assert counted.calls == {"get_many": 2, "multi": 2, "ensure_path": 1}
+        counted.calls.clear()
+        await store.commit(GROUP, dict.fromkeys(partitions, OffsetAndMetadata(2)))
+        assert counted.calls == {"multi": 1}
+        assert len(await store.fetch(GROUP, partitions)) == 1000
+        assert counted.calls == {"multi": 1, "get_many": 1}
+
+    play(scene)
+
+
+def test_nodes_that_others_made_or_deleted_meanwhile_are_written_all_the_same() -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=1, p1=1))
+        await zk.delete("/consumers/g/offsets/t/0")
+        await zk.create("/consumers/g/offsets/u/0", b"9", make_parents=True)
+        await store.commit(GROUP, at(p0=2, p1=2, u0=2))
+        assert await ZooKeeperStore(zk).fetch(GROUP, [P0, P1, U0]) == at(p0=2, p1=2, u0=2)
+
+    play(scene)
+
+
+def test_an_offset_is_not_written_in_a_later_session_than_it_was_committed_in() -> None:
+    async def scene(zk: MemorySession, _: ZooKeeperStore) -> None:
+        class Expiring(Counted):
+            """Its session expires while it looks which nodes there are."""
+
+            async def get_many(self, paths: list[str]) -> Any:
+                found = await self._session.get_many(paths)
+                zk._zookeeper.expire(zk)
+                return found
+
+        store = ZooKeeperStore(Expiring(zk))  # type: ignore[arg-type]
+        with pytest.raises(CommitFailed) as failure:
+            await store.commit(GROUP, at(p0=5))
+        assert failure.value.retriable
+        assert await zk.exists("/consumers/g/offsets/t/0") is None
+
+    play(scene)
+
+
+def test_the_store_says_how_many_offsets_it_has_written() -> None:
+    async def scene(zk: MemorySession, _: ZooKeeperStore) -> None:
+        written: list[int] = []
+        store = ZooKeeperStore(zk, written=written.append)
+        await store.commit(GROUP, at(p0=1, p1=1))
+        await store.commit(GROUP, at(p0=1, p1=2))
+        coordinator = Coordinator()
+        coordinator.codes[P1] = ErrorCode.NOT_COORDINATOR
+        kafka = CoordinatorStore(coordinator.call, written=written.append)
+        with pytest.raises(CommitFailed):
+            await kafka.commit(GROUP, at(p0=1, p1=2))
+        assert written == [2, 1, 1]
 
     play(scene)
 
@@ -339,5 +416,114 @@ def test_dual_fetch_is_in_doubt_when_one_store_is() -> None:
             await DualStore(coordinator.store, store).fetch(GROUP, [P0, P1])
         assert failure.value.errors == {P1: "COORDINATOR_LOAD_IN_PROGRESS"}
         assert failure.value.found == at(p0=10)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("leader", "expected"), [(None, 10), (OffsetStorage.ZOOKEEPER, 10), (OffsetStorage.KAFKA, 5)]
+)
+def test_a_store_that_leads_is_read_alone_and_otherwise_the_larger_counts(
+    leader: OffsetStorage | None, expected: int
+) -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=10))
+        dual = DualStore(Coordinator(at(p0=5)).store, store, leader)
+        assert await dual.fetch(GROUP, [P0]) == at(p0=expected)
+
+    play(scene)
+
+
+def test_a_leader_that_knows_nothing_is_believed_whatever_the_other_kept() -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        dual = DualStore(Coordinator(at(p0=5)).store, store, OffsetStorage.ZOOKEEPER)
+        assert await dual.fetch(GROUP, [P0]) == {}
+
+    play(scene)
+
+
+def test_only_a_leader_in_doubt_puts_a_fetch_in_doubt() -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=10))
+        coordinator = Coordinator(at(p0=5))
+        coordinator.codes[P0] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        leading = DualStore(coordinator.store, store, OffsetStorage.ZOOKEEPER)
+        assert await leading.fetch(GROUP, [P0]) == at(p0=10)
+        with pytest.raises(OffsetFetchFailed):
+            await DualStore(coordinator.store, store, OffsetStorage.KAFKA).fetch(GROUP, [P0])
+
+    play(scene)
+
+
+def test_stores_that_differ_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=10, p1=7))
+        await DualStore(Coordinator(at(p0=5, p1=7)).store, store).fetch(GROUP, [P0, P1, U0])
+
+    play(scene)
+    assert [record.message for record in caplog.records] == [
+        "group g: t-0 is DIVERGED: 5 in Kafka, 10 in ZooKeeper"
+    ]
+
+
+@pytest.mark.parametrize(("kafka", "zookeeper"), [(100, 80), (80, 100), (100, 100), (None, 100)])
+@pytest.mark.parametrize("to", [50, 90, 120])
+def test_whoever_reads_during_a_reset_sees_the_old_offset_or_the_new(
+    kafka: int | None, zookeeper: int, to: int
+) -> None:
+    read: list[int] = []
+
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=zookeeper))
+        coordinator = Coordinator({} if kafka is None else at(p0=kafka))
+
+        async def call(request: Any) -> Any:
+            response = await coordinator.call(request)
+            await look()
+            return response
+
+        async def look() -> None:
+            dual = DualStore(coordinator.store, ZooKeeperStore(zk))
+            read.append((await dual.fetch(GROUP, [P0]))[P0].offset)
+
+        await DualStore(CoordinatorStore(call), store).reset(GROUP, at(p0=to))
+        assert coordinator.committed == await store.fetch(GROUP, [P0]) == at(p0=to)
+        await look()
+
+    play(scene)
+    assert set(read) <= {max(kafka or 0, zookeeper), to}
+    assert read[-1] == to
+
+
+def test_a_reset_that_the_first_store_refuses_does_not_reach_the_second() -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=100))
+        coordinator = Coordinator(at(p0=80))
+        dual = DualStore(RefusingStore(coordinator.store), store)
+        with pytest.raises(CommitFailed):
+            await dual.reset(GROUP, at(p0=50))
+        assert await store.fetch(GROUP, [P0]) == at(p0=100)
+
+    play(scene)
+
+
+class RefusingStore:
+    """Reads as another does, and takes no commit."""
+
+    def __init__(self, store: CoordinatorStore) -> None:
+        self.fetch = store.fetch
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        if offsets:
+            raise CommitFailed(dict.fromkeys(offsets, ErrorCode.NOT_COORDINATOR))
+
+
+def test_what_was_forgotten_is_written_again_though_it_has_not_changed() -> None:
+    async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
+        await store.commit(GROUP, at(p0=10))
+        await zk.set("/consumers/g/offsets/t/0", b"3")
+        store.forget()
+        await store.commit(GROUP, at(p0=10))
+        assert (await zk.get("/consumers/g/offsets/t/0"))[0] == b"10"
 
     play(scene)

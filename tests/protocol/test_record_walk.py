@@ -103,6 +103,17 @@ def test_equal_neighbours_are_one_run_up_to_the_next_width_of_varint() -> None:
     assert run.records == 64
 
 
+def test_run_ends_with_the_last_offset_delta_that_is_tabled() -> None:
+    body = body_of("equal, no key", 66_000)
+    stride = len(body) - len(body_of("equal, no key", 65_999))
+
+    run = find_run(body, len(body) - 1000 * stride, 1000)
+
+    assert run is not None
+    assert (run.first_delta, run.records) == (65_000, 536)
+    assert find_run(body, len(body) - 100 * stride, 100) is None
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_mutated_records_get_the_verdict_of_the_plain_reader(shape: str) -> None:
     count = 24 if shape == "long" else 90

@@ -311,6 +311,8 @@ def test_owner_names_its_consumer_before_the_last_dash() -> None:
         (ControllerEpoch, b" 1", "not a decimal number"),
         (ConsumerOffset, b"1.5", "not a decimal number"),
         (ConsumerOffset, b"", "not a decimal number"),
+        (ConsumerOffset, b"9223372036854775808", "beyond 64 bits"),
+        (ConsumerOffset, b"1" * 5000, "beyond 64 bits"),
         (PartitionOwner, None, "null"),
         (PartitionOwner, b"\xff", "not UTF-8"),
         (ConfigChange, b'{"version":3,"entity_path":"topics/t"}', "version 3"),

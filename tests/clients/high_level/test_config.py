@@ -6,6 +6,16 @@ from clients.high_level.config import load_consumer_config
 from protocol.settings import SettingError
 
 LEAST = {"group.id": "g", "zookeeper.connect": "localhost:2181"}
+KAFKAS_NAMES = """
+    group.id zookeeper.connect consumer.id client.id zookeeper.session.timeout.ms
+    zookeeper.connection.timeout.ms zookeeper.sync.time.ms rebalance.max.retries
+    rebalance.backoff.ms refresh.leader.backoff.ms socket.timeout.ms
+    socket.receive.buffer.bytes fetch.message.max.bytes fetch.max.bytes fetch.min.bytes
+    fetch.wait.max.ms num.consumer.fetchers queued.max.message.chunks auto.commit.enable
+    auto.commit.interval.ms auto.offset.reset consumer.timeout.ms offsets.storage
+    dual.commit.enabled offsets.channel.backoff.ms offsets.channel.socket.timeout.ms
+    offsets.commit.max.retries exclude.internal.topics partition.assignment.strategy
+"""
 
 
 def test_the_defaults_are_kafkas() -> None:
@@ -50,10 +60,26 @@ def test_the_newer_names_of_resets_are_understood(newer: str, older: str) -> Non
     assert config.auto_offset_reset == older
 
 
-def test_a_setting_without_effect_is_noted() -> None:
-    _, notes = load_consumer_config({**LEAST, "num.consumer.fetchers": "2"})
-    assert len(notes) == 1
-    assert notes[0].startswith("num.consumer.fetchers=2")
+def test_every_setting_of_kafkas_old_consumer_is_honoured() -> None:
+    values = dict.fromkeys(KAFKAS_NAMES.split(), "70000") | LEAST
+    values |= dict.fromkeys(["auto.commit.enable", "dual.commit.enabled"], "true")
+    values |= {"exclude.internal.topics": "false", "auto.offset.reset": "none"}
+    values |= {"offsets.storage": "kafka", "partition.assignment.strategy": "clustered"}
+    config, notes = load_consumer_config(values)
+    assert notes == []
+    assert config.num_consumer_fetchers == config.fetch_max_bytes == 70_000
+
+
+def test_brokers_may_be_named_beside_zookeeper() -> None:
+    config, _ = load_consumer_config({**LEAST, "bootstrap.servers": "a:1,b:2"})
+    assert config.cluster_config.bootstrap_servers == ("a:1", "b:2")
+
+
+def test_the_fetch_size_grows_no_further_than_the_larger_of_both_bounds() -> None:
+    config, _ = load_consumer_config({**LEAST, "fetch.max.bytes": "100"})
+    assert config.largest_fetch_bytes == config.fetch_message_max_bytes
+    config, _ = load_consumer_config({**LEAST, "fetch.message.max.bytes": "100"})
+    assert config.largest_fetch_bytes == 52_428_800
 
 
 @pytest.mark.parametrize(

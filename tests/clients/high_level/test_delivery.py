@@ -158,6 +158,95 @@ def test_during_a_pause_nothing_is_committed() -> None:
     play(scene)
 
 
+def test_a_process_that_was_stopped_commits_nothing_before_its_timers_ring() -> None:
+    async def scene() -> None:
+        work = Scene()
+        entitled = [False]
+        work.delivery.entitled = lambda: entitled[0]
+        work.delivery.start({P0: ("0", 5)})
+        with pytest.raises(CommitFailed, match="out of reach"):
+            await work.delivery.commit_offsets(None, retries=0)
+        entitled[0] = True
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5}]
+
+    play(scene)
+
+
+def test_what_is_not_owned_is_not_committed_though_asked_for_by_name() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        wanted = {P0: OffsetAndMetadata(6), P1: OffsetAndMetadata(7)}
+        with pytest.raises(CommitFailed, match="g_a does not own them") as failure:
+            await work.delivery.commit_offsets(wanted)
+        assert failure.value.errors.keys() == {P1}
+        assert work.store.commits == [{P0: 6}]
+
+    play(scene)
+
+
+def test_a_commit_that_waits_for_another_leaves_out_what_is_given_up_meanwhile() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = 1.0
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        first = asyncio.ensure_future(work.delivery.commit_offsets())
+        await asyncio.sleep(0.5)
+        work.delivery.stop({P0})
+        forgetting = asyncio.ensure_future(work.delivery.forget({P0}))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(work.delivery.commit_offsets())
+        await asyncio.gather(first, forgetting, second)
+        assert work.store.commits == [{P0: 5, P1: 6}, {P1: 6}]
+
+    play(scene)
+
+
+def test_the_clock_does_not_take_back_what_the_application_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        await work.delivery.commit_offsets({P0: OffsetAndMetadata(9)})
+        await work.delivery.commit_offsets()
+        work.delivery.move({P0: "1"})
+        await work.delivery.commit_offsets()
+        await work.consume(P0, 5, 9)
+        await work.delivery.commit_offsets()
+        await work.delivery.commit_offsets({P0: OffsetAndMetadata(2)})
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 9}, {P0: 9}, {P0: 2}, {P0: 9}]
+
+    play(scene)
+
+
+def test_a_reset_may_take_a_group_back() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 500)})
+        (feed,) = work.fetching
+        feed.stream.put(Chunk(feed, 100, 100, reset=True))
+        feed.stream.put(Chunk(feed, 100, 101, [Record(100, 0, None, None, ())]))
+        await anext(feed.stream)
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 100}]
+
+    play(scene)
+
+
+def test_what_was_committed_before_a_reply_was_lost_counts_as_not_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [NoBrokersAvailable("none")]
+        work.delivery.start({P0: ("0", 5)})
+        with pytest.raises(CommitFailed):
+            await work.delivery.commit_offsets({P0: OffsetAndMetadata(9)}, retries=0)
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 9}, {P0: 5}]
+
+    play(scene)
+
+
 def test_a_commit_is_tried_again_for_the_partitions_that_failed() -> None:
     async def scene() -> None:
         work = Scene()
@@ -186,6 +275,7 @@ def test_a_commit_that_cannot_help_is_not_tried_again() -> None:
     async def scene() -> None:
         work = Scene()
         work.store.failures = [CommitFailed({P0: ErrorCode.OFFSET_METADATA_TOO_LARGE})]
+        work.delivery.start({P0: ("0", 0)})
         with pytest.raises(CommitFailed):
             await work.delivery.commit_offsets({P0: OffsetAndMetadata(1, "x" * 9999)})
         assert len(work.store.commits) == 1

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConnectionFailed, CorruptFetch
+from clients.errors import (
+    ConnectionFailed,
+    CorruptFetch,
+    MessageSizeTooLarge,
+    OffsetOutOfRange,
+)
 from clients.high_level.config import load_consumer_config
-from clients.high_level.fetchers import BrokerFetcher
+from clients.high_level.fetchers import BrokerFetcher, Fetchers, fetcher_id
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -43,6 +48,10 @@ class Broker:
         self.errors: dict[TopicPartition, ErrorCode] = {}
         self.asked: list[dict[TopicPartition, int]] = []
         self.corrupt_at: int | None = None
+        self.sends_parts = False
+        """As brokers before KIP-74, which send a part of a batch larger than what was asked for."""
+        self.sizes: list[tuple[int, int]] = []
+        """(of the whole response, of its first partition), as they were asked for."""
         self.down = False
 
     async def connect(self) -> Any:
@@ -60,15 +69,21 @@ class Broker:
             for p in topic.partitions
         }
         self.asked.append(asked)
+        sizes = {
+            TopicPartition(topic.topic, p.partition): p.partition_max_bytes
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
         await asyncio.sleep(WAIT_S)
         return FetchResponse(
             responses=[
-                FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset)])
+                FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset, sizes[p])])
                 for p, offset in asked.items()
             ]
         )
 
-    def _fetch(self, partition: TopicPartition, offset: int) -> FetchResponsePartition:
+    def _fetch(self, partition: TopicPartition, offset: int, size: int) -> FetchResponsePartition:
         start, end = self.logs[partition]
         code = self.errors.get(partition, ErrorCode.NONE)
         if code is ErrorCode.NONE and not start <= offset <= end:
@@ -80,6 +95,8 @@ class Broker:
             batch = encode_batch(values, base_offset=first)
             if self.corrupt_at == first:
                 batch = batch[:-1] + bytes([batch[-1] ^ 1])
+            if self.sends_parts:
+                batch = batch[:size]
         return FetchResponsePartition(
             partition_index=partition.partition,
             error_code=code,
@@ -121,9 +138,7 @@ class Scene:
         self.broker = Broker()
         self.given_back: list[PartitionFeed] = []
         self.meters = Meters(asyncio.get_running_loop().time)
-        self.fetcher = BrokerFetcher(
-            config, 7, self.broker.connect, self._give_back, self.meters
-        )
+        self.fetcher = BrokerFetcher(config, 7, self.broker.connect, self._give_back, self.meters)
 
     def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
         self.given_back += feeds
@@ -287,5 +302,134 @@ def test_a_corrupt_batch_is_raised_behind_what_is_before_it_and_never_skipped() 
                 await anext(feed.stream)
             assert feed.position == 10
             assert work.given_back == [feed]
+
+    play(scene)
+
+
+def test_a_message_that_does_not_fit_is_asked_for_in_twice_as_much() -> None:
+    async def scene() -> None:
+        work = Scene(**{"fetch.message.max.bytes": "40"})
+        work.broker.sends_parts = True
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 10) == list(range(10))
+            assert [size for _, size in work.broker.sizes[:4]] == [40, 80, 160, 40]
+
+    play(scene)
+
+
+def test_a_message_beyond_the_bound_is_raised_again_and_again_and_never_skipped() -> None:
+    async def scene() -> None:
+        work = Scene(**{"fetch.message.max.bytes": "20", "fetch.max.bytes": "70"})
+        work.broker.sends_parts = True
+        feed = work.feed(P0, 0)
+        async with work:
+            with pytest.raises(MessageSizeTooLarge, match="does not fit in 70 bytes"):
+                await anext(feed.stream)
+            assert [size for _, size in work.broker.sizes] == [20, 40, 70]
+            assert work.given_back == [feed]
+            assert feed.position == 0
+            work.fetcher.feeds.append(feed)
+            again = asyncio.ensure_future(work.fetcher.run())
+            with pytest.raises(MessageSizeTooLarge):
+                await anext(feed.stream)
+            again.cancel()
+
+    play(scene)
+
+
+def test_a_response_is_bounded_by_fetch_max_bytes() -> None:
+    async def scene() -> None:
+        work = Scene(**{"fetch.max.bytes": "12345"})
+        feed = work.feed(P0, 0)
+        async with work:
+            await offsets(feed, 1)
+            assert work.broker.sizes[0] == (12345, 1_048_576)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("committed", [None, 5, 10_000])
+def test_without_a_reset_an_offset_out_of_range_is_raised_from_the_stream(
+    committed: int | None,
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "none"})
+        work.broker.logs[P0] = (10, 30)
+        feed, other = work.feed(P0, committed), work.feed(P1, 0)
+        async with work:
+            with pytest.raises(OffsetOutOfRange) as raised:
+                await anext(feed.stream)
+            assert (raised.value.partition, raised.value.offset) == (P0, committed)
+            assert feed.position == committed
+            assert work.given_back == [feed]
+            assert await offsets(other, 30) == list(range(30))
+
+    play(scene)
+
+
+def test_a_reset_of_a_feed_that_is_closed_meanwhile_reaches_nobody() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, None)
+        call = work.broker.call
+
+        async def closing(request: Any, *, timeout_ms: int | None = None) -> Any:
+            answer = await call(request)
+            feed.close()
+            return answer
+
+        work.broker.call = closing  # type: ignore[method-assign]
+        async with work:
+            await work.task
+            assert feed.stream.queue_size == 0
+
+    play(scene)
+
+
+def test_fetches_are_counted_by_broker_and_topic() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        async with work:
+            await offsets(feed, 30)
+            await asyncio.sleep(1)
+        assert work.meters.messages["t"].count == 30
+        assert work.meters.requests[7].count == len(work.broker.asked) - 1
+        assert work.meters.bytes["t"].count == work.meters.broker_bytes[7].count > 300
+        assert feed.high_watermark == 30
+
+    play(scene)
+
+
+def test_a_partition_belongs_to_the_fetcher_that_kafka_would_give_it() -> None:
+    assert [fetcher_id(TopicPartition("topic1", p), 2) for p in range(3)] == [0, 1, 0]
+    assert [fetcher_id(TopicPartition("topic2", p), 2) for p in range(3)] == [1, 0, 1]
+
+
+def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
+    async def scene() -> None:
+        least = {"group.id": "g", "zookeeper.connect": "z:1", "num.consumer.fetchers": "3"}
+        config, _ = load_consumer_config(least)
+        broker, connected, tasks = Broker(), [], []
+
+        async def connect(broker_id: int, fetcher: int) -> Any:
+            connected.append((broker_id, fetcher))
+            return broker
+
+        def spawn(work: Coroutine[Any, Any, None]) -> None:
+            tasks.append(asyncio.ensure_future(work))
+
+        fetchers = Fetchers(config, connect, lambda feeds: None, spawn, Meters(lambda: 0.0))
+        stream = MessageStream(bytes_decoder, bytes_decoder)
+        partitions = [TopicPartition("t", p) for p in range(6)]
+        broker.logs = dict.fromkeys(partitions, (0, 0))
+        for partition in partitions:
+            fetchers.add(7, PartitionFeed(partition, stream, 0))
+        await asyncio.sleep(WAIT_S / 2)
+        assert sorted(connected) == [(7, 0), (7, 1), (7, 2)]
+        assert sorted(p for asked in broker.asked for p in asked) == partitions
+        for task in tasks:
+            task.cancel()
 
     play(scene)

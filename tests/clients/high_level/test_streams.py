@@ -287,3 +287,69 @@ def test_a_feed_closed_while_the_loop_turns_delivers_no_more() -> None:
             await anext(feed.stream)
 
     play(scene)
+
+
+def test_who_may_no_longer_consume_is_handed_nothing_and_goes_on_when_it_may() -> None:
+    async def scene() -> None:
+        entitled = [False]
+        feed = a_feed(a_stream(timeout_ms=1000, entitled=lambda: entitled[0]))
+        put(feed, 0, 2)
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        assert feed.position == 0
+        entitled[0] = True
+        assert await take(feed.stream, 2) == [0, 1]
+
+    play(scene)
+
+
+def test_a_pause_in_the_middle_of_a_turn_repeats_and_loses_nothing() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        put(feed, 0, 300)
+        seen = await take(feed.stream, 5)
+        feed.stream.pause()
+        assert feed.position == 4
+        feed.stream.resume()
+        seen += await take(feed.stream, 295)
+        assert seen == list(range(300))
+        assert feed.position == 299
+
+    play(scene)
+
+
+def test_the_position_is_behind_what_has_been_consumed_however_often_it_is_asked() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        feed.stream.put(Chunk(feed, 0, 20, [*records(0, 3), *records(10, 12)]))
+        seen = []
+        for _ in range(5):
+            await anext(feed.stream)
+            seen.append((feed.position, feed.position))
+        assert seen == [(0, 0), (1, 1), (2, 2), (3, 3), (11, 11)]
+
+    play(scene)
+
+
+def test_a_chunk_of_a_closed_feed_is_not_taken() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        feed.close()
+        put(feed, 0, 3)
+        assert feed.stream.queue_size == 0
+
+    play(scene)
+
+
+def test_a_slow_application_gets_short_turns() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        feed = a_feed(stream)
+        put(feed, 0, 4000)
+        for _ in range(FIRST_TURN):
+            await anext(stream)
+        stream._turn_began = asyncio.get_running_loop().time() - 1
+        await anext(stream)
+        assert stream._turn_length == FIRST_TURN // 2
+
+    play(scene)

@@ -127,12 +127,17 @@ def test_a_member_in_zookeeper_owns_its_partitions_until_it_leaves(cluster: DevC
         items = described(cluster, "owners")
         assert [item["partition"] for item in items] == [0, 1]
         assert {item["coordination"] for item in items} == {"zookeeper"}
+        assert [item["stream"] for item in items] == [0, 0]
         assert all(item["consumer_id"].startswith("owners_") for item in items)
         assert all(item["host"] for item in items)
         state = cluster.run("kgroup", "describe", "owners", "--state").stdout.splitlines()[1]
         assert state.split()[-2:] == ["Stable", "1"]
         members = cluster.run("kgroup", "describe", "owners", "--members", "--verbose").stdout
         assert members.splitlines()[1].split()[-2:] == ["2", "rows(0,1)"]
+        (registered,) = described(cluster, "owners", "--members")
+        assert (registered["streams"], registered["subscription"]) == (1, "static rows=1")
+        (group,) = described(cluster, "owners", "--state")
+        assert group["storage"] == "zookeeper"  # a member of ours says so
     finally:
         member.send_signal(signal.SIGINT)
         _, stderr = member.communicate(timeout=DEADLINE_S)
@@ -145,6 +150,9 @@ def test_a_group_with_offsets_in_both_stores_shows_them_side_by_side(cluster: De
     write(cluster, {ConsumerOffset.path("dual", "rows", 0): b"3"})
     (item,) = described(cluster, "dual", "--topic", "rows:0")
     assert (item["offsets"], item["zk_offset"], item["kafka_offset"]) == ("dual", 3, 0)
+    assert (item["wins"], item["diverged"], item["current_offset"]) == ("zookeeper", True, 3)
+    (row,) = cluster.run("kgroup", "describe", "dual", "--verbose").stdout.splitlines()[1:]
+    assert "DIVERGED" in row.split()
 
 
 def test_an_unreadable_znode_is_named_and_the_rest_is_shown(cluster: DevCluster) -> None:
@@ -154,6 +162,26 @@ def test_an_unreadable_znode_is_named_and_the_rest_is_shown(cluster: DevCluster)
     assert result.returncode == 1
     assert f"error: {bad}: " in result.stderr
     assert [line.split()[2:4] for line in result.stdout.splitlines()[1:]] == [["1", "0"]]
+
+
+def test_partition_numbers_beyond_32_bits_are_named_and_the_rest_is_shown(
+    cluster: DevCluster,
+) -> None:
+    far = "/consumers/far/offsets/rows/2147483648"
+    write(cluster, {far: b"1", ConsumerOffset.path("far", "rows", 1): b"0"})
+    result = cluster.run("kgroup", "describe", "far")
+    assert (result.returncode, f"error: {far}: is beyond 32 bits" in result.stderr) == (1, True)
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_registration_in_foreign_json_is_named_and_its_member_still_listed(
+    cluster: DevCluster,
+) -> None:
+    path = "/consumers/foreign/ids/foreign_x"
+    write(cluster, {path: b'{"subscription": {"rows": 4294967296000}, "pattern": 7}'})
+    result = cluster.run("kgroup", "describe", "foreign", "--members")
+    assert (result.returncode, "foreign_x" in result.stdout) == (1, True)
+    assert f"error: {path}: " in result.stderr
 
 
 def test_an_owner_without_a_member_is_a_rebalance_not_a_crash(cluster: DevCluster) -> None:

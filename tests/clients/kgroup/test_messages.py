@@ -136,6 +136,64 @@ def test_properties_go_to_the_formatter_or_to_the_consumer_by_their_name(
     assert consume(dev_cluster, *both).stdout == "k;v\n"
 
 
+def test_a_message_its_deserializer_cannot_read_is_named_or_skipped(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, ["four", "fives", "8888"])
+    args = ("--topic", topic, "--from-beginning", "--max-messages", "3")
+    number = ("--value-deserializer", "org.apache.kafka.common.serialization.IntegerDeserializer")
+    refused = dev_cluster.run("kgroup", "consume", *args, *number)
+    assert (refused.returncode, refused.stdout) == (1, "1718580594\n")
+    assert refused.stderr.startswith(f"error: {topic}-0 at offset 1: ")
+    skipped = dev_cluster.run("kgroup", "consume", *args, *number, "--skip-message-on-error")
+    assert (skipped.returncode, skipped.stdout.split()) == (0, ["1718580594", "943208504"])
+
+
+def test_a_blacklist_brings_the_topics_it_does_not_name(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, ["one"])
+    result = consume(
+        dev_cluster, "--blacklist", f"(?!{topic}$).*", "--max-messages", "1", "--group", topic
+    )
+    assert result.stdout == "one\n"
+
+
+def test_offsets_are_deleted_first_when_told_so(dev_cluster: DevCluster, topic: str) -> None:
+    produce(dev_cluster, topic, ["one"])
+    args = ("--topic", topic, "--group", topic, "--max-messages", "1")
+    assert consume(dev_cluster, *args).stdout == "one\n"
+    assert consume(dev_cluster, *args, "--delete-consumer-offsets").stdout == "one\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--group", "a", "--consumer-property", "group.id=b"),
+        ("--from-beginning", "--property", "auto.offset.reset=largest"),
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(
+    dev_cluster: DevCluster, args: tuple[str, ...]
+) -> None:
+    assert dev_cluster.run("kgroup", "consume", "--topic", "t", *args).returncode == 2
+
+
+@pytest.mark.parametrize("args", [("--sync",), ("--property", "producer.type=async")])
+def test_lines_are_sent_one_by_one_and_by_the_old_producer(
+    dev_cluster: DevCluster, topic: str, args: tuple[str, ...]
+) -> None:
+    options = ("--compression-codec", "--request-required-acks", "-1", "--retry-backoff-ms", "50")
+    broker = ("--broker-list", dev_cluster.address("bootstrap"))
+    lines = "".join(f"{number}\n" for number in range(20))
+    result = dev_cluster.run(
+        "kgroup", "produce", "--topic", topic, *broker, *args, *options, stdin=lines
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    consumed = consume(dev_cluster, "--topic", topic, "--max-messages", "20")
+    assert consumed.stdout == lines
+
+
 def test_a_property_nobody_knows_is_refused(dev_cluster: DevCluster, topic: str) -> None:
     result = dev_cluster.run("kgroup", "consume", "--topic", topic, "--property", "no.such=1")
     assert result.returncode == 1
@@ -208,6 +266,22 @@ def test_offsets_are_found_by_time(dev_cluster: DevCluster, topic: str) -> None:
     assert offset("--time", "earliest") == 0
     assert offset("--time", "2001-01-01T00:00:00Z") == 0
     assert offset("--time", "2999-01-01") is None
+
+
+def test_offsets_in_the_spelling_of_getoffsetshell_are_its_lines(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    produce(dev_cluster, topic, numbers(0, 4))
+
+    def lines(*args: str) -> tuple[int, str]:
+        broker = ("--broker-list", dev_cluster.address("bootstrap"))
+        result = dev_cluster.run("kgroup", "offsets", *broker, "--topic", topic, *args)
+        return result.returncode, result.stdout
+
+    assert lines("--time", "-1") == (0, f"{topic}:0:4\n")
+    assert lines("--time", "-2", "--partitions", "0") == (0, f"{topic}:0:0\n")
+    assert lines("--time", "-1", "--offsets", "5") == (0, f"{topic}:0:4,0\n")
+    assert lines("--partitions", "0,7", "--timeout", "1000") == (1, f"{topic}:0:4\n")
 
 
 def test_offsets_of_a_topic_that_is_not_there_fail(dev_cluster: DevCluster) -> None:

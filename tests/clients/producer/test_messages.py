@@ -30,7 +30,10 @@ def test_key_may_be_left_out() -> None:
 
 
 def test_each_value_is_a_message_under_its_datas_key_in_order() -> None:
-    given = [ProducerData("t", 1, [b"a", b"b"]), KeyedMessage("u", 2, b"c")]
+    given: list[ProducerData | KeyedMessage] = [
+        ProducerData("t", 1, [b"a", b"b"]),
+        KeyedMessage("u", 2, b"c"),
+    ]
     expected = [KeyedMessage("t", 1, b"a"), KeyedMessage("t", 1, b"b"), KeyedMessage("u", 2, b"c")]
     assert keyed_messages(given) == expected
 
@@ -40,7 +43,10 @@ def test_partition_key_takes_the_keys_place_and_a_falsy_one_counts() -> None:
     assert KeyedMessage("t", "k", b"").partition_key == "k"
 
 
-@pytest.mark.parametrize("wrong", [[b"a"], [("t", b"a")], ProducerData(None, None, b"")])  # type: ignore[arg-type]
+NAMELESS: Any = None
+
+
+@pytest.mark.parametrize("wrong", [[b"a"], [("t", b"a")], ProducerData(NAMELESS, None, b"")])
 def test_what_is_no_message_is_refused_by_its_type(wrong: Any) -> None:
     with pytest.raises(TypeError, match="expected"):
         keyed_messages(wrong)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from clients.producer.old_config import OldProducerConfig, load_old_producer_config, properties
+from clients.producer.producer import Producer
 from protocol.settings import SettingError
 
 
@@ -77,7 +78,7 @@ def test_batch_above_the_queue_is_refused_if_set_and_made_smaller_if_not() -> No
         ("request.required.acks", "3"),
         ("compression.codec", "9"),
         ("queue.buffering.max.messages", "0"),
-        ("linger.ms", "5"),
+        ("queue.msec", "5"),
     ],
 )
 def test_setting_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:
@@ -91,6 +92,13 @@ def test_setting_without_effect_is_noted() -> None:
     _, notes = load_old_producer_config({**given, "reconnect.interval": 3})
     named = [note.partition(":")[0] for note in notes]
     assert named == ["reconnect.interval=3", "callback.handler"]
+
+
+@pytest.mark.parametrize("name", ["queue.time", "request.required.acks", "event.handler"])
+def test_setting_that_needs_producer_type_says_so(name: str) -> None:
+    with pytest.raises(SettingError, match=r"with producer\.type") as refused:
+        Producer({"bootstrap.servers": "h:1", name: "1"})
+    assert refused.value.name == name
 
 
 def test_handler_properties_are_pairs() -> None:

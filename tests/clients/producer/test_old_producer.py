@@ -23,7 +23,7 @@ P0 = TopicPartition("t", 0)
 def with_producer(
     scenario: Callable[[Producer, ScriptedBroker], Awaitable[Any]],
     kind: str,
-    topics: dict[str, int] | None = None,
+    topics: Any = None,
     **settings: Any,
 ) -> Any:
     """Run a scenario with a producer of that type, and bound it in time."""

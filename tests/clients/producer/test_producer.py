@@ -267,11 +267,13 @@ def test_value_that_is_not_bytes_is_refused_with_its_type() -> None:
     with_producer(scenario)
 
 
-@pytest.mark.parametrize("wrong", [{"partition": -1}, {"timestamp_ms": -5}])
-def test_negative_partition_or_timestamp_is_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"partition": -1}, {"timestamp_ms": -5}, {"timestamp_ms": 2**63}]
+)
+def test_negative_partition_or_timestamp_is_refused(wrong: dict[str, Any]) -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         with pytest.raises(ValueError, match="is negative"):
-            await producer.send("t", b"", **wrong)  # type: ignore[arg-type]
+            await producer.send("t", b"", **wrong)
 
     with_producer(scenario)
 
@@ -307,13 +309,13 @@ def test_records_leave_while_their_sender_does_nothing_but_send() -> None:
     with_producer(scenario, batch_size=4096)
 
 
-def test_broker_too_old_for_record_batches_fails_the_records() -> None:
+def test_broker_too_old_for_the_codec_fails_the_records() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
-        broker.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(PRODUCE=(0, 2))
+        broker.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(PRODUCE=(0, 6))
         with pytest.raises(ApiError, match="UNSUPPORTED_VERSION"):
             await producer.send_and_wait("t", b"a")
 
-    with_producer(scenario)
+    with_producer(scenario, compression_type="zstd")
 
 
 def test_delivery_timeout_shorter_than_linger_and_request_is_refused_if_set() -> None:

@@ -8,6 +8,7 @@ import pytest
 from groups.zookeeper.assignment import (
     ASSIGNORS,
     Assignment,
+    assign_clustered,
     assign_range,
     assign_round_robin,
     java_sorted,
@@ -127,3 +128,34 @@ def test_round_robin_of_equal_subscriptions_differs_by_one_at_most(seed: int) ->
 
 def test_strings_are_ordered_by_utf_16_unit_as_java_does() -> None:
     assert java_sorted(["\ufffd", "\U0001f600", "a", "a"]) == ["a", "\U0001f600", "\ufffd"]
+
+
+def test_clustered_gives_a_thread_partitions_of_as_few_leaders_as_can_be() -> None:
+    leaders = {TopicPartition("t", p): p % 3 for p in range(9)}
+    threads = {"t": ["a-0", "b-0", "c-0"]}
+    assert shares(assign_clustered(threads, {"t": range(9)}, leaders)) == {
+        "a-0": [("t", 0), ("t", 3), ("t", 6)],
+        "b-0": [("t", 1), ("t", 4), ("t", 7)],
+        "c-0": [("t", 2), ("t", 5), ("t", 8)],
+    }
+
+
+def test_clustered_shares_out_as_many_to_each_as_range_does() -> None:
+    leaders = {TopicPartition("t", p): (7 * p) % 4 for p in range(10)}
+    threads = {"t": ["a-0", "b-0", "b-1"]}
+    clustered = assign_clustered(threads, {"t": range(10)}, leaders)
+    ranged = assign_range(threads, {"t": range(10)})
+    assert (
+        Counter(clustered.values())
+        == Counter(ranged.values())
+        == {
+            "a-0": 4,
+            "b-0": 3,
+            "b-1": 3,
+        }
+    )
+
+
+def test_clustered_without_known_leaders_is_range() -> None:
+    threads = {"t": ["a-0", "b-0"]}
+    assert assign_clustered(threads, {"t": range(5)}) == assign_range(threads, {"t": range(5)})

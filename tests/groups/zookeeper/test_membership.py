@@ -5,7 +5,7 @@ from typing import Any
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.membership import decide
+from groups.zookeeper.membership import AUDIT_MS, DEBOUNCE_MS, decide
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
@@ -34,6 +34,18 @@ class Script:
     def round(self) -> int:
         return self.member.round
 
+    def change(self, event: on.Event) -> list[do.Effect]:
+        """A watch fires between rounds, and the burst of changes is over."""
+        (timer,) = self.tell(event)
+        assert timer == self.debounce()
+        return self.tell(on.ReadDue(self.round))
+
+    def debounce(self) -> do.SetTimer:
+        return do.SetTimer(on.ReadDue(self.round), self.now_ms + DEBOUNCE_MS, DEBOUNCE_MS)
+
+    def audit(self) -> do.SetTimer:
+        return do.SetTimer(on.Retry(self.round), self.now_ms + AUDIT_MS, AUDIT_MS // 10)
+
     def register(self) -> list[do.Effect]:
         assert self.tell(on.SessionEstablished(SESSION))[-1] == do.Register(SESSION)
         return self.tell(on.Registered(SESSION))
@@ -51,7 +63,7 @@ class Script:
         self, ours: Mapping[TopicPartition, str], foreign: Iterable[TopicPartition] = ()
     ) -> list[do.Effect]:
         owners = {p: on.Owner(thread, 0, SESSION) for p, thread in ours.items()}
-        owners |= {p: on.Owner(f"{OTHER}-0", 0, 0x99) for p in foreign}
+        owners |= {p: on.Owner(f"{OTHER}-{p.partition}", 0, 0x99) for p in foreign}
         return self.tell(on.OwnersRead(self.round, owners))
 
     def settle_alone(self) -> None:
@@ -99,6 +111,7 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
                 P3: (f"{ME}-0", 0),
             }
         ),
+        script.audit(),
         do.Report(),
     ]
     assert script.member.phase is Phase.SETTLED
@@ -109,7 +122,7 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
 ):
     script = Script()
     script.settle_alone()
-    script.tell(on.GroupChanged())
+    script.change(on.GroupChanged())
     script.read_group(ME, OTHER)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     leaving = frozenset({P2, P3})
@@ -120,14 +133,14 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
         do.ForgetPositions(leaving),
         do.ReleaseOwners(script.round, leaving),
     ]
-    assert kinds(effects[5:]) == [do.NotifyStarting, do.Report]
+    assert kinds(effects[5:]) == [do.NotifyStarting, do.SetTimer, do.Report]
     assert script.member.delivering.keys() == {P0, P1}
 
 
 def test_without_auto_commit_a_rebalance_commits_nothing() -> None:
     script = Script(auto_commit_enable=False)
     script.settle_alone()
-    script.tell(on.GroupChanged())
+    script.change(on.GroupChanged())
     script.read_group(ME, OTHER)
     assert do.CommitOffsets not in kinds(script.read_owners(dict.fromkeys(ALL, f"{ME}-0")))
 
@@ -135,9 +148,9 @@ def test_without_auto_commit_a_rebalance_commits_nothing() -> None:
 def test_a_round_that_changes_nothing_touches_nothing() -> None:
     script = Script()
     script.settle_alone()
-    script.tell(on.TopicsChanged())
+    script.change(on.TopicsChanged())
     script.read_group(ME)
-    assert script.read_owners(dict.fromkeys(ALL, f"{ME}-0")) == [do.Report()]
+    assert script.read_owners(dict.fromkeys(ALL, f"{ME}-0")) == [script.audit(), do.Report()]
 
 
 def test_what_another_member_still_holds_is_watched_and_the_rest_is_consumed() -> None:
@@ -153,7 +166,7 @@ def test_what_another_member_still_holds_is_watched_and_the_rest_is_consumed() -
         do.WatchOwners(script.round, frozenset({P1})),
         do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10),
     ]
-    assert script.tell(on.OwnerReleased()) == [do.ReadGroup(script.round)]
+    assert script.change(on.OwnerReleased()) == [do.ReadGroup(script.round)]
 
 
 def test_a_node_of_our_own_earlier_session_is_not_ours() -> None:
@@ -163,18 +176,34 @@ def test_a_node_of_our_own_earlier_session_is_not_ours() -> None:
     earlier = {P0: on.Owner(f"{ME}-0", 0, SESSION - 1)}
     effects = script.tell(on.OwnersRead(script.round, earlier))
     assert one(effects, do.ClaimOwners).create.keys() == {P1, P2, P3}
-    assert script.member.blocked == {P0}
+    assert script.member.blocked == {P0: ME}
 
 
-def test_a_partition_lost_in_a_race_is_set_aside_and_the_others_are_claimed() -> None:
+def test_after_a_lost_race_the_owners_are_read_again_and_what_is_left_is_claimed() -> None:
     script = Script()
     script.register()
     script.read_group(ME)
     script.read_owners({})
-    (again,) = script.tell(on.ClaimFailed(script.round, P2, claimed=frozenset({P0})))
+    assert script.tell(on.ClaimFailed(script.round)) == [do.ReadOwners(script.round, ALL)]
+    (again,) = script.read_owners({P0: f"{ME}-0"}, foreign=[P2])
     assert again == do.ClaimOwners(script.round, dict.fromkeys([P1, P3], f"{ME}-0"), {})
-    script.tell(on.Claimed(script.round))
-    assert script.member.blocked == {P2}
+    assert script.member.blocked == {P2: OTHER}
+    effects = script.tell(on.Claimed(script.round))
+    assert one(effects, do.FetchOffsets).partitions == {P0, P1, P3}
+
+
+def test_of_each_member_in_our_way_one_owner_node_is_watched() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    owners = {
+        p: on.Owner(thread, 0, 0x99)
+        for p, thread in {P0: "g_b-0", P1: "g_b-1", P2: "g_c-0", P3: "g_c-0"}.items()
+    }
+    effects = script.tell(on.OwnersRead(script.round, owners))
+    watched = one(effects, do.WatchOwners).partitions
+    assert {script.member.blocked[p] for p in watched} == {"g_b", "g_c"}
+    assert len(watched) == 2
 
 
 def test_a_claim_that_succeeded_unseen_is_found_in_the_tree_and_delivered() -> None:
@@ -187,6 +216,7 @@ def test_a_claim_that_succeeded_unseen_is_found_in_the_tree_and_delivered() -> N
     script.read_group(ME)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     assert kinds(effects) == [do.NotifyReleasing, do.FetchOffsets]
+    assert script.member.held == ALL
 
 
 def test_a_claim_that_succeeded_unseen_and_is_no_longer_wanted_is_released() -> None:
@@ -205,7 +235,7 @@ def test_a_claim_that_succeeded_unseen_and_is_no_longer_wanted_is_released() -> 
 def test_a_release_that_failed_is_found_out_and_made_up_for() -> None:
     script = Script()
     script.settle_alone()
-    script.tell(on.GroupChanged())
+    script.change(on.GroupChanged())
     script.read_group(ME, OTHER)
     script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     assert script.member.phase is Phase.SETTLED
@@ -225,7 +255,7 @@ def test_a_partition_that_moves_between_our_threads_keeps_its_position() -> None
     script.read_owners({})
     script.tell(on.Claimed(script.round))
     script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 0)))
-    script.tell(on.TopicsChanged())
+    script.change(on.TopicsChanged())
     script.read_group(ME, streams=2, partitions=8)
     ours = {P0: f"{ME}-0", P1: f"{ME}-0", P2: f"{ME}-1", P3: f"{ME}-1"}
     claim = one(script.read_owners(ours), do.ClaimOwners)
@@ -241,7 +271,7 @@ def test_a_partition_whose_node_was_deleted_by_hand_is_stopped_uncommitted_and_c
 ):
     script = Script()
     script.settle_alone()
-    script.tell(on.GroupChanged())
+    script.change(on.GroupChanged())
     script.read_group(ME)
     effects = script.read_owners(dict.fromkeys([P0, P1, P2], f"{ME}-0"))
     assert effects[:2] == [
@@ -273,8 +303,8 @@ def test_a_change_during_the_reading_begins_a_new_round() -> None:
     script.register()
     script.tell(on.GroupChanged())
     old_round = script.round
-    (again,) = script.read_group(ME)
-    assert again == do.ReadGroup(old_round + 1)
+    assert script.read_group(ME) == [script.debounce()]
+    assert script.tell(on.ReadDue(script.round)) == [do.ReadGroup(old_round + 1)]
 
 
 def test_a_change_during_the_claim_begins_a_round_when_this_one_has_ended() -> None:
@@ -284,9 +314,8 @@ def test_a_change_during_the_claim_begins_a_round_when_this_one_has_ended() -> N
     script.read_owners({})
     assert script.tell(on.GroupChanged()) == []
     script.tell(on.Claimed(script.round))
-    old_round = script.round
     effects = script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 0)))
-    assert effects[-1] == do.ReadGroup(old_round + 1)
+    assert effects[-1] == script.debounce()
     assert do.Report not in kinds(effects)
 
 
@@ -297,14 +326,16 @@ def test_results_of_an_older_round_are_ignored() -> None:
     script.read_owners({})
     before = script.member
     assert script.tell(on.Claimed(script.round - 1)) == []
-    assert script.tell(on.ClaimFailed(script.round - 1, P0)) == []
+    assert script.tell(on.ClaimFailed(script.round - 1)) == []
+    assert script.tell(on.OffsetsFetched(script.round - 1, {P0: 7})) == []
+    assert script.tell(on.ReadDue(script.round - 1)) == []
     assert script.tell(on.OwnersRead(script.round, {})) == []
     assert script.tell(on.RoundFailed(script.round - 1, "late")) == []
     assert script.tell(on.Retry(script.round - 1)) == []
     assert script.member == before
 
 
-def test_after_max_retries_who_waits_is_told_and_the_member_goes_on_trying() -> None:
+def test_a_member_that_cannot_settle_tries_for_ever_and_says_so_after_each_max_retries() -> None:
     script = Script(rebalance_max_retries=2)
     script.register()
     told: list[do.Report] = []
@@ -316,10 +347,94 @@ def test_after_max_retries_who_waits_is_told_and_the_member_goes_on_trying() -> 
         told += [effect for effect in effects if isinstance(effect, do.Report)]
         assert one(effects, do.SetTimer).event == on.Retry(script.round)
         assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
-    (report,) = told
-    assert report.error is not None
-    assert "can't rebalance after 2 retries" in report.error
-    assert "t-0, t-1, t-2, t-3" in report.error
+    assert [report.failure for report in told] == [do.Failure.RETRIES] * 2
+    assert "can't rebalance after 4 retries" in (told[1].error or "")
+    assert "t-0, t-1, t-2, t-3" in (told[1].error or "")
+
+
+def test_a_malformed_neighbour_stops_the_rebalance_and_is_reported_once() -> None:
+    script = Script()
+    script.settle_alone()
+    script.change(on.GroupChanged())
+    problem = on.GroupProblem("remove /consumers/g/ids/g_x")
+    timer, report = script.tell(on.GroupUnreadable(script.round, problem))
+    assert report == do.Report(problem.text, do.Failure.UNREADABLE)
+    assert timer.event == on.Retry(script.round)
+    assert script.member.delivering.keys() == ALL
+    script.tell(on.Retry(script.round))
+    (timer,) = script.tell(on.GroupUnreadable(script.round, problem))
+    assert timer.event == on.Retry(script.round)
+    assert script.change(on.GroupChanged()) == [do.ReadGroup(script.round)]
+
+
+def test_when_the_malformed_neighbour_is_gone_the_group_settles_and_a_new_one_is_reported() -> None:
+    script = Script()
+    script.register()
+    problem = on.GroupProblem("remove /consumers/g/ids/g_x")
+    script.tell(on.GroupUnreadable(script.round, problem))
+    script.change(on.GroupChanged())
+    script.read_group(ME)
+    script.read_owners({})
+    script.tell(on.Claimed(script.round))
+    effects = script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 5)))
+    assert effects[-1] == do.Report()
+    script.change(on.GroupChanged())
+    effects = script.tell(on.GroupUnreadable(script.round, problem))
+    assert do.Report(problem.text, do.Failure.UNREADABLE) in effects
+
+
+def test_a_member_whose_strategy_is_not_the_groups_leaves_at_once() -> None:
+    script = Script()
+    script.register()
+    problem = on.GroupProblem("g_x is on the JVM", conflict=True)
+    assert script.tell(on.GroupUnreadable(script.round, problem)) == [
+        do.LeaveGroup(frozenset()),
+        do.Report(problem.text, do.Failure.STRATEGY),
+    ]
+    assert script.member.phase is Phase.CLOSED
+
+
+def test_a_member_with_another_strategy_that_comes_later_stops_our_claims_alone() -> None:
+    script = Script()
+    script.settle_alone()
+    script.change(on.GroupChanged())
+    problem = on.GroupProblem("g_x is on the JVM", conflict=True)
+    effects = script.tell(on.GroupUnreadable(script.round, problem))
+    assert kinds(effects) == [do.SetTimer, do.Report]
+    assert script.member.phase is Phase.BACKING_OFF
+
+
+def test_a_burst_of_changes_is_read_once() -> None:
+    script = Script()
+    script.settle_alone()
+    assert script.tell(on.GroupChanged()) == [script.debounce()]
+    for event in (on.GroupChanged(), on.TopicsChanged(), on.BrokersChanged()):
+        assert script.tell(event) == []
+    assert script.tell(on.ReadDue(script.round)) == [do.ReadGroup(script.round)]
+    script.read_group(ME)
+    script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    assert script.member.phase is Phase.SETTLED
+
+
+def test_a_settled_member_looks_now_and_then_whether_its_nodes_still_stand() -> None:
+    script = Script()
+    script.settle_alone()
+    assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
+    script.read_group(ME)
+    effects = script.read_owners(dict.fromkeys([P0, P1, P2], f"{ME}-0"))
+    assert one(effects, do.ClaimOwners).create.keys() == {P3}
+
+
+def test_brokers_that_come_and_go_make_a_member_look_and_release_nothing() -> None:
+    script = Script()
+    script.settle_alone()
+    done: list[do.Effect] = []
+    for _ in range(5):
+        done += script.change(on.BrokersChanged())
+        done += script.read_group(ME)
+        done += script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
+    counts = {kind: kinds(done).count(kind) for kind in kinds(done)}
+    assert counts == {do.ReadGroup: 5, do.ReadOwners: 5, do.SetTimer: 5, do.Report: 5}
 
 
 def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
@@ -332,6 +447,14 @@ def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
     assert effects[-1] == do.Register(SESSION + 1)
     assert script.tell(on.Registered(SESSION)) == []
     assert script.tell(on.Registered(SESSION + 1)) == [do.ReadGroup(script.round)]
+
+
+def test_timers_of_a_session_that_has_ended_do_nothing_in_the_next() -> None:
+    script = Script()
+    script.settle_alone()
+    audit = on.Retry(script.round)
+    script.tell(on.SessionEstablished(SESSION + 1))
+    assert script.tell(audit) == []
 
 
 def test_a_claim_of_a_session_that_has_ended_counts_for_nothing() -> None:
@@ -359,7 +482,7 @@ def test_delivery_pauses_two_thirds_into_a_silence_and_resumes_with_the_session(
     assert script.tell(silence) == [do.SetTimer(on.LeaseEnded(1000), 5000)]
     assert script.tell(on.LeaseEnded(1000)) == [do.PauseDelivery()]
     effects = script.tell(on.SessionEstablished(SESSION))
-    assert effects == [do.ResumeDelivery(), do.ReadGroup(script.round)]
+    assert effects == [do.ResumeDelivery(), script.debounce()]
 
 
 def test_a_short_silence_pauses_nothing() -> None:
@@ -374,7 +497,7 @@ def test_a_consumer_id_in_use_ends_a_member_that_has_not_joined() -> None:
     script = Script()
     script.tell(on.SessionEstablished(SESSION))
     effects = script.tell(on.RegistrationFailed(SESSION, "in use by 0x1", in_use=True))
-    assert effects == [do.Report("in use by 0x1", in_use=True)]
+    assert effects == [do.Report("in use by 0x1", do.Failure.ID_IN_USE)]
     assert script.tell(on.SessionEstablished(SESSION + 1)) == []
 
 
@@ -390,7 +513,7 @@ def test_a_member_that_had_joined_tries_to_register_again() -> None:
 def test_a_member_whose_registration_was_deleted_registers_again_and_goes_on_delivering() -> None:
     script = Script()
     script.settle_alone()
-    script.tell(on.GroupChanged())
+    script.change(on.GroupChanged())
     assert script.read_group(OTHER) == [do.Register(SESSION)]
     assert script.member.delivering.keys() == ALL
 
@@ -399,6 +522,7 @@ def test_shutdown_stops_commits_and_leaves() -> None:
     script = Script()
     script.settle_alone()
     assert script.tell(on.Shutdown()) == [
+        do.Interrupt(),
         do.StopFetchers(ALL),
         do.CommitOffsets(script.round, ALL),
         do.LeaveGroup(ALL),
@@ -425,8 +549,9 @@ def test_shutdown_without_zookeeper_commits_nothing_that_may_be_anothers() -> No
 def test_a_deleted_topic_is_released() -> None:
     script = Script()
     script.settle_alone()
-    script.tell(on.TopicsChanged())
+    script.change(on.TopicsChanged())
     script.read_group(ME, partitions=0)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     assert one(effects, do.ReleaseOwners).partitions == ALL
     assert script.member.phase is Phase.SETTLED
+    assert do.CommitOffsets not in kinds(effects)  # it would outlive the topic

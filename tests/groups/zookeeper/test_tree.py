@@ -1,20 +1,21 @@
 """What a member reads and writes in ZooKeeper, on the tree in memory."""
 
 import asyncio
-import logging
+import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from groups.zookeeper.events import Owner
+from groups.zookeeper.events import GroupProblem, GroupSnapshot, Owner
 from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.registration import FilterSubscription, StaticSubscription, Subscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import MultiFailed, NoNode, WatchEvent
+from zk.session import SessionExpired, Stat, WatchEvent
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
@@ -49,6 +50,34 @@ def unwatched(event: WatchEvent) -> None:
     """A watch nobody minds."""
 
 
+async def reading(tree: GroupTree) -> GroupSnapshot:
+    read = await tree.read_group(unwatched, unwatched, unwatched)
+    assert isinstance(read, GroupSnapshot)
+    return read
+
+
+class Counting:
+    """A session that counts its calls, by name, and lets one run before each."""
+
+    def __init__(self, session: MemorySession) -> None:
+        self._session = session
+        self.calls: Counter[str] = Counter()
+        self.before: Callable[[str], Coroutine[Any, Any, Any]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._session, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+
+        async def counted(*arguments: Any, **keywords: Any) -> Any:
+            self.calls[name] += 1
+            if self.before:
+                await self.before(name)
+            return await method(*arguments, **keywords)
+
+        return counted
+
+
 def test_an_owner_node_of_another_member_is_not_released() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         ours, theirs = await a_tree(zk, "a"), await a_tree(zk, "b")
@@ -73,14 +102,46 @@ def test_a_node_with_our_name_of_another_session_is_not_released() -> None:
     play(scene)
 
 
-def test_a_claim_is_all_or_nothing_and_names_the_partition_in_its_way() -> None:
+def test_a_node_of_another_member_that_shares_our_session_is_not_released() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        ours = await a_tree(zk, "a")
+        theirs = await a_tree(zk, "b", session=ours.zk)  # type: ignore[arg-type]
+        for tree in (ours, theirs):
+            await tree.register()
+        await theirs.claim({P0: "g_b-0"}, {})
+        await ours.release(frozenset({P0}))
+        assert P0 in await ours.read_owners({P0})
+
+    play(scene)
+
+
+def test_a_node_that_changes_hands_between_look_and_release_is_not_released() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        ours, theirs = await a_tree(zk, "a"), await a_tree(zk, "b")
+        for tree in (ours, theirs):
+            await tree.register()
+        await ours.claim({P0: "g_a-0", P1: "g_a-0"}, {})
+        counting = Counting(ours.zk)  # type: ignore[arg-type]
+        ours.zk = counting  # type: ignore[assignment]
+
+        async def meddle(name: str) -> None:
+            if name == "multi":
+                await theirs.zk.set(PartitionOwner.path("g", *P0), b"g_b-0")
+
+        counting.before = meddle
+        await ours.release(frozenset({P0, P1}))
+        assert (await ours.read_owners({P0, P1})).keys() == {P0}
+
+    play(scene)
+
+
+def test_a_claim_is_all_or_nothing() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         ours, theirs = await a_tree(zk, "a"), await a_tree(zk, "b")
         for tree in (ours, theirs):
             await tree.register()
         await theirs.claim({P1: "g_b-0"}, {})
-        claimed, conflict = await ours.claim(dict.fromkeys([P0, P1, P2], "g_a-0"), {})
-        assert (claimed, conflict) == (frozenset(), P1)
+        assert not await ours.claim(dict.fromkeys([P0, P1, P2], "g_a-0"), {})
         assert (await ours.read_owners({P0, P1, P2})).keys() == {P1}
 
     play(scene)
@@ -91,10 +152,10 @@ def test_a_move_rewrites_our_node_and_nobody_elses() -> None:
         tree = await a_tree(zk, "a")
         await tree.register()
         await tree.claim({P0: "g_a-0", P1: "g_a-0"}, {})
-        assert await tree.claim({P2: "g_a-1"}, {P0: ("g_a-1", 0)}) == ({P0, P2}, None)
+        assert await tree.claim({P2: "g_a-1"}, {P0: ("g_a-1", 0)})
         owners = await tree.read_owners({P0, P1, P2})
         assert owners[P0] == Owner("g_a-1", 1, tree.zk.session_id)
-        assert await tree.claim({}, {P1: ("g_a-1", 7)}) == (frozenset(), P1)
+        assert not await tree.claim({}, {P1: ("g_a-1", 7)})
 
     play(scene)
 
@@ -102,9 +163,8 @@ def test_a_move_rewrites_our_node_and_nobody_elses() -> None:
 def test_who_is_not_registered_can_claim_nothing() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         tree = await a_tree(zk, "a")
-        with pytest.raises(MultiFailed) as failure:
+        with pytest.raises(SessionExpired, match="ids/g_a is gone"):
             await tree.claim({P0: "g_a-0"}, {})
-        assert isinstance(failure.value.error, NoNode)
         assert await tree.read_owners({P0}) == {}
 
     play(scene)
@@ -150,7 +210,7 @@ def test_a_reading_has_the_members_and_the_partitions_of_what_they_consume() -> 
         await a_topic(zk, "unwanted", 1)
         tree = await a_tree(zk, "a", StaticSubscription({"t": 2, "missing": 1}))
         await tree.register()
-        snapshot = await tree.read_group(unwatched, unwatched)
+        snapshot = await reading(tree)
         assert snapshot.members == {"g_a": tree.subscription}
         assert snapshot.partitions == {"t": (0, 1, 2), "missing": ()}
 
@@ -163,7 +223,7 @@ def test_a_filter_makes_the_reading_list_all_topics() -> None:
         await a_topic(zk, "u", 1)
         tree = await a_tree(zk, "a", FilterSubscription(Whitelist("t.*")))
         await tree.register()
-        snapshot = await tree.read_group(unwatched, unwatched)
+        snapshot = await reading(tree)
         assert snapshot.all_topics == ("t1", "u")
         assert snapshot.partitions == {"t1": (0,)}
 
@@ -172,46 +232,217 @@ def test_a_filter_makes_the_reading_list_all_topics() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [None, b"", b"{", b'{"version":1}', b'{"pattern":"white_list","subscription":{"(":1}}'],
+    [
+        None,
+        b"",
+        b"{",
+        b"[]",
+        b'{"version":1}',
+        b'{"pattern":"static","subscription":{"t":0}}',
+        b'{"pattern":"static","subscription":{"t":1.5}}',
+        b'{"pattern":"static","subscription":{"t":4294967297}}',
+        b'{"pattern":"white_list","subscription":{"(":1}}',
+        b'{"pattern":"white_list","subscription":{"[a-z&&[^b]]":1}}',
+    ],
 )
-def test_a_malformed_registration_is_named_in_the_log_and_its_member_skipped(
-    content: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_malformed_registration_stops_the_group_and_is_named(content: bytes | None) -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         await a_topic(zk, "t", 1)
         tree = await a_tree(zk, "a")
         await tree.register()
         await tree.zk.create("/consumers/g/ids/g_broken", content)
-        snapshot = await tree.read_group(unwatched, unwatched)
-        assert snapshot.members.keys() == {"g_a"}
+        told: list[WatchEvent] = []
+        problem = await tree.read_group(told.append, unwatched, unwatched)
+        assert isinstance(problem, GroupProblem)
+        assert "registration /consumers/g/ids/g_broken is malformed" in problem.text
+        assert not problem.conflict
+        await tree.zk.delete("/consumers/g/ids/g_broken")
+        assert told
+        assert (await reading(tree)).members.keys() == {"g_a"}
 
-    with caplog.at_level(logging.ERROR):
-        play(scene)
-    assert "/consumers/g/ids/g_broken" in caplog.text
+    play(scene)
 
 
-def test_a_group_that_changes_while_it_is_read_is_read_again() -> None:
-    class Intruded:
-        """A session in which another member registers between the first two reads."""
+def test_what_no_jvm_member_reads_does_not_matter() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree = await a_tree(zk, "a")
+        content = b'{"pattern":"static","subscription":{"t":1},"timestamp":12e99,"version":"x"}'
+        await tree.zk.create("/consumers/g/ids/g_b", content, make_parents=True)
+        assert (await reading(tree)).members == {"g_b": StaticSubscription({"t": 1})}
 
-        def __init__(self, session: Any, intrude: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-            self._session, self._intrude, self._done = session, intrude, False
+    play(scene)
+
+
+def test_members_of_which_one_alone_is_clustered_do_not_go_together() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        jvm, ours = await a_tree(zk, "jvm"), await a_tree(zk, "ours")
+        ours.strategy = "clustered"
+        await jvm.register()
+        problem = await ours.read_group(unwatched, unwatched, unwatched)
+        assert isinstance(problem, GroupProblem)
+        assert problem.conflict
+        assert "/consumers/g/ids/g_jvm" in problem.text
+        assert "JVM" in problem.text
+        await ours.register()
+        problem = await jvm.read_group(unwatched, unwatched, unwatched)
+        assert isinstance(problem, GroupProblem)
+        assert "g_ours" in problem.text
+        assert "strategy=clustered, we have range" in problem.text
+        await jvm.zk.close()
+        assert (await reading(ours)).members.keys() == {"g_ours"}
+
+    play(scene)
+
+
+def test_a_member_that_could_be_on_the_jvm_writes_what_one_there_writes() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        for strategy in ("range", "roundrobin"):
+            tree = await a_tree(zk, strategy)
+            tree.strategy = strategy
+            await tree.register()
+            content, _ = await tree.zk.get(ConsumerRegistration.path("g", tree.consumer_id))
+            keys = json.loads(content or b"")
+            assert keys.keys() == {"version", "subscription", "pattern", "timestamp"}
+
+    play(scene)
+
+
+def test_the_preferred_leader_of_each_partition_is_its_first_replica() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree = await a_tree(zk, "a")
+        await tree.register()
+        content = TopicAssignment({0: (3, 1), 1: (2, 3), 2: ()}).encode()
+        await tree.zk.create(TopicAssignment.path("t"), content, make_parents=True)
+        assert (await reading(tree)).leaders == {P0: 3, P1: 2}
+
+    play(scene)
+
+
+def test_what_has_not_changed_is_not_read_again() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
+        await a_topic(zk, "t", 3)
+        for each in (tree, other):
+            await each.register()
+        counting = tree.zk = Counting(tree.zk)  # type: ignore[assignment, arg-type]
+        first = await reading(tree)
+        counting.calls.clear()
+        assert await reading(tree) == first
+        assert counting.calls == {"sync": 1, "children": 2}
+        counting.calls.clear()
+        await (await a_tree(zk, "c")).register()
+        assert (await reading(tree)).members.keys() == {"g_a", "g_b", "g_c"}
+        assert counting.calls == {"sync": 1, "children": 2, "get": 1}
+
+    play(scene)
+
+
+def test_what_was_read_in_another_session_is_read_again() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree = await a_tree(zk, "a")
+        await a_topic(zk, "t", 1)
+        await tree.register()
+        await reading(tree)
+        zk.expire(tree.zk)  # type: ignore[arg-type]
+        await tree.register()
+        other = await a_tree(zk, "b")
+        await other.zk.set(TopicAssignment.path("t"), TopicAssignment({0: (), 1: ()}).encode())
+        assert (await reading(tree)).partitions == {"t": (0, 1)}
+
+    play(scene)
+
+
+def test_what_changes_while_its_answer_is_on_the_way_is_not_remembered() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree = await a_tree(zk, "a")
+        await a_topic(zk, "t", 1)
+        await tree.register()
+        session = tree.zk
+
+        class Late:
+            """Gives the topic's partitions, and has them changed before the caller looks."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(session, name)
+
+            async def get(self, path: str, watch: Any = None) -> tuple[bytes | None, Stat]:
+                answer = await session.get(path, watch)
+                if path == TopicAssignment.path("t"):
+                    await session.set(path, TopicAssignment({0: (), 1: ()}).encode())
+                return answer
+
+        tree.zk = Late()  # type: ignore[assignment]
+        assert (await reading(tree)).partitions == {"t": (0,)}
+        tree.zk = session
+        assert (await reading(tree)).partitions == {"t": (0, 1)}
+
+    play(scene)
+
+
+def test_the_group_is_read_as_of_now_though_the_server_asked_lags_behind() -> None:
+    class Lagging:
+        """A session with a server that shows an old tree until `sync`."""
+
+        def __init__(self, session: MemorySession) -> None:
+            self._session = session
+            self._shown = dict(session._zookeeper.tree)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._session, name)
 
-        async def get(self, *arguments: Any) -> Any:
-            if not self._done:
-                self._done = True
-                await self._intrude()
-            return await self._session.get(*arguments)
+        async def sync(self, path: str) -> None:
+            self._shown = self._session._zookeeper.tree
+
+        async def children(self, path: str, watch: Any = None) -> tuple[list[str], Stat]:
+            await self._session.children(path, watch)
+            node = self._shown[path]
+            return sorted(node.children), node.stat
 
     async def scene(zk: MemoryZooKeeper) -> None:
         tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
         await tree.register()
-        tree.zk = Intruded(tree.zk, other.register)  # type: ignore[assignment]
-        snapshot = await tree.read_group(unwatched, unwatched)
-        assert snapshot.members.keys() == {"g_a", "g_b"}
+        await tree.zk.ensure_path("/brokers/ids")
+        tree.zk = Lagging(tree.zk)  # type: ignore[assignment, arg-type]
+        await other.register()
+        assert (await reading(tree)).members.keys() == {"g_a", "g_b"}
+
+    play(scene)
+
+
+def test_a_group_that_changes_while_it_is_read_is_read_again() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
+        await tree.register()
+        counting = Counting(tree.zk)  # type: ignore[arg-type]
+        tree.zk = counting  # type: ignore[assignment]
+
+        async def intrude(name: str) -> None:
+            if name == "get" and counting.calls["get"] == 1:
+                await other.register()
+
+        counting.before = intrude
+        assert (await reading(tree)).members.keys() == {"g_a", "g_b"}
+        assert counting.calls["sync"] == 1
+
+    play(scene)
+
+
+def test_a_member_that_was_away_while_it_was_read_is_seen_when_it_is_back() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
+        await tree.register()
+        await other.register()
+        counting = Counting(tree.zk)  # type: ignore[arg-type]
+        tree.zk = counting  # type: ignore[assignment]
+
+        async def come_and_go(name: str) -> None:
+            if name == "get" and counting.calls["get"] == 1:
+                await other.release(frozenset(), unregister=True)
+
+        counting.before = come_and_go
+        assert (await reading(tree)).members.keys() == {"g_a"}
+        await other.register()
+        assert (await reading(tree)).members.keys() == {"g_a", "g_b"}
 
     play(scene)
 
@@ -228,9 +459,12 @@ def test_watches_tell_of_members_topics_and_partitions_even_of_topics_yet_to_com
         def topics_changed(event: WatchEvent) -> None:
             told.append("topics")
 
+        def brokers_changed(event: WatchEvent) -> None:
+            told.append("brokers")
+
         async def read() -> None:
             told.clear()
-            await tree.read_group(group_changed, topics_changed)
+            await tree.read_group(group_changed, topics_changed, brokers_changed)
 
         await read()
         await a_topic(zk, "t", 1)
@@ -241,6 +475,15 @@ def test_watches_tell_of_members_topics_and_partitions_even_of_topics_yet_to_com
         await read()
         await other.register()
         assert told == ["group"]
+        await read()
+        await tree.zk.create("/brokers/ids/7", None, make_parents=True)
+        assert told == ["brokers"]
+        await read()
+        await tree.zk.delete("/brokers/ids/7")
+        assert told == ["brokers"]
+        await read()
+        await other.zk.close()
+        assert set(told) == {"group"}
 
     play(scene)
 
@@ -266,9 +509,8 @@ def test_a_large_claim_is_made_in_several_multis() -> None:
         await other.register()
         wanted = {TopicPartition("t", p): "g_a-0" for p in range(2500)}
         await other.claim({TopicPartition("t", 2400): "g_b-0"}, {})
-        claimed, conflict = await tree.claim(wanted, {})
-        assert conflict == TopicPartition("t", 2400)
-        assert claimed == {TopicPartition("t", p) for p in range(2000)}
-        assert (await tree.read_owners(wanted.keys())).keys() == claimed | {conflict}
+        assert not await tree.claim(wanted, {})
+        owners = await tree.read_owners(wanted.keys())
+        assert owners.keys() == {TopicPartition("t", p) for p in (*range(2000), 2400)}
 
     play(scene)

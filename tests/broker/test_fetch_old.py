@@ -1,0 +1,398 @@
+"""Fetch 0-3: records in formats that old readers know, in as many bytes as they asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
+from broker.handlers import fetch
+from broker.purgatory import Wait
+from core_log.config import LogConfig
+from core_log.storage import FileRange
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse, FetchResponsePartition
+from protocol.records.batch import decode_records, encode_batch
+from protocol.records.compression import Codec
+from protocol.records.entry import read_entry
+from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import Replicas, batch, context
+from tests.broker.test_fetch import parts, request
+from tests.protocol.test_batch import resealed
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def kept(*batches: bytes, partitions: int = 1, **settings: Any) -> Replicas:
+    """A topic with these in each partition, as they are: whatever the format."""
+    replicas = Replicas(config=LogConfig(**settings)).lead("t", partitions)
+    for index in range(partitions):
+        for one in batches:
+            put(replicas, TopicPartition("t", index), one)
+    return replicas
+
+
+def put(replicas: Replicas, tp: TopicPartition, one: bytes) -> None:
+    log = replicas.manager.log(tp)
+    header = read_entry(one, 0, len(one))
+    assert header is not None
+    if header.magic == 2:
+        replicas.manager.append(tp, one, all_in_sync=False, zstd_allowed=True, now_ms=0)
+    else:
+        log.append_follower(one, now_ms=0)
+        replicas.manager.partition(tp).advance_high_watermark()
+
+
+def old(first: int, *values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
+    rows = [(offset, 7, None, value, ()) for offset, value in enumerate(values, first)]
+    return encode_messages(rows, magic, codec=codec)
+
+
+async def ask(replicas: Replicas, version: int, *asked: Any, **limits: int) -> FetchResponse:
+    """The answer, after whatever there is to wait for."""
+    return await ended(replicas, start(replicas, version, *asked, **limits))
+
+
+def start(replicas: Replicas, version: int, *asked: Any, **limits: int) -> Any:
+    return fetch.handle(
+        replicas.manager,
+        replicas.cache,
+        1 << 30,
+        replicas.deferred,
+        request(*(asked or ((T0, 0),)), **limits),
+        context(version),
+    )
+
+
+async def ended(replicas: Replicas, answer: Any) -> FetchResponse:
+    while isinstance(answer, Wait):
+        done: list[Any] = []
+        replicas.purgatory.park(answer, done.append)
+        while not done:
+            await asyncio.sleep(0)
+        (answer,) = done
+    assert isinstance(answer, FetchResponse)
+    return answer
+
+
+def sent(part: FetchResponsePartition) -> bytes:
+    """The bytes on the wire, as many as were announced."""
+    records = part.records
+    if isinstance(records, ConvertedRange):
+        data = b"".join(records.pieces())
+        assert len(data) == records.size
+        return data
+    return records.read() if isinstance(records, FileRange) else bytes(records)
+
+
+async def only(replicas: Replicas, version: int, *asked: Any, **limits: int) -> bytes:
+    (part,) = parts(await ask(replicas, version, *asked, **limits))
+    assert part.error_code == ErrorCode.NONE
+    return sent(part)
+
+
+def magics(data: bytes) -> set[int]:
+    found, pos = set(), 0
+    while (header := read_entry(data, pos, len(data))) is not None:
+        found.add(header.magic)
+        pos += header.size
+    return found
+
+
+async def read_all(replicas: Replicas, version: int, **limits: int) -> list[tuple[int, bytes]]:
+    """What a consumer gets that goes on behind each last whole message."""
+    found: list[tuple[int, bytes]] = []
+    end = replicas.manager.high_watermark(T0)
+    offset = 0
+    while offset < end:
+        data = await only(replicas, version, (T0, offset), **limits)
+        records = decode_records(data, offset)
+        assert records, f"no progress at {offset}"
+        found += [(record.offset, record.value or b"") for record in records]
+        offset = records[-1].offset + 1
+    return found
+
+
+# ---- formats
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+async def test_each_version_gets_the_format_it_knows(version: int, magic: int) -> None:
+    data = await only(kept(batch(b"a", b"b"), batch(b"c")), version)
+
+    assert magics(data) == {magic}
+    assert [(r.offset, r.value) for r in decode_records(data)] == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+async def test_version_4_gets_the_file_as_it_is() -> None:
+    (part,) = parts(await ask(kept(batch(b"a")), 4))
+    assert isinstance(part.records, FileRange)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+async def test_codec_is_kept(codec: Codec) -> None:
+    packed = encode_batch([(5, None, b"v%d" % n, ()) for n in range(5)], codec=codec)
+    data = await only(kept(packed), 2)
+
+    header = read_entry(data, 0, len(data))
+    assert header is not None
+    assert (header.magic, header.codec) == (1, codec)
+    assert len(decode_records(data)) == 5
+
+
+async def test_what_is_kept_in_the_readers_format_goes_as_a_range_of_the_file() -> None:
+    replicas = kept(old(0, b"a", b"b"), message_format_version="0.10.2")
+    for version in (2, 3):
+        (part,) = parts(await ask(replicas, version))
+        assert isinstance(part.records, FileRange)
+
+
+async def test_older_messages_in_a_newer_topic_are_copied() -> None:
+    messages = old(0, b"a", magic=0) + old(1, b"b", b"c")
+    data = await only(kept(messages, batch(b"d")), 3)
+
+    assert data.startswith(messages)
+    assert [r.offset for r in decode_records(data)] == [0, 1, 2, 3]
+
+
+async def test_newer_batches_in_a_topic_that_was_set_to_an_old_format_are_converted() -> None:
+    replicas = kept(batch(b"a"))
+    replicas.manager.update_config("t", LogConfig(message_format_version="0.9.0"))
+
+    assert magics(await only(replicas, 1)) == {0}
+
+
+async def test_headers_and_times_are_lost_where_there_is_no_place_for_them() -> None:
+    replicas = kept(encode_batch([(777, b"k", b"v", [("h", b"x")])]))
+
+    (oldest,) = decode_records(await only(replicas, 1))
+    (newer,) = decode_records(await only(replicas, 2))
+
+    assert (oldest.timestamp_ms, oldest.headers) == (-1, ())
+    assert (newer.timestamp_ms, newer.headers) == (777, ())
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_old_limits_are_hard_and_cut_a_message(version: int) -> None:
+    replicas = kept(old(0, b"x" * 500, magic=0), message_format_version="0.8.2")
+
+    data = await only(replicas, version, partition_max_bytes=100)
+
+    assert data == old(0, b"x" * 500, magic=0)[:100]
+
+
+async def test_hard_limit_cuts_what_was_converted_too() -> None:
+    """Who asks for fewer bytes than a batch has gets the messages that fit, and so gets on."""
+    replicas = kept(batch(*(b"%03d" % n for n in range(100))))
+
+    assert await read_all(replicas, 0, partition_max_bytes=200) == [
+        (n, b"%03d" % n) for n in range(100)
+    ]
+    assert len(await only(replicas, 0, partition_max_bytes=200)) == 200
+    assert len(await only(replicas, 0, partition_max_bytes=10)) == 10
+    assert await only(replicas, 0, partition_max_bytes=0) == b""
+
+
+async def test_batch_within_the_limit_comes_whole_though_it_grows() -> None:
+    values = [b"%d" % n for n in range(50)]
+    packed = encode_batch([(5, None, value, ()) for value in values], codec=Codec.SNAPPY)
+    replicas = kept(packed)
+
+    data = await only(replicas, 0, partition_max_bytes=len(packed))
+
+    assert len(data) > len(packed)
+    assert len(decode_records(data)) == 50
+
+
+async def test_version_3_gets_a_first_batch_whole_whatever_the_limits() -> None:
+    replicas = kept(batch(*(b"x" * 100 for _ in range(20))), partitions=2)
+
+    answer = await ask(replicas, 3, (T0, 0), (T1, 0), partition_max_bytes=50, max_bytes=50)
+
+    first, second = parts(answer)
+    assert len(decode_records(sent(first))) == 20
+    assert sent(second) == b""
+
+
+async def test_version_2_gives_every_partition_its_own_limit() -> None:
+    replicas = kept(old(0, b"x" * 500), partitions=2, message_format_version="0.10.0")
+
+    answer = await ask(replicas, 2, (T0, 0), (T1, 0), partition_max_bytes=100)
+
+    assert [len(sent(part)) for part in parts(answer)] == [100, 100]
+
+
+# ---- pieces
+
+
+def large(count: int = 40, codec: Codec = Codec.NONE, **record: Any) -> list[bytes]:
+    """Batches of ten records of 1 KB each."""
+    headers = record.get("headers", ())
+    return [
+        encode_batch([(5, None, b"%d" % n + b"." * 1000, headers) for n in range(10)], codec=codec)
+        for _ in range(count)
+    ]
+
+
+def numbered(count: int) -> list[tuple[int, bytes]]:
+    return [(n, b"%d" % (n % 10) + b"." * 1000) for n in range(count)]
+
+
+async def test_little_is_converted_at_once_and_more_off_the_loop() -> None:
+    assert isinstance(start(kept(batch(b"a")), 2), FetchResponse)
+    assert isinstance(start(kept(*large(4)), 2, partition_max_bytes=AT_ONCE_BYTES * 2), Wait)
+    packed = encode_batch([(5, None, b"a", ())], codec=Codec.GZIP)
+    assert isinstance(start(kept(packed), 2), Wait)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_large_range_is_converted_piece_by_piece(version: int, codec: Codec) -> None:
+    replicas = kept(*large(60, codec))
+
+    if codec is Codec.NONE:
+        (part,) = parts(await ask(replicas, version))
+        assert isinstance(part.records, ConvertedRange)
+        assert part.records.size == replicas.manager.log(T0).size
+        assert max(map(len, part.records.pieces())) < 2 * PIECE_BYTES
+    assert await read_all(replicas, version) == numbered(600)
+
+
+async def test_what_is_missing_is_filled_with_a_message_that_is_not_whole() -> None:
+    replicas = kept(*large(30, headers=[("lost", b"h" * 1000)]))
+    (part,) = parts(await ask(replicas, 2))
+    assert isinstance(part.records, ConvertedRange)
+
+    data = sent(part)
+
+    records = decode_records(data)
+    assert [(r.offset, r.value) for r in records] == numbered(300)
+    rest = data[len(encode_messages([tuple(r) for r in records], 1)) :]
+    assert len(rest) > SMALLEST_ENTRY
+    assert rest[:8] == b"\xff" * 8
+    assert int.from_bytes(rest[8:12], "big") > len(rest)
+    assert not any(rest[12:])
+
+
+async def test_batch_larger_than_a_piece_is_converted_whole() -> None:
+    values = [b"%d" % n + b"." * 1000 for n in range(300)]
+    replicas = kept(batch(*values), batch(b"after"))
+
+    found = await read_all(replicas, 2)
+
+    assert found == [*enumerate(values), (300, b"after")]
+
+
+async def test_range_that_ends_within_a_batch_loses_nothing() -> None:
+    replicas = kept(*large(60))
+    for limit in (15_000, 100_001, 250_003):
+        assert await read_all(replicas, 3, partition_max_bytes=limit) == numbered(600)
+
+
+# ---- waiting
+
+
+async def test_reader_who_waits_is_answered_when_there_is_something_and_it_is_converted() -> None:
+    replicas = kept()
+    answers: list[Any] = []
+    waiting = start(replicas, 2, max_wait_ms=60_000)
+    assert isinstance(waiting, Wait)
+    replicas.purgatory.park(waiting, answers.append)
+
+    put(replicas, T0, encode_batch([(5, None, b"a", ())], codec=Codec.GZIP))
+
+    (answer,) = answers
+    assert isinstance(answer, Wait)
+    (part,) = parts(await ended(replicas, answer))
+    assert [r.value for r in decode_records(sent(part))] == [b"a"]
+
+
+async def test_nothing_there_is_nothing_to_convert() -> None:
+    assert await only(kept(), 2, max_wait_ms=0) == b""
+
+
+# ---- refusals
+
+
+async def test_conversion_may_be_forbidden() -> None:
+    replicas = kept(batch(b"a"), message_downconversion_enable=False)
+
+    (part,) = parts(await ask(replicas, 3))
+
+    assert (part.error_code, part.records) == (ErrorCode.UNSUPPORTED_VERSION, b"")
+    assert parts(await ask(replicas, 4))[0].error_code == ErrorCode.NONE
+
+
+async def test_what_needs_no_conversion_is_given_where_it_is_forbidden() -> None:
+    replicas = kept(old(0, b"a"), message_downconversion_enable=False)
+
+    assert await only(replicas, 3) == old(0, b"a")
+
+
+async def test_zstd_has_no_form_for_an_old_reader() -> None:
+    replicas = kept(encode_batch([(5, None, b"a", ())], codec=Codec.ZSTD))
+
+    (part,) = parts(await ask(replicas, 3))
+
+    assert (part.error_code, part.records) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, b"")
+
+
+async def test_what_is_before_a_batch_in_zstd_is_given() -> None:
+    replicas = kept(batch(b"a"), encode_batch([(5, None, b"b", ())], codec=Codec.ZSTD))
+
+    assert [r.value for r in decode_records(await only(replicas, 3))] == [b"a"]
+
+
+async def test_damaged_batch_ends_the_answer_before_it_and_is_an_error_in_front() -> None:
+    replicas = kept(batch(b"a"), batch(b"b"))
+    file = replicas.manager.log(T0).segments.active.log
+    file.write(file.size - 2, b"!")
+
+    assert [r.value for r in decode_records(await only(replicas, 2))] == [b"a"]
+    (part,) = parts(await ask(replicas, 2, (T0, 1)))
+    assert (part.error_code, part.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
+
+
+async def test_damage_behind_the_first_piece_is_filled_over() -> None:
+    replicas = kept(*large(40))
+    file = replicas.manager.log(T0).segments.active.log
+    file.write(300_000, b"!")
+
+    (part,) = parts(await ask(replicas, 2))
+    found = [r.offset for r in decode_records(sent(part))]
+
+    assert found == list(range(len(found)))
+    assert 250 < len(found) < 300
+
+
+async def test_errors_of_other_partitions_stay() -> None:
+    replicas = kept(*large(4), partitions=2)
+
+    answer = await ask(replicas, 2, (TopicPartition("none", 0), 0), (T0, 0), (T1, 99))
+
+    assert [part.error_code for part in parts(answer)] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ]
+
+
+async def test_markers_of_transactions_are_passed_over_however_many() -> None:
+    markers = b"".join(
+        resealed(encode_batch([(5, bytes(4), bytes(6), ())], base_offset=n), 21, b"\0\x30")
+        for n in range(2 * PIECE_BYTES // 80)
+    )
+    replicas = kept()
+    end = replicas.manager.log(T0).append_follower(markers, now_ms=0)
+    replicas.manager.partition(T0).advance_high_watermark()
+    assert await only(replicas, 2) == b""
+
+    put(replicas, T0, batch(b"a"))
+
+    assert [(r.offset, r.value) for r in decode_records(await only(replicas, 2))] == [(end, b"a")]

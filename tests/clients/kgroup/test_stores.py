@@ -1,0 +1,210 @@
+"""`kgroup export`, `import` and `verify-rebalance` on a running cluster."""
+
+import asyncio
+import json
+import signal
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from clients.admin import Admin
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.dev_cluster import DEADLINE_S, DevCluster, until
+from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
+
+
+@pytest.fixture(scope="module")
+def topic(dev_cluster: DevCluster) -> str:
+    """A topic of two partitions."""
+    assert dev_cluster.run("kbroker", "topics", "create", "kept", "--partitions", "2")
+    return "kept"
+
+
+@pytest.fixture
+def group() -> str:
+    """A group of this test's own."""
+    return f"g-{uuid.uuid4().hex[:8]}"
+
+
+def write(cluster: DevCluster, znodes: Mapping[str, bytes]) -> None:
+    async def run() -> None:
+        async with cluster.zookeeper_session() as session:
+            for path, data in znodes.items():
+                await session.create(path, data, make_parents=True)
+
+    asyncio.run(run())
+
+
+def read(cluster: DevCluster, path: str) -> bytes | None:
+    async def run() -> bytes | None:
+        async with cluster.zookeeper_session() as session:
+            return (await session.get(path))[0]
+
+    return asyncio.run(run())
+
+
+def commit(cluster: DevCluster, group: str, offsets: dict[TopicPartition, int]) -> None:
+    async def run() -> None:
+        async with Admin(cluster.address("bootstrap")) as admin:
+            committed = {p: OffsetAndMetadata(offset, "note") for p, offset in offsets.items()}
+            await admin.commit_group_offsets(group, committed)
+
+    asyncio.run(run())
+
+
+def committed(cluster: DevCluster, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def run() -> dict[TopicPartition, OffsetAndMetadata]:
+        async with Admin(cluster.address("bootstrap")) as admin:
+            return await admin.group_offsets(group)
+
+    return asyncio.run(run())
+
+
+def test_an_export_of_both_stores_restores_both(
+    dev_cluster: DevCluster, topic: str, group: str, tmp_path: Path
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"3"})
+    commit(dev_cluster, group, {TopicPartition(topic, 1): 5})
+    exported = dev_cluster.run("kgroup", "export", group)
+    assert exported.returncode == 0
+    items = json.loads(exported.stdout)["items"]
+    assert [(i["store"], i["partition"], i["offset"]) for i in items] == [
+        ("zookeeper", 0, 3),
+        ("kafka", 1, 5),
+    ]
+    file = tmp_path / "offsets.json"
+    file.write_text(exported.stdout.replace(group, f"{group}-b"))
+    imported = dev_cluster.run("kgroup", "import", str(file), "-o", "json")
+    assert (imported.returncode, len(json.loads(imported.stdout)["items"])) == (0, 2)
+    assert read(dev_cluster, ConsumerOffset.path(f"{group}-b", topic, 0)) == b"3"
+    restored = committed(dev_cluster, f"{group}-b")[TopicPartition(topic, 1)]
+    assert (restored.offset, restored.metadata) == (5, "note")
+
+
+def test_kafkas_spelling_exports_and_imports_lines_through_zookeeper_alone(
+    dev_cluster: DevCluster, topic: str, group: str, tmp_path: Path
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"3"})
+    file = tmp_path / "offsets.txt"
+    connect = ("--zkconnect", dev_cluster.address("zookeeper"), "-b", "127.0.0.1:1")
+    exported = dev_cluster.run(
+        "kgroup", "export", *connect, "--group", group, "--output-file", str(file)
+    )
+    assert (exported.returncode, exported.stdout, file.read_text()) == (0, "", f"{path}:3\n")
+    file.write_text(f"{path}:8\n")
+    imported = dev_cluster.run("kgroup", "import", *connect, "--input-file", str(file))
+    assert imported.returncode == 0
+    assert imported.stdout.splitlines()[1].split() == [group, topic, "0", "8", "zookeeper"]
+    assert read(dev_cluster, path) == b"8"
+
+
+def test_an_offset_that_is_no_number_is_named_by_export_and_left_out(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    bad = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {bad: b"three", ConsumerOffset.path(group, topic, 1): b"4"})
+    result = dev_cluster.run("kgroup", "export", group, "--format", "zk")
+    assert (result.returncode, result.stdout) == (1, f"{bad[:-1]}1:4\n")
+    assert result.stderr.startswith(f"error: {bad}: ")
+
+
+def test_a_file_with_a_fault_changes_nothing(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"3"})
+    result = dev_cluster.run("kgroup", "import", "-", stdin=f"{path}:4\n{path[:-1]}1:x\n")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: line 2: offset 'x' is not a number")
+    assert read(dev_cluster, path) == b"3"
+
+
+def test_a_group_with_members_is_imported_only_when_told(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(
+        dev_cluster,
+        {
+            path: b"3",
+            ConsumerRegistration.path(group, f"{group}_x"): ConsumerRegistration(
+                {topic: 1}, "static", 0
+            ).encode(),
+        },
+    )
+    refused = dev_cluster.run("kgroup", "import", "-", stdin=f"{path}:4\n")
+    assert (refused.returncode, read(dev_cluster, path)) == (1, b"3")
+    assert f"error: {group}: Offsets can only be imported if" in refused.stderr
+    forced = dev_cluster.run("kgroup", "import", "-", "--force", stdin=f"{path}:4\n")
+    assert (forced.returncode, read(dev_cluster, path)) == (0, b"4")
+
+
+def test_a_dry_run_shows_and_writes_nothing(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    result = dev_cluster.run(
+        "kgroup", "import", "-", "--store", "kafka", "--dry-run", stdin=f"{path}:4\n"
+    )
+    assert (result.returncode, result.stdout.splitlines()[1].split()[-1]) == (0, "kafka")
+    assert committed(dev_cluster, group) == {}
+
+
+def test_a_partition_kafka_refuses_is_named_and_the_others_are_imported(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    lines = f"/consumers/{group}/offsets/{topic}/0:4\n/consumers/{group}/offsets/nowhere/0:4\n"
+    result = dev_cluster.run("kgroup", "import", "-", "--store", "kafka", stdin=lines)
+    assert (result.returncode, "nowhere-0" in result.stderr) == (1, True)
+    assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == [topic]
+
+
+def test_a_group_is_rebalanced_when_its_member_owns_all_and_not_when_it_is_gone(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    member = dev_cluster.begin(
+        "kgroup", "consume", "--whitelist", topic, "--group", group, "--streams", "2"
+    )
+    kafkas = ("--zookeeper.connect", dev_cluster.address("zookeeper"), "--group", group)
+    try:
+        until(
+            lambda: dev_cluster.run("kgroup", "verify-rebalance", group).returncode == 0,
+            "the group has rebalanced",
+        )
+        spelled = dev_cluster.run("kgroup", "verify-rebalance", *kafkas)
+        assert (spelled.returncode, spelled.stdout) == (0, "Rebalance operation successful !\n")
+    finally:
+        member.send_signal(signal.SIGTERM)
+        member.communicate(timeout=DEADLINE_S)
+    nobody = dev_cluster.run("kgroup", "verify-rebalance", group)
+    assert (nobody.returncode, "no active members" in nobody.stderr) == (0, True)
+
+
+def test_partitions_that_are_not_owned_by_a_member_are_shown_with_exit_code_one(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    write(
+        dev_cluster,
+        {
+            ConsumerRegistration.path(group, f"{group}_x"): ConsumerRegistration(
+                {topic: 1}, "static", 0
+            ).encode(),
+            PartitionOwner.path(group, topic, 1): f"{group}_X-0".encode(),
+        },
+    )
+    result = dev_cluster.run("kgroup", "verify-rebalance", group)
+    assert result.returncode == 1
+    assert [line.split(maxsplit=4)[2:] for line in result.stdout.splitlines()[1:]] == [
+        ["0", "-", "no owner"],
+        ["1", f"{group}_X-0", "owner is not registered"],
+    ]
+    assert f"error: {group}: Rebalance operation failed ! 2 of 2 partitions" in result.stderr
+
+
+def test_a_group_that_is_not_there_has_not_rebalanced(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kgroup", "verify-rebalance", "nobody")
+    assert (result.returncode, "does not exist" in result.stderr) == (1, True)

@@ -1,0 +1,66 @@
+"""Finding brokers by what is registered in ZooKeeper."""
+
+import pytest
+
+from clients.cluster import Cluster
+from clients.config import ClusterConfig
+from clients.errors import NoBrokersAvailable
+from clients.registered_brokers import brokers_registered_at, registered_brokers
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import BrokerId, Endpoint
+
+
+async def session_with(**brokers: bytes) -> MemorySession:
+    """A session on a tree in which these are registered: `_1=b"..."`."""
+    session = MemoryZooKeeper().session()
+    await session.start()
+    await session.create("/brokers", None)
+    await session.create("/brokers/ids", None)
+    for name, content in brokers.items():
+        await session.create(f"/brokers/ids/{name[1:]}", content)
+    return session
+
+
+def registration(*endpoints: Endpoint) -> bytes:
+    return BrokerId(endpoints, 0).encode()
+
+
+async def test_every_plain_listener_is_an_address() -> None:
+    zk = await session_with(
+        _0=registration(Endpoint("PLAINTEXT", "a", 1), Endpoint("TLS", "a", 2, "SSL")),
+        _1=registration(Endpoint("INSIDE", "b", 3, "PLAINTEXT"), Endpoint("PLAINTEXT", "b", 4)),
+        _2=b'{"version":1,"host":"c","port":5,"jmx_port":-1,"timestamp":"0"}',
+    )
+    assert await registered_brokers(zk) == ["a:1", "b:3", "b:4", "c:5"]
+
+
+async def test_registration_that_cannot_be_read_is_left_out() -> None:
+    zk = await session_with(_0=b"nonsense", _1=registration(Endpoint("PLAINTEXT", "b", 4)))
+    assert await registered_brokers(zk) == ["b:4"]
+
+
+async def test_without_a_broker_the_error_names_what_could_not_be_read() -> None:
+    zk = await session_with(_7=b"nonsense")
+    with pytest.raises(NoBrokersAvailable, match=r"no broker is registered.*/brokers/ids/7"):
+        await registered_brokers(zk)
+
+
+async def test_tree_without_brokers_is_no_error_of_zookeeper() -> None:
+    zk = MemoryZooKeeper().session()
+    await zk.start()
+    with pytest.raises(NoBrokersAvailable, match="no broker is registered"):
+        await registered_brokers(zk)
+
+
+async def test_zookeeper_that_does_not_answer_is_said_to_be_the_reason() -> None:
+    with pytest.raises(NoBrokersAvailable, match=r"ZooKeeper: .*127\.0\.0\.1:1"):
+        await brokers_registered_at("127.0.0.1:1", 100)
+
+
+async def test_cluster_asks_zookeeper_no_more_often_than_the_longest_backoff() -> None:
+    config = ClusterConfig(zookeeper_connect="127.0.0.1:1", socket_connection_setup_timeout_ms=50)
+    cluster = Cluster((), config=config)
+    with pytest.raises(NoBrokersAvailable, match=r"127\.0\.0\.1:1"):
+        await cluster.any_connection()
+    with pytest.raises(NoBrokersAvailable, match="backing off from ZooKeeper"):
+        await cluster.any_connection()

@@ -1,0 +1,706 @@
+"""A group lives through sixty seconds of virtual time, and everything that happens is told.
+
+Real members, streams and offsets; a ZooKeeper in memory behind wires that keep order within a
+session, as ZooKeeper does, and delay each way by chance; applications that read; a clock that
+jumps. A seed decides what befalls them: joins, leaves, crashes, connections cut for shorter or
+longer than the session lasts, replies lost, wires gone slow, nodes deleted by hand. Whenever
+ownership or deliveries change, and at each commit, it is checked that only the owner of a partition
+delivers and commits it and that no commit goes back; when all is quiet, that everything is shared
+out evenly and no message was missed.
+
+A story ends at its first violation, and its transcript tells how it came to that. Told again from
+the same seed it is the same to the last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from clients.high_level.delivery import StreamDelivery
+from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from groups.zookeeper import effects as do
+from groups.zookeeper import events as on
+from groups.zookeeper.assignment import assign_range
+from groups.zookeeper.member import ConsumerRebalanceFailed, Member
+from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
+from groups.zookeeper.registration import (
+    StaticSubscription,
+    consumer_of,
+    stream_index,
+    thread_ids,
+)
+from groups.zookeeper.tree import GroupTree
+from offsets.store import CommitFailed
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.topic_partition import TopicPartition
+from tests.virtual_time import VirtualTimeLoop
+from zk.api import Create, Delete, Op, Stat
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.session import ConnectionLoss, SessionExpired, SessionState, WatchEvent, ZkError
+from zk.znodes import ConsumerOffset, ConsumerRegistration, TopicAssignment
+
+GROUP = "g"
+TOPICS = {"t": 16, "u": 5, "v": 3}
+FIRST_MEMBERS = 5
+MOST_MEMBERS = 8
+SESSION_TIMEOUT_MS = 6000
+BACKOFF_MS = 500
+LATENCY_S = 0.02
+SLOW = 25  # times the latency of a wire in trouble
+TROUBLE_S = (2.5, 44.0)  # when it begins, at the earliest and at the latest
+LENGTH_S = 60.0
+LAST_MESSAGE_S = 52.0
+FEWEST_FAULTS = 10
+OWNERS, OFFSETS = f"/consumers/{GROUP}/owners/", f"/consumers/{GROUP}/offsets/"
+
+
+class Wire:
+    """A session behind a wire: calls arrive, and replies and watch events come back, in order and
+    late. A connection that breaks takes the replies on the way with it."""
+
+    def __init__(self, session: MemorySession, story: Story) -> None:
+        self.session = session
+        self.slowness = 1
+        self._story = story
+        self._arrives_s = self._heard_s = 0.0
+        self._breaks = 0
+        self._watches: dict[Any, Callable[[WatchEvent], None]] = {}
+        session.add_state_listener(self._state_changed)
+
+    def _state_changed(self, state: SessionState) -> None:
+        self._breaks += state is SessionState.SUSPENDED
+
+    def _delay_s(self) -> float:
+        return self._story.random.uniform(0, LATENCY_S * self.slowness)
+
+    def _heard_at(self) -> float:
+        self._heard_s = max(self._heard_s, self._story.now_s() + self._delay_s())
+        return self._heard_s
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.session, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+        return lambda *arguments, **keywords: self._call(method, arguments, keywords)
+
+    def _call(self, method: Any, arguments: Any, keywords: Any) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Any] = loop.create_future()
+        session_id = self.session.session_id
+        number = self._story.calls_sent()
+        if callable(arguments[-1]):  # a watch
+            arguments = (*arguments[:-1], self._late(arguments[-1]))
+
+        def arrive() -> None:
+            self._story.call_arrives(number)
+            result, error = None, None
+            try:
+                if self.session.session_id != session_id:
+                    raise SessionExpired("of an earlier session")
+                method(*arguments, **keywords).send(None)
+            except StopIteration as done:
+                result = done.value
+            except ZkError as raised:
+                error = raised
+            loop.call_at(self._heard_at(), come_back, result, error, self._breaks)
+
+        def come_back(result: Any, error: ZkError | None, breaks: int) -> None:
+            if reply.done():  # nobody waits any more
+                return
+            if error is None and breaks != self._breaks:
+                error = ConnectionLoss("the reply was lost")
+            if isinstance(error, ConnectionLoss | SessionExpired):
+                self._story.bites["call lost"] += 1
+            if error:
+                reply.set_exception(error)
+            else:
+                reply.set_result(result)
+
+        self._arrives_s = max(self._arrives_s, loop.time() + self._delay_s())
+        loop.call_at(self._arrives_s, arrive)
+        return reply
+
+    def _late(self, watch: Callable[[WatchEvent], None]) -> Callable[[WatchEvent], None]:
+        """One for each watch: a session runs a callable once, however often it was set."""
+        if watch not in self._watches:
+            session_id = self.session.session_id
+
+            def late(event: WatchEvent) -> None:
+                asyncio.get_running_loop().call_at(self._heard_at(), tell, event)
+
+            def tell(event: WatchEvent) -> None:
+                if self.session.session_id == session_id or watch != self._watches.get(watch):
+                    watch(event)
+
+            self._watches[watch] = late
+        return self._watches[watch]
+
+
+class WatchedZooKeeper(MemoryZooKeeper):
+    """Shows the story every transaction."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(lambda: int(story.now_s() * 1000))
+        self.story = story
+
+    def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
+        offsets = [op for op in ops if op.path.startswith(OFFSETS) and not isinstance(op, Delete)]
+        before = {op.path: self.tree.get(op.path) for op in offsets}
+        results = super().commit(ops, session_id)
+        for op in offsets:
+            if op.path.count("/") == 5:
+                node = before[op.path]
+                self.story.check_commit(op, session_id, node.data if node else None)
+        if any(op.path.startswith(OWNERS) for op in ops):
+            self.story.check_deliveries()
+        return results
+
+
+class ToldDelivery(StreamDelivery):
+    """Real streams, watched as deliveries begin."""
+
+    story: Story
+
+    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        super().start(starts)
+        self.story.check_deliveries()
+
+    def resume(self) -> None:
+        super().resume()
+        self.story.check_deliveries()
+
+
+class ToldMember(Member):
+    """A real member, whose events and effects are told."""
+
+    story: Story
+
+    def _happen(self, event: on.Event) -> None:
+        before = self.membership
+        self.story.tell(self.consumer_id, event)
+        super()._happen(event)
+        late = getattr(event, "round", before.round) != before.round
+        if late and not isinstance(event, on.Retry) and self.membership is before:
+            self.story.bites["stale result"] += 1
+        if bite := _BITES.get(type(event)):
+            self.story.bites[bite] += 1
+        if self.membership.blocked and self.membership.phase is Phase.BACKING_OFF:
+            self.story.bites["partition in another's hands"] += 1
+
+    async def _perform(self, effect: do.Ordered) -> on.Event | None:
+        self.story.tell(self.consumer_id, effect)
+        return await super()._perform(effect)
+
+
+_BITES: dict[type[Any], str] = {
+    on.ClaimFailed: "claim too late",
+    on.SessionExpired: "session lost",
+    on.RoundFailed: "round failed",
+    on.RegistrationFailed: "registration failed",
+    on.GroupUnreadable: "group unreadable",
+}
+
+
+class Player:
+    """A member, its application, and what ties both to the world."""
+
+    def __init__(self, story: Story, name: str, session: MemorySession, streams: int) -> None:
+        self.story, self.name, self.session, self.num_streams = story, name, session, streams
+        self.wire: Any = Wire(session, story)
+        self.consumer_id = f"{GROUP}_{name}"
+        store = ZooKeeperStore(self.wire)
+        self.delivery = ToldDelivery(
+            *(GROUP, self.consumer_id, store, self._fetch), commit_retries=2, commit_backoff_ms=200
+        )
+        self.delivery.story = story
+        self.delivery.entitled = self._entitled
+        streams_made = [
+            MessageStream(bytes_decoder, bytes_decoder, entitled=self._entitled)
+            for _ in range(streams)
+        ]
+        self.delivery.streams = streams_made
+        self.delivery.stream_of = lambda partition, thread: streams_made[stream_index(thread)]
+        wanted = StaticSubscription(dict.fromkeys(TOPICS, streams))
+        settings = MembershipSettings(rebalance_backoff_ms=BACKOFF_MS, rebalance_max_retries=99)
+        self.member = ToldMember(
+            GroupTree(self.wire, GROUP, self.consumer_id, wanted),
+            self.delivery,
+            Membership(self.consumer_id, settings),
+            jitter=story.random,
+        )
+        self.member.story = story
+        self.crashed = False
+        self.next_silence_s: float | None = None
+        session.add_state_listener(self._state_changed)
+        self.feeds: list[PartitionFeed] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def _state_changed(self, state: SessionState) -> None:
+        if state is SessionState.SUSPENDED:
+            silent_s, self.next_silence_s = self.next_silence_s, None
+            if silent_s is None:  # a reply was lost
+                silent_s = self.story.random.uniform(0.05, 1.0)
+            self.story.connection_broke(self, silent_s)
+
+    def _entitled(self) -> bool:
+        """In every other story the timers of the lease have to do alone."""
+        silence_ms: int = self.session.silence_ms
+        return self.story.seed % 2 == 0 or silence_ms * 3 < SESSION_TIMEOUT_MS * 2
+
+    def begin(self) -> None:
+        life = [self._join(), self._fetcher(), self._commit_by_the_clock()]
+        life += [self._application(stream) for stream in self.delivery.streams]
+        self.tasks = [asyncio.ensure_future(part) for part in life]
+
+    def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+    @property
+    def delivers(self) -> list[TopicPartition]:
+        if self.delivery.paused or not self._entitled():
+            return []
+        return [feed.partition for feed in self.delivery.owned]
+
+    async def _join(self) -> None:
+        with contextlib.suppress(ConsumerRebalanceFailed):  # it left before
+            await self.member.join()
+
+    async def _application(self, stream: MessageStream) -> None:
+        async for message in stream:
+            self.story.handed_out(self, TopicPartition(message.topic, message.partition), message)
+            if self.story.random.random() < 0.05:
+                await asyncio.sleep(self.story.random.uniform(0, 0.1))
+
+    async def _commit_by_the_clock(self) -> None:
+        while True:
+            await asyncio.sleep(self.story.random.uniform(0.5, 1.5))
+            with contextlib.suppress(CommitFailed):
+                await self.delivery.commit_offsets()
+
+    def _fetch(self, feeds: Iterable[PartitionFeed]) -> None:
+        self.feeds += feeds
+
+    async def _fetcher(self) -> None:
+        while True:
+            await asyncio.sleep(self.story.random.uniform(0.1, 0.5))
+            self.feeds = [feed for feed in self.feeds if feed.live]
+            fetched = [self._read(feed) for feed in self.feeds if feed.stream.has_room]
+            await asyncio.sleep(self.story.random.uniform(0, 0.1))  # on the way, as others go on
+            for chunk in fetched:
+                if chunk.next_offset != chunk.start or chunk.reset:
+                    chunk.feed.stream.put(chunk)
+                    chunk.feed.fetch_offset = chunk.next_offset
+
+    def _read(self, feed: PartitionFeed) -> Chunk:
+        if feed.fetch_offset is None:
+            return Chunk(feed, 0, 0, reset=True)
+        start = feed.fetch_offset
+        end = min(self.story.log_end(feed.partition), start + 16)
+        rows = [(offset, -1, None, None, ()) for offset in range(start, end)]
+        return Chunk(feed, start, end, rows)
+
+
+class Violation(AssertionError):
+    """What must not happen has happened; the message is the whole story."""
+
+
+class Story:
+    """One seed's sixty seconds. `run` it, or `tell_whole` it from outside a loop."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.faults: Counter[str] = Counter()
+        self.bites: Counter[str] = Counter()
+        self.told: list[tuple[float, str, Any]] = []
+        self.violation: str | None = None
+        self.players: dict[str, Player] = {}
+        self.partitions = dict(TOPICS)
+        self.zk = WatchedZooKeeper(self)
+        self.seen: dict[TopicPartition, set[int]] = {}
+        self.repeated = self.delays = self.reorderings = 0
+        self._names = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        self._sent = 0
+        self._on_the_way: set[int] = set()
+        self._over = asyncio.Event()
+        self._admin: MemorySession = self.zk.session()
+
+    # --- the plot -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Raises Violation."""
+        await self._admin.start()
+        for topic, count in TOPICS.items():
+            await self._write_topic(topic, count)
+        plot = [(self.random.uniform(0, 2), Story.arrive) for _ in range(FIRST_MEMBERS)]
+        for _ in range(self.random.randint(FEWEST_FAULTS, FEWEST_FAULTS + 6)):
+            plot.append((self.random.uniform(*TROUBLE_S), self.random.choice(TROUBLES)))
+        for at_s, befall in sorted(plot, key=lambda scene: scene[0]):
+            await self._wait_until(at_s)
+            await befall(self)
+        await self._wait_until(LENGTH_S)
+        if self.violation is None:
+            await self._wait_until_nobody_looks_around()
+            self._check_end()
+        for player in self.players.values():
+            await self._leave(player)
+        if self.violation is not None:
+            raise Violation(self.transcript())
+
+    async def _wait_until(self, at_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(at_s):
+                await self._over.wait()
+
+    async def _wait_until_nobody_looks_around(self) -> None:
+        for _ in range(200):
+            if all(player.member.settled for player in self.players.values()):
+                return
+            await asyncio.sleep(0.01)
+
+    # --- what befalls a group -----------------------------------------------------------------
+
+    async def join(self) -> None:
+        """A new member."""
+        if len(self.players) == MOST_MEMBERS:
+            return await self.leave()
+        self.faults["join"] += 1
+        return await self.arrive()
+
+    async def arrive(self) -> None:
+        """One of the first members, which is nothing out of the ordinary."""
+        name, streams = next(self._names), self.random.randint(1, 2)
+        self.tell("", f"-- {name} joins with {streams} streams")
+        session = self.zk.session(SESSION_TIMEOUT_MS)
+        await session.start()
+        self.players[name] = player = Player(self, name, session, streams)
+        player.begin()
+
+    async def leave(self) -> None:
+        """A member leaves as it should."""
+        if len(self.players) < 3:
+            return await self.join()
+        player = self._somebody()
+        self._befalls("leave", f"{player.name} leaves")
+        del self.players[player.name]
+        self._later(0, lambda: self._spawn(self._leave(player)))
+        return None
+
+    async def _leave(self, player: Player) -> None:
+        await player.member.leave()
+        player.end()
+        await player.session.close()
+
+    async def crash(self) -> None:
+        """A process is gone; ZooKeeper finds out when the session ends."""
+        if len(self.players) < 3:
+            return await self.join()
+        player = self._somebody()
+        self._befalls("crash", f"{player.name} crashes")
+        del self.players[player.name]
+        self._be_gone(player)
+        player.crashed = True
+        self._silence(player, 0.0)
+        self._later(SESSION_TIMEOUT_MS / 1000, lambda: self.zk.expire(player.session))
+        return None
+
+    def _be_gone(self, player: Player) -> None:
+        player.session.remove_state_listener(player.member._session_changed)
+        player.end()
+        if player.member._runner:
+            player.member._runner.cancel()
+        for timer in player.member._timers.values():
+            timer.cancel()
+        player.delivery.abandon()
+
+    async def blip(self) -> None:
+        """A connection is cut for less than a lease lasts."""
+        await self._cut(self.random.uniform(0.05, 3.9), "blip")
+
+    async def silence(self) -> None:
+        """A connection is cut for longer than the lease, and less than the session, lasts."""
+        await self._cut(self.random.uniform(4.1, 5.9), "silence")
+
+    async def expiry(self) -> None:
+        """A connection is cut for longer than the session lasts."""
+        await self._cut(self.random.uniform(6.1, 9.0), "expiry")
+
+    async def _cut(self, silent_s: float, kind: str) -> None:
+        player = self._somebody()
+        if player.session.state is not SessionState.CONNECTED:
+            return await self.slow()
+        self._befalls(kind, f"{player.name} is cut off from ZooKeeper for {silent_s:.2f} s")
+        self._silence(player, silent_s)
+        return None
+
+    def _silence(self, player: Player, silent_s: float) -> None:
+        player.next_silence_s = silent_s
+        self.zk.suspend(player.session)
+
+    def connection_broke(self, player: Player, silent_s: float) -> None:
+        """What becomes of each silence."""
+        session, timeout_s = player.session, SESSION_TIMEOUT_MS / 1000
+        if silent_s >= timeout_s:
+            self._later(timeout_s, lambda: self.zk.expire(session))
+        self._later(silent_s, lambda: player.crashed or self.zk.resume(session))
+
+    async def lost_reply(self) -> None:
+        """The connection breaks behind a write, which was done and never answered."""
+        player = self._somebody()
+        if player.session.state is not SessionState.CONNECTED:
+            return await self.slow()
+        self._befalls("lost reply", f"{player.name} will not hear that its next write was done")
+        self.zk.lose_reply(player.session)
+        return None
+
+    async def slow(self) -> None:
+        """A wire gets very slow for a while: what is on it arrives long after what came later."""
+        player, lasts_s = self._somebody(), self.random.uniform(0.5, 3.0)
+        self._befalls("slow wire", f"{player.name}'s wire is slow for {lasts_s:.2f} s")
+        player.wire.slowness = SLOW
+        self._later(lasts_s, lambda: setattr(player.wire, "slowness", 1))
+
+    async def more_partitions(self) -> None:
+        """A topic grows."""
+        topic = self.random.choice(sorted(TOPICS))
+        self.partitions[topic] += self.random.randint(1, 3)
+        self._befalls("more partitions", f"{topic} has {self.partitions[topic]} partitions now")
+        await self._write_topic(topic, self.partitions[topic])
+
+    async def unregistered(self) -> None:
+        """Somebody deletes the registration of a living member."""
+        player = self._somebody()
+        path = ConsumerRegistration.path(GROUP, player.consumer_id)
+        self._befalls("unregistered", f"{player.name}'s registration is deleted by hand")
+        with contextlib.suppress(ZkError):
+            await self._admin.delete(path)
+
+    async def malformed(self) -> None:
+        """Somebody registers what nobody can read, and takes it back."""
+        lasts_s = self.random.uniform(0.2, 3.0)
+        path = ConsumerRegistration.path(GROUP, f"broken{self.faults['malformed']}")
+        self._befalls("malformed", f"a registration nobody can read stands for {lasts_s:.2f} s")
+        await self._admin.create(path, b"{", make_parents=True)
+        self._later(lasts_s, lambda: self._spawn(self._admin.delete(path)))
+
+    async def broker(self) -> None:
+        """A broker comes, or the one that came goes."""
+        self._befalls("broker", "a broker comes or goes")
+        if await self._admin.exists("/brokers/ids/1"):
+            await self._admin.delete("/brokers/ids/1")
+        else:
+            await self._admin.create("/brokers/ids/1", None, make_parents=True)
+
+    async def _write_topic(self, topic: str, count: int) -> None:
+        content = TopicAssignment(dict.fromkeys(range(count), (0,))).encode()
+        path = TopicAssignment.path(topic)
+        if await self._admin.exists(path):
+            await self._admin.set(path, content)
+        else:
+            await self._admin.create(path, content, make_parents=True)
+
+    def _somebody(self) -> Player:
+        return self.players[self.random.choice(sorted(self.players))]
+
+    def _befalls(self, kind: str, what: str) -> None:
+        self.faults[kind] += 1
+        self.tell("", f"-- {what}")
+
+    def _later(self, delay_s: float, call: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_later(delay_s, call)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.ensure_future(work).add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.violated(f"unexpected: {error!r}")
+
+    # --- the world ----------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def log_end(self, partition: TopicPartition) -> int:
+        """Every partition gets its messages at a pace of its own."""
+        pace = 0.7 + (7 * partition.partition + len(partition.topic)) % 4
+        return int(min(self.now_s(), LAST_MESSAGE_S) * pace)
+
+    def calls_sent(self) -> int:
+        self._sent += 1
+        self._on_the_way.add(self._sent)
+        return self._sent
+
+    def call_arrives(self, number: int) -> None:
+        self._on_the_way.remove(number)
+        self.delays += 1
+        self.reorderings += any(earlier < number for earlier in self._on_the_way)
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def check_deliveries(self) -> None:
+        """Only who owns a partition, in the session it has now, delivers it."""
+        for name, player in self.players.items():
+            for partition in player.delivers:
+                owner = self._owner(partition)
+                if owner != (player.consumer_id, player.session.session_id):
+                    self.violated(f"{name} delivers {partition}, which is owned by {owner}")
+
+    def check_commit(self, op: Any, session_id: int, before: bytes | None) -> None:
+        topic, partition = op.path.split("/")[-2:]
+        tp = TopicPartition(topic, int(partition))
+        owner = self._owner(tp)
+        if owner is None or owner[1] != session_id:
+            self.violated(f"session {session_id} commits {tp}, which is owned by {owner}")
+        if isinstance(op, Create) or before is None:
+            return
+        if ConsumerOffset.decode(op.data).offset < ConsumerOffset.decode(before).offset:
+            self.violated(f"the commit of {tp} goes back from {before!r} to {op.data!r}")
+
+    def handed_out(self, player: Player, partition: TopicPartition, message: Any) -> None:
+        if player.name in self.players:  # one that leaves has been stopped, and then has left
+            owner = self._owner(partition)
+            if owner != (player.consumer_id, player.session.session_id):
+                what = f"{message.offset} of {partition}"
+                self.violated(f"{player.name} hands out {what}, which is owned by {owner}")
+        seen = self.seen.setdefault(partition, set())
+        self.repeated += message.offset in seen
+        seen.add(message.offset)
+
+    def _owner(self, partition: TopicPartition) -> tuple[str, int] | None:
+        node = self.zk.tree.get(f"{OWNERS}{partition.topic}/{partition.partition}")
+        if node is None:
+            return None
+        return consumer_of((node.data or b"").decode()), node.ephemeral_owner
+
+    def _check_end(self) -> None:
+        threads = [
+            thread
+            for player in self.players.values()
+            for thread in thread_ids(player.consumer_id, player.num_streams)
+        ]
+        partitions = {topic: range(count) for topic, count in self.partitions.items()}
+        for partition, thread in assign_range(dict.fromkeys(TOPICS, threads), partitions).items():
+            node = self.zk.tree.get(f"{OWNERS}{partition.topic}/{partition.partition}")
+            owner = (node.data or b"").decode() if node else None
+            if owner != thread:
+                self.violated(f"in the end {partition} is owned by {owner}, not by {thread}")
+            name = consumer_of(thread).removeprefix(f"{GROUP}_")
+            if partition not in self.players[name].delivers:
+                self.violated(f"in the end {name} does not deliver {partition}")
+            missed = set(range(self.log_end(partition))) - self.seen.get(partition, set())
+            if missed:
+                self.violated(f"nobody was handed {sorted(missed)} of {partition}")
+
+    # --- the telling --------------------------------------------------------------------------
+
+    def tell(self, who: str, what: Any) -> None:
+        """`what` is put into words only when somebody wants to read them."""
+        if self.violation is None:
+            self.told.append((self.now_s(), who, what))
+
+    def violated(self, what: str) -> None:
+        if self.violation is None:
+            self.tell("", f"VIOLATION: {what}")
+            self.violation = what
+            self._over.set()
+
+    def transcript(self) -> str:
+        """The story so far, in words."""
+        lines = [f"seed {self.seed}: {self.counts()}"]
+        for at_s, who, what in self.told:
+            if words := what if isinstance(what, str) else _in_words(what):
+                name = who.removeprefix(f"{GROUP}_")
+                lines.append(f"{at_s:7.3f}  {name:2}{words}")
+        lines.append(f"to replay: make simulate SEEDS={self.seed}")
+        return "\n".join(lines)
+
+    def counts(self) -> str:
+        """What befell the group, and how often it hurt."""
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        bites = ", ".join(f"{count} {kind}" for kind, count in sorted(self.bites.items()))
+        return (
+            f"{self.faults.total()} faults ({faults}); they bit: {bites or 'never'}; "
+            f"{self.delays} calls delayed, {self.reorderings} overtaken, "
+            f"{sum(map(len, self.seen.values()))} messages, {self.repeated} repeated"
+        )
+
+
+TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
+    *(Story.join, Story.leave, Story.crash, Story.blip, Story.silence, Story.expiry),
+    *(Story.expiry, Story.lost_reply, Story.lost_reply, Story.slow, Story.slow),
+    *(Story.more_partitions, Story.unregistered, Story.malformed, Story.broker),
+)
+
+
+def tell_whole(seed: int) -> Story:
+    """Live through a seed. Raises Violation, with the transcript."""
+
+    async def live() -> Story:
+        story = Story(seed)
+        await story.run()
+        return story
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(live())
+
+
+def _in_words(what: Any) -> str | None:
+    words = _WORDS.get(type(what))
+    return words(what) if words else None
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    """t-0…3, u-1: runs are drawn together."""
+    runs: list[list[TopicPartition]] = []
+    for partition in sorted(partitions):
+        last = runs[-1][-1] if runs else None
+        if last and (last.topic, last.partition + 1) == (partition.topic, partition.partition):
+            runs[-1].append(partition)
+        else:
+            runs.append([partition])
+    return ", ".join(
+        f"{run[0]}…{run[-1].partition}" if len(run) > 1 else str(run[0]) for run in runs
+    )
+
+
+def _members(snapshot: on.GroupSnapshot) -> str:
+    return ", ".join(name.removeprefix(f"{GROUP}_") for name in sorted(snapshot.members))
+
+
+_WORDS: dict[type[Any], Callable[[Any], str | None]] = {
+    on.SessionEstablished: lambda e: f"is connected, in session {e.session_id}",
+    on.Suspended: lambda e: "hears nothing of ZooKeeper any more",
+    on.LeaseEnded: lambda e: "has heard nothing for two thirds of its session",
+    on.SessionExpired: lambda e: "learns that its session has ended: all it had is others' now",
+    on.Registered: lambda e: "is registered",
+    on.RegistrationFailed: lambda e: f"could not register: {e.reason}",
+    on.GroupChanged: lambda e: "hears that the group has changed",
+    on.TopicsChanged: lambda e: "hears that topics have changed",
+    on.BrokersChanged: lambda e: "hears that brokers have changed",
+    on.OwnerReleased: lambda e: "hears that a partition it waits for is free",
+    on.GroupRead: lambda e: f"round {e.round}: sees {_members(e.snapshot)}",
+    on.GroupUnreadable: lambda e: f"round {e.round}: {e.problem.text}",
+    on.Claimed: lambda e: f"round {e.round}: its claim stands",
+    on.ClaimFailed: lambda e: f"round {e.round}: its claim came too late",
+    on.RoundFailed: lambda e: f"round {e.round} failed: {e.reason}",
+    on.Retry: lambda e: "looks again",
+    on.Shutdown: lambda e: "is told to leave",
+    do.Register: lambda e: "registers",
+    do.ReleaseOwners: lambda e: f"releases {_names(e.partitions)}",
+    do.ClaimOwners: lambda e: f"claims {_names({*e.create, *e.move})}",
+    do.WatchOwners: lambda e: f"waits for {_names(e.partitions)}",
+    do.StopFetchers: lambda e: f"stops {_names(e.partitions)}" if e.partitions else None,
+    do.CommitOffsets: lambda e: f"commits {_names(e.partitions)}" if e.partitions else None,
+    do.FetchOffsets: lambda e: f"asks for the offsets of {_names(e.partitions)}",
+    do.StartFetchers: lambda e: f"delivers {_names(e.starts)}",
+    do.MoveFetchers: lambda e: f"moves {_names(e.threads)} to other streams",
+    do.LeaveGroup: lambda e: "leaves the group",
+}

@@ -1,0 +1,300 @@
+"""Members on a ZooKeeper in memory, in virtual time: what one does to the tree, call by call."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from typing import Any
+
+import pytest
+
+from groups.zookeeper.assignment import CLUSTERED
+from groups.zookeeper.member import (
+    ConsumerRebalanceFailed,
+    MalformedMember,
+    Member,
+    StrategyConflict,
+)
+from groups.zookeeper.membership_state import Membership, MembershipSettings
+from groups.zookeeper.registration import StaticSubscription
+from groups.zookeeper.tree import GroupTree
+from protocol.topic_partition import TopicPartition
+from tests.virtual_time import VirtualTimeLoop
+from zk.api import Op, Stat
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
+
+Partitions = Set[TopicPartition]
+BROKERS = "/brokers/ids"
+
+
+class Counting(MemoryZooKeeper):
+    """Counts what is done below `owners`."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: int(asyncio.get_running_loop().time() * 1000))
+        self.owner_writes: Counter[str] = Counter()
+
+    def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
+        results = super().commit(ops, session_id)
+        self.owner_writes.update(
+            type(op).__name__ for op in ops if op.path.startswith("/consumers/g/owners/t/")
+        )
+        return results
+
+
+class Streams:
+    """A Delivery that keeps a diary."""
+
+    def __init__(self) -> None:
+        self.delivering: dict[TopicPartition, str] = {}
+        self.diary: list[str] = []
+        self.offsets_known = asyncio.Event()
+        self.offsets_known.set()
+
+    def stop(self, partitions: Partitions) -> None:
+        self.diary.append("stop")
+        for partition in partitions:
+            self.delivering.pop(partition, None)
+
+    def move(self, threads: Mapping[TopicPartition, str]) -> None:
+        self.delivering |= threads
+
+    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        self.diary.append("start")
+        self.delivering |= {p: thread for p, (thread, _) in starts.items()}
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def abandon(self) -> None:
+        self.delivering.clear()
+
+    async def forget(self, partitions: Partitions) -> None: ...
+    async def commit(self, partitions: Partitions) -> None:
+        self.diary.append("commit")
+
+    async def fetch_offsets(
+        self, partitions: Partitions
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
+        self.diary.append("fetch_offsets")
+        await self.offsets_known.wait()
+        return dict.fromkeys(partitions), {}
+
+    async def before_releasing(self, owned: Partitions) -> None: ...
+    async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None: ...
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.zk = Counting()
+
+    async def session(self) -> MemorySession:
+        session = self.zk.session()
+        await session.start()
+        return session
+
+    async def topic(self, partitions: int) -> None:
+        content = TopicAssignment(dict.fromkeys(range(partitions), (0,))).encode()
+        await (await self.session()).create(TopicAssignment.path("t"), content, make_parents=True)
+
+    async def member(self, name: str, strategy: str = "range") -> tuple[Member, Streams]:
+        streams, consumer_id = Streams(), f"g_{name}"
+        session = await self.session()
+        wanted = StaticSubscription({"t": 1})
+        tree = GroupTree(session, "g", consumer_id, wanted, strategy=strategy)
+        settings = MembershipSettings(partition_assignment_strategy=strategy)
+        return Member(tree, streams, Membership(consumer_id, settings)), streams
+
+
+def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        await scene(Scene())
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(whole())
+
+
+def test_a_broker_that_restarts_ten_times_costs_no_release_and_stops_no_fetcher() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(8)
+        members = [await work.member(name) for name in "abc"]
+        for member, _ in members:
+            await member.join()
+        await asyncio.sleep(5)
+        admin = await work.session()
+        rounds = [member.membership.round for member, _ in members]
+        work.zk.owner_writes.clear()
+        for _, streams in members:
+            streams.diary.clear()
+        for _ in range(10):
+            await admin.create(f"{BROKERS}/0", b"{}", make_parents=True)
+            await asyncio.sleep(0.2)
+            await admin.delete(f"{BROKERS}/0")
+            await asyncio.sleep(0.2)
+        for (member, streams), before in zip(members, rounds, strict=True):
+            assert member.membership.round >= before + 10
+            assert streams.diary == []
+        assert work.zk.owner_writes == {}
+
+    play(scene)
+
+
+def test_who_leaves_does_not_wait_for_offsets_that_nobody_tells() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(1)
+        member, streams = await work.member("a")
+        streams.offsets_known.clear()
+        joining = asyncio.ensure_future(member.join())
+        await asyncio.sleep(3)
+        assert streams.diary == ["fetch_offsets"]
+        await member.leave()
+        assert asyncio.get_running_loop().time() == 3
+        assert streams.diary == ["fetch_offsets", "stop", "commit"]
+        with pytest.raises(ConsumerRebalanceFailed, match="has left"):
+            await joining
+        assert await member.tree.zk.exists(PartitionOwner.path("g", "t", 0)) is None
+
+    play(scene)
+
+
+def test_an_expiry_does_not_wait_for_offsets_that_nobody_tells() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(1)
+        member, streams = await work.member("a")
+        streams.offsets_known.clear()
+        joining = asyncio.ensure_future(member.join())
+        await asyncio.sleep(1)
+        work.zk.expire(member.tree.zk)  # type: ignore[arg-type]
+        streams.offsets_known.set()
+        await joining
+        assert streams.delivering.keys() == {TopicPartition("t", 0)}
+        assert asyncio.get_running_loop().time() == 1
+
+    play(scene)
+
+
+def test_a_malformed_neighbour_is_named_to_who_waits_and_the_member_recovers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        admin = await work.session()
+        path = ConsumerRegistration.path("g", "g_broken")
+        await admin.create(path, b"{", make_parents=True)
+        member, streams = await work.member("a")
+        told: list[str | None] = []
+        member.told = told.append
+        with pytest.raises(MalformedMember, match=path):
+            await member.join()
+        await asyncio.sleep(60)
+        assert len(told) == 1
+        assert streams.delivering == {}
+        await admin.delete(path)
+        await asyncio.sleep(0.2)
+        assert len(streams.delivering) == 2
+        assert told[1:] == [None]
+
+    with caplog.at_level(logging.ERROR):
+        play(scene)
+    assert caplog.text.count(ConsumerRegistration.path("g", "g_broken")) == 1
+
+
+def test_a_neighbour_that_becomes_malformed_costs_nobody_what_it_owns() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, streams = await work.member("a")
+        await member.join()
+        admin = await work.session()
+        await admin.create(ConsumerRegistration.path("g", "g_broken"), b"{")
+        await asyncio.sleep(60)
+        assert len(streams.delivering) == 2
+        other, others = await work.member("b")
+        with pytest.raises(MalformedMember):
+            await other.join()
+        assert others.delivering == {}
+        await other.leave()
+
+    play(scene)
+
+
+def test_clustered_members_go_together_and_refuse_one_that_could_be_on_the_jvm() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        members = [await work.member(name, CLUSTERED) for name in "ab"]
+        for member, _ in members:
+            await member.join()
+        await asyncio.sleep(1)
+        assert [len(streams.delivering) for _, streams in members] == [2, 2]
+        jvm, _ = await work.member("jvm")
+        with pytest.raises(StrategyConflict, match="strategy=clustered"):
+            await jvm.join()
+        await jvm.leave()
+        path = ConsumerRegistration.path("g", "g_jvm")
+        assert await jvm.tree.zk.exists(path) is None
+
+    play(scene)
+
+
+def test_a_clustered_member_does_not_stay_in_a_group_with_jvm_members() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        jvm, streams = await work.member("jvm")
+        await jvm.join()
+        clustered, _ = await work.member("c", CLUSTERED)
+        with pytest.raises(StrategyConflict, match=r"ids/g_jvm: .* as those of JVM members"):
+            await clustered.join()
+        await asyncio.sleep(1)
+        assert len(streams.delivering) == 4
+        assert jvm.settled
+
+    play(scene)
+
+
+def test_an_owner_node_that_somebody_deletes_is_there_again_within_the_audit() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, _ = await work.member("a")
+        await member.join()
+        path = PartitionOwner.path("g", "t", 0)
+        await (await work.session()).delete(path)
+        await asyncio.sleep(12)
+        assert await member.tree.zk.exists(path)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_what_a_member_asks_of_zookeeper_when_another_joins_does_not_grow_with_the_group(
+    size: int,
+) -> None:
+    """Herd: each of `size` members hears of the newcomer, and reads only what is new to it."""
+
+    async def scene(work: Scene) -> None:
+        await work.topic(60)
+        members = [(await work.member(f"{i:02}"))[0] for i in range(size)]
+        for member in members:
+            await member.join()
+        await asyncio.sleep(5)
+        calls: Counter[str] = Counter()
+        for member in members:
+            member.tree.zk = Watched(member.tree.zk, calls)  # type: ignore[assignment]
+        newcomer, _ = await work.member("zz")
+        await newcomer.join()
+        await asyncio.sleep(5)
+        assert all(member.settled for member in members)
+        assert sum(calls.values()) <= 20 * size
+
+    play(scene)
+
+
+class Watched:
+    """A session whose calls are counted."""
+
+    def __init__(self, session: Any, calls: Counter[str]) -> None:
+        self._session, self._calls = session, calls
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._session, name)
+        if asyncio.iscoroutinefunction(method):
+            self._calls[name] += 1
+        return method

@@ -1,0 +1,63 @@
+"""Three hundred stories of a group hold: tests/groups/zookeeper/story.py says what that means."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.groups.zookeeper.story import FEWEST_FAULTS, TROUBLES, Story, Violation, tell_whole
+
+CHAPTER = 30
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("chapter", range(10))
+def test_thirty_stories_in_which_something_went_wrong_hold(
+    chapter: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted: list[Story] = []
+    seed = chapter * 1000
+    while len(counted) < CHAPTER:
+        story = tell_whole(seed)
+        assert story.faults.total() >= FEWEST_FAULTS
+        if story.bites:  # else nothing was tried
+            counted.append(story)
+        seed += 1
+    total = sum(story.faults.total() for story in counted)
+    bites = sum(story.bites.total() for story in counted)
+    overtaken = sum(story.reorderings for story in counted)
+    assert len(set().union(*(story.faults for story in counted))) == len(set(TROUBLES))
+    with capsys.disabled():
+        print(
+            f"\nseeds {chapter * 1000}-{seed - 1}: {CHAPTER} stories, {total} faults that bit "
+            f"{bites} times, {overtaken} calls overtaken",
+            end=" ",
+        )
+
+
+def test_a_story_is_told_again_to_the_last_word() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.groups.zookeeper.simulate", "--tell", "7"],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert "a joins with" in told[0]
+
+
+def test_a_violation_ends_the_story_and_shows_how_to_replay_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Story, "_owner", lambda story, partition: ("g_nobody", 0))
+    with pytest.raises(Violation) as told:
+        tell_whole(3)
+    lines = str(told.value).splitlines()
+    assert lines[0].startswith("seed 3: ")
+    assert any("VIOLATION: " in line for line in lines)
+    assert lines[-1] == "to replay: make simulate SEEDS=3"
