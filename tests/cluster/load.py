@@ -29,7 +29,7 @@ class Load:
     topic: str
     pause_s: float = 0.0
     """After each record and each commit; 0 is as fast as it goes."""
-    group: str = "committer"
+    group: str = "committer-under-load"
     records: dict[TopicPartition, dict[int, bytes]] = attrs.field(factory=lambda: defaultdict(dict))
     """What was acknowledged: the value by its offset."""
     sent: int = 0

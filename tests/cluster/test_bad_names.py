@@ -59,7 +59,7 @@ BAD_TOPICS = [
     (topic("below", configs={"segment.bytes": "13"}), ErrorCode.INVALID_CONFIG),
     (topic("both", assignments=[(0, [0])]), ErrorCode.INVALID_REQUEST),
     (
-        topic("twice", -1, -1, assignments=[(0, [0, 0])]),
+        topic("replica-twice", -1, -1, assignments=[(0, [0, 0])]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
     (

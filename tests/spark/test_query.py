@@ -214,5 +214,5 @@ def test_no_batch_has_more_than_the_most_offsets_per_trigger(topic: Topic) -> No
 
 
 def test_an_unknown_option_is_named_with_what_may_have_been_meant(topic: Topic) -> None:
-    with pytest.raises(AnalysisException, match=r"startingofset: .*did you mean startingoffsets"):
+    with pytest.raises(AnalysisException, match=r"startingofset: .*did you mean startingOffsets"):
         topic.stream(startingOfset="earliest")
