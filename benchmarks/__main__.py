@@ -119,7 +119,7 @@ def heading(rounds: Rounds, others: float) -> str:
     return (
         "# How fast it is, beside a named peer\n\n"
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()},\n"
+        f"{platform.system()}, Python {platform.python_version()},\n"
         f"load average {others:.1f} before it began.\n"
         f"The peer is Apache {peer.NAME}, and where two clients are named, the second one. Medians "
         f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "

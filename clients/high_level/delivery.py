@@ -24,7 +24,9 @@ _log = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
 
-COMMIT_RETRIES_IN_REBALANCE = 1  # peers wait for what we release
+COMMIT_RETRIES_IN_REBALANCE = 1
+COMMIT_PATIENCE_S = 4.0
+"""Peers wait for what is to be released, and those on the JVM give up after 4 tries 2 s apart."""
 
 
 class ConsumerRebalanceListener(Protocol):
@@ -131,9 +133,12 @@ class StreamDelivery:
         """Commit what leaves. A failure is logged: who gets the partition consumes again."""
         retries = min(self.commit_retries, COMMIT_RETRIES_IN_REBALANCE)
         try:
-            await self.commit_offsets(only=partitions, retries=retries)
+            async with asyncio.timeout(COMMIT_PATIENCE_S):
+                await self.commit_offsets(only=partitions, retries=retries)
         except CommitFailed as failure:
             _log.error("%s: not committed: %s", self.consumer_id, failure)
+        except TimeoutError:
+            _log.error("%s: not committed within %.0f s", self.consumer_id, COMMIT_PATIENCE_S)
 
     async def commit_offsets(
         self,

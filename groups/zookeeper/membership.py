@@ -25,7 +25,7 @@ Protocol: Kafka's ZookeeperConsumerConnector (0.8.2 to 1.1), whose members may s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -45,6 +45,8 @@ ours is released at once, since JVM members give up after a few tries to claim i
 AUDIT_MS = 10_000
 """A settled member looks this often whether all is still as it left it. An owner node that someone
 has deleted fires no watch of ours: old JVM members may delete nodes that are no longer theirs."""
+
+MAX_NAMED = 10  # partitions in one message
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
 _OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.CLOSED}
@@ -291,11 +293,10 @@ def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms:
     if member.changed:
         return _debounce(attrs.evolve(member, changed=False), now_ms)
     if member.blocked or failed:
-        names = ", ".join(sorted(map(str, member.blocked)))
-        reasons = [f"owned by another member: {names}"] if names else []
-        reasons += [f"offset of {p}: {why}" for p, why in failed.items()]
+        reasons = [f"owned by {owner}: {_some(of)}" for owner, of in member.in_the_way]
+        reasons += [f"offset of {p}: {why}" for p, why in [*failed.items()][:MAX_NAMED]]
         waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
-        one_of_each = frozenset({owner: p for p, owner in member.blocked.items()}.values())
+        one_of_each = frozenset(of[0] for _, of in member.in_the_way)
         watch = [do.WatchOwners(member.round, one_of_each)] if one_of_each else []
         return waiting, [*watch, *effects]
     settled = attrs.evolve(member, phase=Phase.SETTLED, attempts=0, joined=True, complaint=None)
@@ -314,14 +315,25 @@ def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Dec
 def _back_off(
     member: Membership, reason: str, now_ms: int, phase: Phase = Phase.BACKING_OFF
 ) -> Decision:
-    """Try again later, for ever, and say so each time rebalance.max.retries tries have failed."""
-    waiting = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)
+    """Try again later, for ever, and say so each time rebalance.max.retries tries have failed.
+
+    A try is what a whole pause came before. Rounds that a watch began in between are not counted:
+    while others come and go there may be many of them within a second.
+    """
+    waiting = attrs.evolve(member, phase=phase)
     timer = _retry_timer(waiting, now_ms)
-    if waiting.attempts % member.settings.rebalance_max_retries:
+    tries = member.attempts + 1
+    complaint = f"can't rebalance after {tries} retries: {reason}"
+    if tries % member.settings.rebalance_max_retries or complaint == member.complaint:
         return waiting, [timer]
-    complaint = f"{member.consumer_id} can't rebalance after {waiting.attempts} retries: {reason}"
     waiting = attrs.evolve(waiting, complaint=complaint)
     return waiting, [timer, do.Report(complaint, do.Failure.RETRIES)]
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    names = ", ".join(map(str, partitions[:MAX_NAMED]))
+    more = len(partitions) - MAX_NAMED
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _retry_timer(member: Membership, now_ms: int, delay_ms: int | None = None) -> do.SetTimer:
@@ -333,11 +345,12 @@ def _retry_timer(member: Membership, now_ms: int, delay_ms: int | None = None) -
 def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
     if event.round != member.round:
         return member, []
+    again = attrs.evolve(member, attempts=member.attempts + 1)
     if member.phase is Phase.REGISTERING:
-        return member, [do.Register(member.session_id)]
+        return again, [do.Register(member.session_id)]
     if member.phase not in _AT_REST or member.suspended_since_ms is not None:
         return member, []  # nothing can be read now; the session's return begins a round
-    return _begin_round(member)
+    return _begin_round(again if member.phase is Phase.BACKING_OFF else member)
 
 
 def _stale(member: Membership, round_asked_for: int, phase: Phase) -> bool:

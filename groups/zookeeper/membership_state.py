@@ -64,3 +64,11 @@ class Membership:
     blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     told: bool = False
     complaint: str | None = None
+
+    @property
+    def in_the_way(self) -> list[tuple[str, list[TopicPartition]]]:
+        """Who holds what is to be ours, and what of it."""
+        held: dict[str, list[TopicPartition]] = {}
+        for partition, owner in sorted(self.blocked.items()):
+            held.setdefault(owner, []).append(partition)
+        return [*held.items()]

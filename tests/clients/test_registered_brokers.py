@@ -6,6 +6,7 @@ from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import NoBrokersAvailable
 from clients.registered_brokers import brokers_registered_at, registered_brokers
+from zk.api import Stat, Watch
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import BrokerId, Endpoint
 
@@ -36,6 +37,19 @@ async def test_every_plain_listener_is_an_address() -> None:
 
 async def test_registration_that_cannot_be_read_is_left_out() -> None:
     zk = await session_with(_0=b"nonsense", _1=registration(Endpoint("PLAINTEXT", "b", 4)))
+    assert await registered_brokers(zk) == ["b:4"]
+
+
+async def test_broker_that_goes_while_they_are_read_is_left_out() -> None:
+    zk = await session_with(_0=b"", _1=registration(Endpoint("PLAINTEXT", "b", 4)))
+    children = zk.children
+
+    async def and_one_goes(path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        listed = await children(path, watch)
+        await zk.delete(f"{path}/0")
+        return listed
+
+    zk.children = and_one_goes  # type: ignore[method-assign]
     assert await registered_brokers(zk) == ["b:4"]
 
 

@@ -72,8 +72,13 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         *(1, "one owner node of each member in the way is watched", MEMBERSHIP),
-        "frozenset({owner: p for p, owner in member.blocked.items()}.values())",
+        "frozenset(of[0] for _, of in member.in_the_way)",
         "frozenset(member.blocked)",
+    ),
+    Remedy(
+        *(1, "what leaves is not held up by a commit that hangs", DELIVERY),
+        "async with asyncio.timeout(COMMIT_PATIENCE_S):",
+        "async with asyncio.timeout(None):",
     ),
     Remedy(
         *(2, "the server is brought up to date before it is asked", TREE),
@@ -112,8 +117,13 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         *(3, "and says so again and again", MEMBERSHIP),
-        "if waiting.attempts % member.settings.rebalance_max_retries:",
-        "if waiting.attempts != member.settings.rebalance_max_retries:",
+        "if tries % member.settings.rebalance_max_retries or complaint == member.complaint:",
+        "if tries != member.settings.rebalance_max_retries or complaint == member.complaint:",
+    ),
+    Remedy(
+        *(3, "rounds that a watch began do not use up its tries", MEMBERSHIP),
+        "    waiting = attrs.evolve(member, phase=phase)\n",
+        "    waiting = member = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)\n",
     ),
     Remedy(
         *(4, "a node of another session is not released", TREE),

@@ -358,6 +358,17 @@ def test_a_commit_that_failed_in_part_names_the_part() -> None:
     assert not coordinator.forgotten
 
 
+def test_a_group_with_members_at_its_coordinator_refuses_our_commit_for_good() -> None:
+    async def scene() -> None:
+        coordinator = Coordinator()
+        coordinator.codes[P0] = ErrorCode.UNKNOWN_MEMBER_ID
+        with pytest.raises(CommitFailed, match="UNKNOWN_MEMBER_ID") as failure:
+            await coordinator.store.commit(GROUP, at(p0=5))
+        assert not failure.value.retriable
+
+    asyncio.run(scene())
+
+
 def test_a_broker_that_is_not_the_coordinator_is_forgotten() -> None:
     coordinator = Coordinator()
     coordinator.codes[P0] = ErrorCode.NOT_COORDINATOR

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from clients import blocking
+from clients.errors import OffsetOutOfRange
 from clients.high_level.connector import ConsumerConnector, MessageStreamsExist
 from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, MessageStream
 from clients.producer.producer import Producer
 from clients.serializers import str_decoder
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerIdInUse
+from groups.zookeeper.member import ConsumerIdInUse, MalformedMember, StrategyConflict
+from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.dev_cluster import DevCluster
 from zk.session import KazooSession
-from zk.znodes import ConsumerOffset, PartitionOwner
+from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 DEADLINE_S = 30.0
 SILENCE_MS = 700
@@ -368,6 +370,115 @@ def test_a_consumer_id_in_use_is_a_clear_error(dev_cluster: DevCluster) -> None:
                 with pytest.raises(ConsumerIdInUse, match="twin_same"):
                     await open_streams(second, {"twin": 1})
             assert len(await world.owners()) == 2
+
+    asyncio.run(scene())
+
+
+def test_without_a_reset_a_group_with_no_offset_is_told_so_by_its_stream(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "no-reset", partitions=1)
+
+    async def scene() -> None:
+        await world.produce(10)
+        async with world.connector(auto_offset_reset="none") as connector:
+            (stream,) = (await open_streams(connector, {"no-reset": 1}))["no-reset"]
+            for _ in range(2):
+                with pytest.raises(OffsetOutOfRange, match="no offset is committed"):
+                    await anext(stream)
+            assert await world.committed() == {}
+
+    asyncio.run(scene())
+
+
+def test_what_another_member_owns_cannot_be_committed(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "not-ours")
+
+    async def scene() -> None:
+        async with world.connector(consumer_id="a") as first:
+            await open_streams(first, {"not-ours": 1})
+            async with world.connector(consumer_id="b") as second:
+                await open_streams(second, {"not-ours": 1})
+                await until(lambda: first.metrics.owned_partitions_count == 1)
+                both = {TopicPartition("not-ours", p): OffsetAndMetadata(7) for p in (0, 1)}
+                with pytest.raises(CommitFailed, match="not-ours_b does not own them") as failure:
+                    await second.commit_offsets(both)
+                assert failure.value.errors.keys() == {TopicPartition("not-ours", 0)}
+                assert await world.committed() == {1: 7}
+
+    asyncio.run(scene())
+
+
+def test_a_consumer_says_in_numbers_what_it_does(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "counted")
+
+    async def scene() -> None:
+        await world.produce(20)
+        async with world.connector(consumer_id="a", num_consumer_fetchers=2) as connector:
+            (stream,) = (await open_streams(connector, {"counted": 1}))["counted"]
+            await drain(stream)
+            await connector.commit_offsets()
+            metrics = connector.metrics
+        assert metrics.owned_partitions_count_by_topic == {"counted": 2}
+        assert metrics.zookeeper_commits_per_sec.count == 2
+        assert metrics.kafka_commits_per_sec.count == 0
+        assert metrics.rebalance_rate_and_time.count == 1
+        assert metrics.rebalance_error is None
+        assert metrics.messages_per_sec["counted"].count == 20
+        assert metrics.consumer_lag == {TopicPartition("counted", p): 0 for p in (0, 1)}
+        assert metrics.fetch_queue_size == {("counted", "counted_a-0"): 0}
+        assert sum(rate.count for rate in metrics.requests_per_sec.values()) >= 2
+
+    asyncio.run(scene())
+
+
+def test_a_malformed_neighbour_is_named_to_who_joins(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "neighbour")
+
+    async def scene() -> None:
+        session = await world.zookeeper()
+        path = ConsumerRegistration.path("neighbour", "broken")
+        await session.create(path, b'{"version":1}', make_parents=True)
+        async with world.connector() as connector:
+            with pytest.raises(MalformedMember, match=f"remove that node|{path}"):
+                await open_streams(connector, {"neighbour": 1})
+            assert path in (connector.metrics.rebalance_error or "")
+            await session.delete(path)
+            await until(lambda: connector.metrics.owned_partitions_count == 2)
+            assert connector.metrics.rebalance_error is None
+        await session.close()
+
+    asyncio.run(scene())
+
+
+def test_clustered_members_consume_together_and_send_away_who_is_not(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "clustered")
+    strategy = {"partition_assignment_strategy": "clustered"}
+
+    async def scene() -> None:
+        sent = await world.produce(20)
+        async with world.connector(**strategy) as first, world.connector(**strategy) as second:
+            (one,) = (await open_streams(first, {"clustered": 1}))["clustered"]
+            (two,) = (await open_streams(second, {"clustered": 1}))["clustered"]
+            assert values(await drain(one, two)) == sorted(sent)
+            async with world.connector() as stranger:
+                with pytest.raises(StrategyConflict, match="strategy=clustered, we have range"):
+                    await open_streams(stranger, {"clustered": 1})
+
+    asyncio.run(scene())
+
+
+def test_brokers_may_be_named_instead_of_looked_up(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "named-brokers")
+
+    async def scene() -> None:
+        sent = await world.produce(10)
+        bootstrap = dev_cluster.address("bootstrap")
+        async with world.connector(bootstrap_servers=bootstrap) as connector:
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            assert values(await drain(stream)) == sorted(sent)
 
     asyncio.run(scene())
 

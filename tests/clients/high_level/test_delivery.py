@@ -310,6 +310,19 @@ def test_a_rebalance_goes_on_without_a_commit_that_fails() -> None:
     play(scene)
 
 
+def test_a_rebalance_does_not_wait_for_a_commit_that_hangs() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = 3600.0
+        work.delivery.start({P0: ("0", 5)})
+        work.delivery.stop({P0})
+        await work.delivery.commit({P0})
+        await work.delivery.forget({P0})
+        assert asyncio.get_running_loop().time() == 4.0
+
+    play(scene)
+
+
 def test_offsets_are_fetched_with_none_for_no_commit() -> None:
     async def scene() -> None:
         work = Scene()

@@ -349,7 +349,17 @@ def test_a_member_that_cannot_settle_tries_for_ever_and_says_so_after_each_max_r
         assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
     assert [report.failure for report in told] == [do.Failure.RETRIES] * 2
     assert "can't rebalance after 4 retries" in (told[1].error or "")
-    assert "t-0, t-1, t-2, t-3" in (told[1].error or "")
+    assert "owned by g_b: t-0, t-1, t-2, t-3" in (told[1].error or "")
+
+
+def test_rounds_that_a_watch_begins_are_no_tries() -> None:
+    script = Script(rebalance_max_retries=2)
+    script.register()
+    for _ in range(9):
+        script.read_group(ME)
+        effects = script.read_owners({}, foreign=ALL)
+        assert do.Report not in kinds(effects)
+        script.change(on.OwnerReleased())
 
 
 def test_a_malformed_neighbour_stops_the_rebalance_and_is_reported_once() -> None:
