@@ -70,8 +70,13 @@ class Blocking:
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
+        if isinstance(getattr(type(self._original), name, None), property):
+            return self._loop.call(self._read(name))  # while nothing changes what it looks at
         attribute = getattr(self._original, name)
         return self._bound(attribute) if callable(attribute) else attribute
+
+    async def _read(self, name: str) -> Any:
+        return getattr(self._original, name)
 
     def __enter__(self) -> Self:
         self._loop.call(self._original.__aenter__())

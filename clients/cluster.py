@@ -171,7 +171,14 @@ class Cluster:
         """Say that a group's coordinator answered that it is not, or does not answer."""
         self._coordinators.pop(group, None)
 
-    async def call_coordinator(self, group: str, request: Any, purpose: str = "coordinator") -> Any:
+    async def call_coordinator(
+        self,
+        group: str,
+        request: Any,
+        purpose: str = "coordinator",
+        *,
+        timeout_ms: int | None = None,
+    ) -> Any:
         """Send a request to a group's coordinator. Raises as `coordinator` and `Connection.call`.
 
         The caller looks at the response's errors and calls `forget_coordinator` for what they say.
@@ -179,7 +186,7 @@ class Cluster:
         endpoint = await self.coordinator(group)
         try:
             connection = await self.connection(endpoint, purpose)
-            return await connection.call(request)
+            return await connection.call(request, timeout_ms=timeout_ms)
         except ConnectionFailed:
             self.forget_coordinator(group)
             raise

@@ -354,7 +354,8 @@ class ConsumerConnector:
 
     async def _call_coordinator(self, request: Any) -> Any:
         cluster = await self._find_cluster()
-        return await cluster.call_coordinator(self.config.group_id, request)
+        timeout_ms = self.config.offsets_channel_socket_timeout_ms
+        return await cluster.call_coordinator(self.config.group_id, request, timeout_ms=timeout_ms)
 
     def _forget_coordinator(self) -> None:
         if self._cluster:

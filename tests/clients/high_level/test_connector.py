@@ -509,4 +509,5 @@ def test_the_blocking_twin_iterates_and_commits(dev_cluster: DevCluster) -> None
                 seen.append(message.value.decode())
         connector.commit_offsets()
         assert sorted(seen) == sorted(sent)
+        assert connector.metrics.owned_partitions_count == 2
         assert asyncio.run(world.committed()) == {0: 5, 1: 5}
