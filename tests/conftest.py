@@ -66,6 +66,14 @@ def fail_if_tool_is_missing(report: pytest.TestReport | pytest.CollectReport) ->
             report.longrepr = f"{reason} (with CI=true no tool may be missing)"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "counts":
+                terminalreporter.write_line(str(value))
+
+
 @pytest.fixture(scope="session")
 def dev_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """A running `kbroker dev`, one broker. Tests share it: use topics and groups of your own."""
