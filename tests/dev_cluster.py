@@ -81,7 +81,9 @@ class DevCluster:
         except ZkServerError as error:
             pytest.skip(f"missing tool: {error}")
         command = command_line(
-            "kbroker", "dev", "--port", "0", "--zookeeper-port", "0", "--data", str(self.directory)
+            *("kbroker", "dev", "--port", "0", "--zookeeper-port", "0"),
+            *("--data", str(self.directory)),
+            *("--set", "log.retention.ms=-1"),  # tests write records of long ago
         )
         self.process = subprocess.Popen(
             [*command, *self.args],
