@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
 SEEDS ?= 10000:10300
+MINUTES ?= 10
 export DEBIAN_FRONTEND := noninteractive
 
 extras_demo := all,demo
@@ -16,7 +17,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench mutants simulate clean java
+.PHONY: help install demo test check bench mutants simulate chaos clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -24,7 +25,8 @@ help:
 	@echo 'make check    formatting, lint, types, layers'
 	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
-	@echo 'make simulate SEEDS=1000:2000   more stories of a group than the tests tell'
+	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
+	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -50,6 +52,10 @@ mutants: $(VENV)/.test
 
 simulate: $(VENV)/.test
 	$(BIN)/python -m tests.groups.zookeeper.simulate $(SEEDS)
+	$(BIN)/python -m tests.simulation $(SEEDS)
+
+chaos: java $(VENV)/.test
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

@@ -20,14 +20,23 @@ import attrs
 import click
 
 from benchmarks import (
+    catch_up,
     clients,
     commits,
     connections,
+    controller_failover,
     down_conversion,
     fetch,
+    idle_cluster,
+    large_group,
+    leader_failure,
     peer,
     produce,
+    rebalance,
+    replicated_produce,
+    simulated,
     startup,
+    zookeeper_commits,
 )
 from benchmarks.brokers import Broker, Side, our_side, start_broker, start_our_zookeeper
 from benchmarks.rounds import Rounds
@@ -55,6 +64,23 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
     "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
+    "large-group": lambda arena: large_group.measure(arena.rounds),
+    "rebalance": lambda arena: rebalance.measure(arena.brokers[0], arena.rounds),
+    "zookeeper-commits": lambda arena: zookeeper_commits.measure(
+        arena.brokers[0].zookeeper, arena.rounds
+    ),
+    "replicated-produce": lambda arena: replicated_produce.measure(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "leader-failure": lambda arena: leader_failure.measure(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "controller-failover": lambda arena: controller_failover.measure(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),
+    "idle-cluster": lambda arena: idle_cluster.measure(arena.sides, arena.directory, arena.rounds),
+    "simulated": lambda arena: simulated.measure(arena.rounds),
 }
 
 
@@ -121,10 +147,11 @@ def heading(rounds: Rounds, others: float) -> str:
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
         f"{platform.system()}, Python {platform.python_version()},\n"
         f"load average {others:.1f} before it began.\n"
-        f"The peer is Apache {peer.NAME}, and where two clients are named, the second one. Medians "
+        f"The peer is Apache {peer.NAME}, and where a question names two, the second one. Medians "
         f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
         "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "
-        "requests outstanding on each; loopback, one disk, replication factor 1.\n"
+        "requests outstanding on each; loopback, one disk, replication factor 1 unless a row says "
+        "3.\n"
     )
 
 

@@ -19,14 +19,8 @@ _PURGATORY = "waiting requests are dropped when they are done, so there is nothi
 
 _BY_REASON: dict[str, str] = {
     _REPLICATION: """
-        auto.leader.rebalance.enable leader.imbalance.check.interval.seconds
-        leader.imbalance.per.broker.percentage num.replica.fetchers
-        num.replica.alter.log.dirs.threads replica.fetch.backoff.ms replica.fetch.max.bytes
-        replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-        replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes
-        replica.socket.timeout.ms controlled.shutdown.enable controlled.shutdown.max.retries
-        controlled.shutdown.retry.backoff.ms broker.rack
-        replication.quota.window.num replication.quota.window.size.seconds
+        num.replica.alter.log.dirs.threads
+        replica.selector.class replica.socket.receive.buffer.bytes
         alter.log.dirs.replication.quota.window.num
         alter.log.dirs.replication.quota.window.size.seconds""",
     _CLEANER: """
@@ -43,7 +37,7 @@ _BY_REASON: dict[str, str] = {
         transaction.remove.expired.transaction.cleanup.interval.ms
         transaction.state.log.load.buffer.size transaction.state.log.min.isr
         transaction.state.log.num.partitions transaction.state.log.replication.factor
-        transaction.state.log.segment.bytes transactional.id.expiration.ms""",
+        transaction.state.log.segment.bytes""",
     _SECURITY: """
         connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
@@ -92,7 +86,6 @@ _BY_REASON: dict[str, str] = {
         delete.records.purgatory.purge.interval.requests
         fetch.purgatory.purge.interval.requests
         producer.purgatory.purge.interval.requests""",
-    "every full fetch is answered without a session": ("max.incremental.fetch.session.cache.slots"),
     "requests are pipelined on one session": "zookeeper.max.in.flight.requests",
     "it was read by old consumers only": "zookeeper.sync.time.ms",
     "the time is left to the operating system": """

@@ -3,6 +3,7 @@
 What the parts of the broker honour is declared in `BrokerConfig`, in `LogConfig` (under the broker
 names of `LOG_NAMES`) and in the offsets and group settings. Every other name of Kafka's is
 accepted with a note or refused with a reason (`accepted_settings`), and unknown ones are refused.
+Some change while the broker runs (`dynamic_config`).
 
 In an event loop, Kafka's thread settings mean: `num.io.threads` is the number of threads that do
 blocking disk work (fsync, loading, recovery). `num.network.threads` has nothing to number: one
@@ -17,24 +18,17 @@ from collections.abc import Mapping
 import attrs
 
 from broker.accepted_settings import ACCEPTED, HARMLESS, REFUSED
+from broker.controller.state import LeaderRebalance
+from broker.endpoints import ANY_ADDRESS, MAX_PORT, Endpoint, parse_endpoints
+from broker.replication_quota import UNLIMITED
 from core_log.config import BROKER_NAME, LogConfig
 from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, between, declared, ge, load, setting
 
-MAX_PORT = 65535
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
-
-
-@attrs.frozen
-class Endpoint:
-    """A listener: name, host ("" binds all addresses) and port (0: any free one)."""
-
-    listener: str
-    host: str
-    port: int
 
 
 @attrs.frozen
@@ -46,7 +40,8 @@ class BrokerConfig:
     )
     broker_id_generation_enable: bool = setting("broker.id.generation.enable", True)
     reserved_broker_max_id: int = setting("reserved.broker.max.id", 1000, validator=ge(0))
-    listeners: str | None = setting("listeners", None, doc="PLAINTEXT://host:port")
+    broker_rack: str | None = setting("broker.rack", None)
+    listeners: str | None = setting("listeners", None, doc="NAME://host:port,…")
     advertised_listeners: str | None = setting("advertised.listeners", None)
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT"
@@ -57,7 +52,8 @@ class BrokerConfig:
         "inter.broker.protocol.version",
         "2.3-IV1",
         validator=known_version,
-        doc="Bounds log.message.format.version; requests have the versions that all brokers speak.",
+        doc="Bounds log.message.format.version and how committed offsets are written; requests "
+        "have the versions that all brokers speak.",
     )
     host_name: str = setting("host.name", "")
     port: int = setting("port", 9092, validator=between(0, MAX_PORT))
@@ -86,10 +82,62 @@ class BrokerConfig:
         "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
     )
 
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        10_000,
+        validator=ge(1),
+        doc="A follower that has not been caught up for longer leaves the ISR.",
+    )
+    replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes", 1024 * 1024, validator=ge(0))
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, validator=ge(0)
+    )
+    replica_fetch_wait_max_ms: int = setting("replica.fetch.wait.max.ms", 500, validator=ge(0))
+    replica_fetch_min_bytes: int = setting("replica.fetch.min.bytes", 1, validator=ge(0))
+    replica_fetch_backoff_ms: int = setting("replica.fetch.backoff.ms", 1000, validator=ge(0))
+    replica_socket_timeout_ms: int = setting("replica.socket.timeout.ms", 30_000, validator=ge(1))
+    controlled_shutdown_enable: bool = setting("controlled.shutdown.enable", True)
+    controlled_shutdown_max_retries: int = setting(
+        "controlled.shutdown.max.retries", 3, validator=ge(0)
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        "controlled.shutdown.retry.backoff.ms", 5000, validator=ge(0)
+    )
+    num_replica_fetchers: int = setting("num.replica.fetchers", 1, validator=ge(1))
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        UNLIMITED,
+        validator=ge(0),
+        doc="Bytes a second for followers of throttled replicas that are not in sync (KIP-73).",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        UNLIMITED,
+        validator=ge(0),
+        doc="Bytes a second that throttled replicas which lag may fetch (KIP-73).",
+    )
+    replication_quota_window_num: int = setting("replication.quota.window.num", 11, validator=ge(1))
+    replication_quota_window_size_seconds: int = setting(
+        "replication.quota.window.size.seconds", 1, validator=ge(1)
+    )
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", 1000, validator=ge(0)
+    )
+
     num_partitions: int = setting("num.partitions", 1, validator=ge(1))
     default_replication_factor: int = setting("default.replication.factor", 1, validator=ge(1))
     auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
     delete_topic_enable: bool = setting("delete.topic.enable", True)
+    auto_leader_rebalance_enable: bool = setting("auto.leader.rebalance.enable", True)
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds", 300, validator=ge(1)
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        validator=ge(0),
+        doc="How much of what prefers a broker others may lead before it is given back to it.",
+    )
 
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir", 1, validator=ge(1)
@@ -107,6 +155,12 @@ class BrokerConfig:
     max_connections_per_ip_overrides: tuple[str, ...] = setting(
         "max.connections.per.ip.overrides", ()
     )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        7 * 24 * _HOUR_MS,
+        validator=ge(1),
+        doc="How long a log remembers an idempotent producer that writes no more.",
+    )
     request_timeout_ms: int = setting("request.timeout.ms", 30_000, validator=ge(1))
     controller_socket_timeout_ms: int = setting(
         "controller.socket.timeout.ms", 30_000, validator=ge(1)
@@ -118,30 +172,47 @@ class BrokerConfig:
     groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
 
     @property
+    def leader_rebalance(self) -> LeaderRebalance | None:
+        """When preferred leaders are elected without being asked for; None: never."""
+        if not self.auto_leader_rebalance_enable:
+            return None
+        return LeaderRebalance(
+            self.leader_imbalance_check_interval_seconds * 1000,
+            self.leader_imbalance_per_broker_percentage,
+        )
+
+    @property
     def directories(self) -> tuple[str, ...]:
         """The log directories, each named once."""
         return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """Where to listen."""
+        protocols = self.listener_security_protocol_map
         if self.listeners:
-            return parse_endpoint("listeners", self.listeners, self.listener_security_protocol_map)
-        return Endpoint("PLAINTEXT", self.host_name, self.port)
+            return parse_endpoints("listeners", self.listeners, protocols)
+        return (Endpoint("PLAINTEXT", self.host_name, self.port),)
 
     @property
-    def advertised(self) -> Endpoint:
+    def advertised(self) -> tuple[Endpoint, ...]:
         """What other brokers and clients are told; host "" and port 0 mean: as listened on."""
-        listening = self.endpoint
+        protocols = self.listener_security_protocol_map
         if self.advertised_listeners:
-            return parse_endpoint(
-                "advertised.listeners",
-                self.advertised_listeners,
-                self.listener_security_protocol_map,
+            return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
+        return tuple(
+            Endpoint(
+                each.listener,
+                self.advertised_host_name or ("" if each.host in ANY_ADDRESS else each.host),
+                each.port if self.advertised_port is None else self.advertised_port,
             )
-        host = self.advertised_host_name or listening.host
-        port = listening.port if self.advertised_port is None else self.advertised_port
-        return Endpoint(listening.listener, "" if host in ("0.0.0.0", "::") else host, port)
+            for each in self.endpoints
+        )
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener by which brokers reach each other."""
+        return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
 
 
 _OTHER_UNITS: dict[str, tuple[str, int]] = {
@@ -157,7 +228,8 @@ LOG_NAMES: dict[str, tuple[str, int]] = {
 
 
 def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
-    """Read `server.properties`; return the settings and a note for each name without effect.
+    """Read `server.properties`; return the settings and a note for each name without effect, and
+    for what can be set and is hardly meant.
 
     Raises SettingError naming the setting, for unknown ones, bad values and impossible pairs.
     """
@@ -185,22 +257,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         groups=load(GroupConfig, parts[GroupConfig])[0],
     )
     _refuse_impossible(config)
-    return config, notes
-
-
-def parse_endpoint(name: str, text: str, protocol_map: str) -> Endpoint:
-    """Read `LISTENER://host:port`; more than one, or one that is not plaintext, is refused."""
-    if "," in text.strip(","):
-        raise SettingError(name, "more than one listener is not served yet")
-    listener, separator, address = text.strip().partition("://")
-    host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
-        raise SettingError(name, f"{text!r} is not of the form LISTENER://host:port")
-    listener = listener.upper()
-    protocols = dict(pair.strip().split(":", 1) for pair in protocol_map.split(",") if ":" in pair)
-    if protocols.get(listener, listener).strip().upper() != "PLAINTEXT":
-        raise SettingError(name, f"listener {listener} is not PLAINTEXT, the only protocol served")
-    return Endpoint(listener, host.strip("[]"), int(port))
+    return config, notes + _contradictions(config)
 
 
 def _dotted(name: str) -> str:
@@ -239,26 +296,49 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
         raise SettingError(given_as.get(error.name, error.name), error.reason) from error
 
 
+def _contradictions(config: BrokerConfig) -> list[str]:
+    least = config.log.min_insync_replicas
+    factors = {
+        "default.replication.factor": config.default_replication_factor,
+        "offsets.topic.replication.factor": config.offsets.topic_replication_factor,
+    }
+    return [
+        f"min.insync.replicas={least}: is above {name}, {factor}: what is created with that many"
+        " replicas takes no record with acks=all, and no commit"
+        for name, factor in factors.items()
+        if factor < least
+    ]
+
+
 def _refuse_impossible(config: BrokerConfig) -> None:
+    for name, bound in (
+        ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
+        ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
+    ):
+        if config.replica_fetch_wait_max_ms > bound:
+            raise SettingError(
+                "replica.fetch.wait.max.ms",
+                f"{config.replica_fetch_wait_max_ms} is above {name}, {bound}",
+            )
     if magic_of(config.inter_broker_protocol_version) < config.log.magic:
         raise SettingError(
             "log.message.format.version",
             f"{config.log.message_format_version} is newer than inter.broker.protocol.version, "
             f"{config.inter_broker_protocol_version}: other brokers could not read the logs",
         )
-    listener = config.endpoint.listener
-    if config.advertised.listener != listener:
-        raise SettingError(
-            "advertised.listeners", f"{config.advertised.listener} is not among listeners"
-        )
-    if (config.inter_broker_listener_name or listener).upper() != listener:
+    listeners = {each.listener for each in config.endpoints}
+    advertised = {each.listener for each in config.advertised}
+    if not advertised <= listeners:
+        unknown = ", ".join(sorted(advertised - listeners))
+        raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
+    if config.inter_broker_listener not in advertised:
         raise SettingError(
             "inter.broker.listener.name",
-            f"{config.inter_broker_listener_name} is not among listeners",
+            f"{config.inter_broker_listener} is not among the advertised listeners",
         )
     if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
         raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
-    if config.advertised.host in ("0.0.0.0", "::"):
+    if any(each.host in ANY_ADDRESS for each in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
     if config.broker_id < 0 and not config.broker_id_generation_enable:
         raise SettingError("broker.id", "is required when broker.id.generation.enable is false")

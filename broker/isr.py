@@ -1,23 +1,73 @@
-"""The in-sync replicas and the high watermark that follows from them.
+"""Who is in sync, and the high watermark that follows from it, as a leader sees it.
 
-The high watermark is the first offset that some in-sync replica lacks. It never goes back while
-a broker leads.
+A follower that asks for offset n has everything below n; its asking is all a leader knows of it.
+It is *caught up* at the time of a fetch that reached the log's end, or, since new records keep
+coming, at the time of the fetch before when it reached the end of then (KAFKA-4485). In sync is
+who was caught up within `replica.lag.time.max.ms`.
+
+The high watermark is the first offset that some replica lacks of those in sync or caught up:
+waiting for the second kind too is what lets a follower come into the ISR under steady writing. It
+never goes back while a broker leads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import attrs
 
-def next_high_watermark(
-    current: int, log_end_offset: int, local_id: int, isr: Iterable[int], ends: Mapping[int, int]
-) -> int:
-    """The high watermark of a leader whose followers are known to have reached `ends`.
+UNKNOWN_OFFSET = -1
 
-    A member of the ISR that has not fetched since this broker leads holds it where it is.
+Isr = tuple[int, ...]
+
+
+@attrs.define(eq=False)
+class Follower:
+    """What a leader knows of a follower. Times in ms, offsets -1 before its first fetch."""
+
+    caught_up_ms: int
+    last_fetch_ms: int
+    leader_end_at_last_fetch: int
+    end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+
+    @classmethod
+    def unheard(cls, in_sync: bool, leader_end: int, now_ms: int) -> Follower:
+        """A follower at the beginning of an epoch; one in sync has a lag time to show itself."""
+        return cls(now_ms if in_sync else 0, now_ms, leader_end)
+
+    def fetched(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
+        """It asks for `offset`, while the leader's log ends at `leader_end`."""
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_last_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
+        self.end_offset, self.log_start_offset = offset, log_start_offset
+        self.last_fetch_ms, self.leader_end_at_last_fetch = now_ms, leader_end
+
+
+def next_high_watermark(current: int, log_end_offset: int, ends: Iterable[int]) -> int:
+    """The high watermark of a leader, given the ends of the followers that hold it.
+
+    One not heard of (-1) holds it where it is.
     """
-    lowest = log_end_offset
-    for replica in isr:
-        if replica != local_id:
-            lowest = min(lowest, ends.get(replica, current))
-    return max(current, lowest)
+    return max(current, min((log_end_offset, *ends)))
+
+
+def out_of_sync(
+    isr: Isr, followers: Mapping[int, Follower], leader_end: int, lag_ms: int, now_ms: int
+) -> set[int]:
+    """The followers in the ISR that lack something, and have for longer than the lag time."""
+    return {
+        replica
+        for replica in isr
+        if (known := followers.get(replica)) is not None
+        and known.end_offset != leader_end
+        and now_ms - known.caught_up_ms > lag_ms
+    }
+
+
+def may_join(follower: Follower, high_watermark: int, epoch_start_offset: int) -> bool:
+    """Whether it has all that was ever acknowledged: the high watermark of a leader that is new
+    may lag behind that, but not the offset where its epoch began (KAFKA-7128)."""
+    return follower.end_offset >= max(high_watermark, epoch_start_offset)

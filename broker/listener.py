@@ -1,4 +1,4 @@
-"""Accepts connections on one listener and keeps their number and idleness within bounds."""
+"""Accepts connections on the broker's listeners; keeps their number and idleness in bounds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -23,47 +24,69 @@ BACKLOG = 512
 """Connections that may wait to be accepted."""
 
 
+Bind = Callable[[str, int], socket.socket]
+"""Takes (host, port), with "" for every address and 0 for any port. Raises OSError."""
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """The Bind of the system's own network."""
+    if host:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    else:
+        family, kind, proto, address = socket.AF_INET, socket.SOCK_STREAM, 0, ("0.0.0.0", port)
+    bound = socket.socket(family, kind, proto)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as those accepted then are
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound
+
+
 @attrs.define(eq=False)
 class Listener:
-    """A bound port. Nothing is served before `serve()`: a broker registers first."""
+    """The bound ports. Nothing is served before `serve()`: a broker registers first."""
 
     config: BrokerConfig
     dispatcher: Dispatcher
     purgatory: Purgatory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    take_port: Bind = bound_socket
     connections: set[ClientConnection] = attrs.field(factory=set)
     _per_host: Counter[str] = attrs.field(factory=Counter)
     _limits: dict[str, int] = attrs.field(factory=dict)
-    _sockets: list[socket.socket] = attrs.field(factory=list)
+    _sockets: dict[str, socket.socket] = attrs.field(factory=dict)
     _servers: list[asyncio.Server] = attrs.field(factory=list)
 
-    def bind(self) -> int:
-        """Take the port and return it: who connects now is served after `serve()`.
+    def bind(self) -> dict[str, int]:
+        """Take the ports and return them by listener: who connects now is served after `serve()`.
 
-        Raises OSError when it is taken.
+        Raises OSError when one is taken.
         """
-        endpoint = self.config.endpoint
         self._limits = _limits(self.config.max_connections_per_ip_overrides)
-        self._sockets = [_bound_socket(endpoint.host, endpoint.port)]
-        for bound in self._sockets:
+        for endpoint in self.config.endpoints:
+            bound = self._sockets[endpoint.listener] = self.take_port(endpoint.host, endpoint.port)
             _size_buffers(bound, self.config)
             bound.listen(BACKLOG)  # a port that is only bound can be bound by others too
-        port: int = self._sockets[0].getsockname()[1]
-        return port
+        return {name: bound.getsockname()[1] for name, bound in self._sockets.items()}
 
     async def serve(self) -> None:
         """Begin to accept."""
         loop = asyncio.get_running_loop()
-        for bound in self._sockets:
-            self._servers.append(
-                await loop.create_server(self._protocol, sock=bound, backlog=BACKLOG)
-            )
+        for name, bound in self._sockets.items():
+            protocol = partial(self._protocol, name)
+            self._servers.append(await loop.create_server(protocol, sock=bound, backlog=BACKLOG))
 
     async def close(self) -> None:
         """Stop accepting and close every connection; their requests are forgotten."""
         for server in self._servers:
             server.close()
-        for bound in self._sockets:
+        for bound in self._sockets.values():
             bound.close()
         for connection in list(self.connections):
             connection.close()
@@ -83,12 +106,12 @@ class Listener:
                 logger.info("closing the idle connection of %s", connection.name)
                 connection.close()
 
-    def _protocol(self) -> ClientConnection:
+    def _protocol(self, listener: str) -> ClientConnection:
         return ClientConnection(
             dispatcher=self.dispatcher,
             purgatory=self.purgatory,
             max_frame_bytes=self.config.socket_request_max_bytes,
-            listener=self.config.endpoint.listener,
+            listener=listener,
             spawn=self.spawn,
             on_open=self._opened,
             on_close=self._closed,
@@ -122,25 +145,6 @@ def _limits(overrides: Iterable[str]) -> dict[str, int]:
         for *_, address in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM):
             limits[str(address[0])] = int(number)
     return limits
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    if host:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    else:
-        family, kind, proto, address = socket.AF_INET, socket.SOCK_STREAM, 0, ("0.0.0.0", port)
-    bound = socket.socket(family, kind, proto)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as those accepted then are
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    bound.setblocking(False)
-    return bound
 
 
 def _size_buffers(bound: socket.socket, config: BrokerConfig) -> None:

@@ -17,33 +17,25 @@ class ReplicatedOffsetsLog:
 
     replicas: ReplicaManager
     _listened: set[int] = attrs.field(factory=set)
-    _flush_until: dict[int, int] = attrs.field(factory=dict)
 
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
         """Append a batch of ours; clients' batches are measured before they come this far."""
         most = self.max_batch_bytes(partition)
         if len(batch) > most:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {most} allowed")
-        tp = offsets_partition(partition)
-        last_offset = self.replicas.append_local(tp, batch, now_ms).last_offset
-        if self.replicas.log(tp).flush_due(now_ms):
-            self._flush_until[partition] = last_offset + 1
-        return last_offset
+        return self.replicas.append_local(offsets_partition(partition), batch, now_ms).last_offset
 
     def max_batch_bytes(self, partition: int) -> int:
         """The topic's max.message.bytes."""
         return self.replicas.log(offsets_partition(partition)).config.max_message_bytes
 
     def committed_end(self, partition: int) -> int:
-        """The high watermark, held back by the flush that an append was due."""
-        tp = offsets_partition(partition)
-        end = self.replicas.high_watermark(tp)
-        if partition in self._flush_until:
-            flushed = self.replicas.log(tp).recovery_point
-            if flushed < self._flush_until[partition]:
-                return min(end, flushed)
-            del self._flush_until[partition]
-        return end
+        """The high watermark."""
+        return self.replicas.high_watermark(offsets_partition(partition))
+
+    def is_enough_in_sync(self, partition: int) -> bool:
+        """By the ISR that is written."""
+        return self.replicas.partition(offsets_partition(partition)).is_enough_in_sync
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Listen, once: the replica manager keeps listeners over changes of leadership."""

@@ -1,59 +1,103 @@
-"""One replica of a partition on this broker: who leads, who is in sync, how far it is committed."""
+"""One replica of a partition on this broker: who leads, who is in sync, how far it is committed.
+
+The ISR is what the partition's node in ZooKeeper says. A change of it is proposed, written, and
+counts when it is written; until then the high watermark waits for whoever is in either of the two
+sets (KIP-497 calls it the maximal ISR), and `min.insync.replicas` counts what is written.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import attrs
 
-from broker.isr import next_high_watermark
+from broker.isr import Follower, Isr, may_join, next_high_watermark, out_of_sync
 from core_log.log import Appended, Log
 from core_log.message_validator import ValidMessages
+from core_log.replicated_run import UnexpectedAppendOffset
 from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.topic_partition import TopicPartition
+from zk.znodes import PartitionState
 
 NO_LEADER = -1
 
 
+@attrs.frozen
+class IsrChange:
+    """An ISR to be written over version `zk_version` of the partition's state node."""
+
+    topic_partition: TopicPartition
+    state: PartitionState
+    zk_version: int
+
+
 @attrs.define(eq=False)
 class Partition:
-    """The state that LeaderAndIsr gave this replica, its log and its high watermark."""
+    """The state that LeaderAndIsr gave this replica, its log and its high watermark.
+
+    `lag_ms` is replica.lag.time.max.ms. `epoch_start_offset` is where the log ended when this
+    broker began to lead in the present epoch.
+    """
 
     topic_partition: TopicPartition
     local_id: int
     log: Log
     high_watermark: int = 0
+    lag_ms: int = 10_000
     leader: int = NO_LEADER
     leader_epoch: int = -1
     controller_epoch: int = -1
     zk_version: int = 0
     replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
-    follower_ends: dict[int, int] = attrs.field(factory=dict)
+    isr: Isr = ()
+    proposed_isr: Isr | None = None
+    is_superseded: bool = False  # the state node is another leader's already
+    epoch_start_offset: int = 0
+    followers: dict[int, Follower] = attrs.field(factory=dict)
 
     @property
     def is_leader(self) -> bool:
         """Whether this broker leads the partition."""
         return self.leader == self.local_id
 
-    def take_state(self, state: LeaderAndIsrRequestPartitionState) -> None:
+    # ---- roles
+
+    def take_state(self, state: LeaderAndIsrRequestPartitionState, now_ms: int) -> None:
         """Lead or follow as the controller says. The caller has checked the leader epoch.
 
         Raises ApiError KAFKA_STORAGE_ERROR when the log cannot note the epoch.
         """
+        led_before = self.led_until(state.leader_epoch)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.zk_version = state.partition_epoch
         self.replicas = tuple(state.replicas)
-        self.isr = tuple(state.isr)
-        self.follower_ends.clear()
+        self.isr, self.proposed_isr, self.is_superseded = tuple(state.isr), None, False
         if self.is_leader:
-            try:
-                self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
-            except OSError as error:
-                raise self.log.fail(error) from error
-            self.advance_high_watermark()
+            self._lead(led_before, now_ms)
+        else:
+            self.followers.clear()
+
+    def led_until(self, epoch: int) -> bool:
+        """Whether this broker leads, and nobody else can have before `epoch` begins."""
+        return self.is_leader and epoch == self.leader_epoch + 1
+
+    def _lead(self, led_before: bool, now_ms: int) -> None:
+        end = self.epoch_start_offset = self.log.log_end_offset
+        known = self.followers if led_before else {}
+        self.followers = {
+            replica: Follower.unheard(replica in self.isr, end, now_ms)
+            for replica in {*self.replicas, *self.isr} - {self.local_id}
+        }
+        for replica, before in known.items():
+            if replica in self.followers:
+                self.followers[replica].end_offset = before.end_offset
+                self.followers[replica].log_start_offset = before.log_start_offset
+        self.log.begin_epoch(self.leader_epoch)
+        self.advance_high_watermark(now_ms)
 
     def require_leader(self, current_leader_epoch: int = -1) -> None:
         """Raise what a client must be told when this broker cannot speak for the partition.
@@ -68,12 +112,14 @@ class Partition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
+    # ---- leading
+
     def append(
         self, batch: ValidBatch | ValidMessages, *, all_in_sync: bool, now_ms: int
     ) -> Appended:
         """Append as the leader. Raises ApiError; nothing is kept when it does."""
         self.require_leader()
-        if all_in_sync and len(self.isr) < self.log.config.min_insync_replicas:
+        if all_in_sync and not self.is_enough_in_sync:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition} has {len(self.isr)} replicas in sync, "
@@ -100,15 +146,112 @@ class Partition:
             self.log.log_start_offset,
         )
 
-    def advance_high_watermark(self) -> bool:
-        """Move the high watermark as far as the in-sync replicas allow; say whether it moved."""
+    def advance_high_watermark(self, now_ms: int) -> bool:
+        """Move the high watermark as far as the followers allow; say whether it moved."""
+        in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)
         reached = next_high_watermark(
             self.high_watermark,
-            self.log.log_end_offset,
-            self.local_id,
-            self.isr,
-            self.follower_ends,
+            self.log.settled_end,
+            [
+                follower.end_offset
+                for replica, follower in self.followers.items()
+                if replica in in_sync or now_ms - follower.caught_up_ms <= self.lag_ms
+            ],
         )
         moved = reached > self.high_watermark
         self.high_watermark = reached
         return moved
+
+    @property
+    def is_enough_in_sync(self) -> bool:
+        """Whether the ISR has min.insync.replicas."""
+        return len(self.isr) >= self.log.config.min_insync_replicas
+
+    @property
+    def is_watermark_known(self) -> bool:
+        """Whether the high watermark has reached what was acknowledged under earlier leaders."""
+        return self.high_watermark >= self.epoch_start_offset
+
+    def follower_fetched(
+        self, replica: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> bool:
+        """Note how far a follower is (one that is not assigned is not known); whether its log
+        begins elsewhere now."""
+        follower = self.followers.get(replica)
+        if follower is None or offset > self.log.log_end_offset:
+            return False
+        before = follower.log_start_offset
+        follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms)
+        return before != log_start_offset
+
+    def grown_isr(self, replica: int) -> Isr | None:
+        """The ISR with this follower, if it belongs there and is not in it."""
+        follower = self.followers.get(replica)
+        if follower is None or replica in self.isr or replica not in self.replicas:
+            return None
+        if self.proposed_isr is not None or self.is_superseded:
+            return None
+        if not may_join(follower, self.high_watermark, self.epoch_start_offset):
+            return None
+        return (*self.isr, replica)
+
+    def shrunk_isr(self, now_ms: int) -> Isr | None:
+        """The ISR without those that have fallen behind, if there are any."""
+        if self.proposed_isr is not None or self.is_superseded:
+            return None
+        end = self.log.log_end_offset
+        out = out_of_sync(self.isr, self.followers, end, self.lag_ms, now_ms)
+        return tuple(each for each in self.isr if each not in out) if out else None
+
+    def propose_isr(self, isr: Isr) -> IsrChange:
+        """What is to be written so that `isr` becomes the ISR."""
+        self.proposed_isr = isr
+        state = PartitionState(self.leader, self.leader_epoch, isr, self.controller_epoch)
+        return IsrChange(self.topic_partition, state, self.zk_version)
+
+    def isr_written(self, isr: Isr, zk_version: int) -> None:
+        """What the state node has now. The caller has checked that the epoch is still the same."""
+        self.isr, self.zk_version, self.proposed_isr = isr, zk_version, None
+
+    def low_watermark(self, alive: Container[int]) -> int:
+        """The lowest log start offset of the replicas on live brokers (DeleteRecords)."""
+        others = (known.log_start_offset for id, known in self.followers.items() if id in alive)
+        return min((self.log.log_start_offset, *others))
+
+    # ---- following
+
+    def append_fetched(
+        self, records: memoryview, high_watermark: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """Append what the leader gave, and follow its watermarks.
+
+        Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
+        """
+        if records:
+            self._append_fetched(records, now_ms)
+        committed = min(high_watermark, self.log.log_end_offset)
+        self.high_watermark = max(self.high_watermark, committed)
+        self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
+
+    def _append_fetched(self, records: memoryview, now_ms: int) -> None:
+        """An empty log may begin a little earlier: where the batch does within which the
+        leader's log begins since records were deleted."""
+        try:
+            self.log.append_follower(records, now_ms=now_ms)
+        except UnexpectedAppendOffset as refused:
+            end = self.log.log_end_offset
+            is_empty = self.log.log_start_offset == end
+            if not is_empty or not refused.first_offset < end <= refused.last_offset:
+                raise
+            self.log.truncate_fully_and_start_at(refused.first_offset)
+            self.log.append_follower(records, now_ms=now_ms)
+
+    def truncate_to(self, offset: int) -> None:
+        """End the log at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    def start_anew_at(self, offset: int) -> None:
+        """Drop the log: the leader's begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset

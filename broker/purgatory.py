@@ -68,12 +68,9 @@ class Purgatory:
         self.parked += 1
         return parked
 
-    def touch(self, key: Hashable) -> None:
-        """Something changed under `key`: try those that wait for it."""
-        waiting = self._by_key.get(key)
-        if not waiting:
-            return
-        for parked in list(waiting):
+    def touch(self, *keys: Hashable) -> None:
+        """Something changed under these keys: try those that wait for any of them, once each."""
+        for parked in dict.fromkeys(p for key in keys for p in self._by_key.get(key, ())):
             if parked.timer is not None:
                 response = parked.wait.try_complete(False)
                 if response is not None:

@@ -1,18 +1,23 @@
 """All replicas of this broker: control requests in, appends and reads through.
 
 Everything here is a plain function run to its end on the event loop; what has to wait is told
-through `touch`, with a partition as the key, and by `on_high_watermark`.
+through `touch`, with a partition as the key, and by `on_high_watermark`. What takes a network goes
+out through two seams: `followers` fetches for the replicas that follow, `write_isr` writes what
+the leaders propose to ZooKeeper and comes back with `isr_written` or `isr_superseded`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import attrs
 
-from broker.partition import Partition
+from broker.fetch_sessions import Asked
+from broker.isr import Isr
+from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.config import LogConfig
 from core_log.log import Appended, Log
 from core_log.log_manager import LogManager
@@ -39,6 +44,23 @@ logger = logging.getLogger(__name__)
 
 LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
 
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2
+"""The replica id of a reader that any replica answers."""
+
+
+class Followers(Protocol):
+    """What fetches from leaders for the partitions that follow."""
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Fetch for these from the leaders they have now, after truncation."""
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch for these no more."""
+
+    def flushed(self, partition: Partition) -> None:
+        """What was fetched has reached the disk."""
+
 
 @attrs.frozen
 class FetchedRange:
@@ -53,19 +75,24 @@ class FetchedRange:
 class ReplicaManager:
     """Owns every `Partition` of the broker.
 
-    `topic_config(topic)` gives the settings a new log is made with; `touch` wakes what waits for
-    a partition; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that was obeyed.
+    `topic_config(topic)` gives the settings a new log is made with; `touch(*partitions)` wakes
+    what waits for any of them; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
+    was obeyed.
+    `lag_ms` is replica.lag.time.max.ms.
     """
 
     local_id: int
     logs: LogManager
     topic_config: Callable[[str], LogConfig]
-    touch: Callable[[Hashable], None]
+    touch: Callable[..., None]
     start_flush: Callable[[Partition], None]
+    followers: Followers
+    write_isr: Callable[[IsrChange], None]
+    lag_ms: int = 10_000
     checkpointed: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
-    controller_epoch: int = -1
     leadership_known: bool = False
+    _isr_checked_ms: int = 0
     _leadership: list[LeadershipListener] = attrs.field(factory=list)
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
@@ -75,28 +102,24 @@ class ReplicaManager:
         """Call `listener(leaders, followers)` after each control request that changed them."""
         self._leadership.append(listener)
 
-    def take_controller_epoch(self, epoch: int) -> bool:
-        """Whether to obey a control request of this epoch; one of the past is never obeyed again.
-
-        One epoch for all kinds of them: a controller that was deposed must not be obeyed in one
-        because its successor has only sent another.
-        """
-        if epoch < self.controller_epoch:
-            return False
-        self.controller_epoch = epoch
-        return True
-
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Obey a LeaderAndIsr request, unless it comes from a controller of the past."""
-        if not self.take_controller_epoch(request.controller_epoch):
-            return leader_and_isr.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, now_ms: int
+    ) -> LeaderAndIsrResponse:
+        """Obey a LeaderAndIsr request."""
         self.leadership_known = True
         errors = []
         changed: list[Partition] = []
+        regained: list[TopicPartition] = []  # by way of epochs that others have led
         for topic, state in leader_and_isr.partition_states(request):
             tp = TopicPartition(topic, state.partition_index)
+            before = self.partitions.get(tp)
+            was_leader = before is not None and before.is_leader
+            led_on = before is not None and before.led_until(state.leader_epoch)
             try:
-                changed.append(self._take_state(tp, state))
+                partition = self._take_state(tp, state, now_ms)
+                changed.append(partition)
+                if was_leader and partition.is_leader and not led_on:
+                    regained.append(tp)
                 code = ErrorCode.NONE
             except ApiError as error:
                 code = error.code
@@ -105,28 +128,36 @@ class ReplicaManager:
                     topic_name=topic, partition_index=tp.partition, error_code=code
                 )
             )
+        self.logs.sync_names()
+        self.followers.stop(p.topic_partition for p in changed)
+        self.followers.follow(p for p in changed if p.leader not in (NO_LEADER, self.local_id))
         self._tell(
             [p.topic_partition for p in changed if p.is_leader],
-            [p.topic_partition for p in changed if not p.is_leader],
+            [*regained, *(p.topic_partition for p in changed if not p.is_leader)],
         )
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def _take_state(
-        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState
+        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, now_ms: int
     ) -> Partition:
         partition = self.partitions.get(tp)
+        if partition is not None and partition.log.failure is not None:
+            raise partition.log.fail(partition.log.failure)
         if partition is not None and state.leader_epoch <= partition.leader_epoch:
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
         if self.local_id not in state.replicas:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         if partition is None:
+            self._refuse_lost(tp, state)
             config = self.topic_config(tp.topic)
             log = self.logs.get_or_create(tp, config)
             log.update_config(config)
             watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
-            partition = Partition(tp, self.local_id, log, max(watermark, log.log_start_offset))
+            partition = Partition(
+                tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms
+            )
             self.partitions[tp] = partition
-        partition.take_state(state)
+        partition.take_state(state, now_ms)
         logger.debug(
             "%s: leader %s epoch %s, high watermark %s",
             tp,
@@ -136,11 +167,27 @@ class ReplicaManager:
         )
         return partition
 
+    def _refuse_lost(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> None:
+        """A replica in sync that was led before, and whose log is not here, was on a disk that is
+        gone: what it is trusted to have it has not. Raises ApiError LOG_DIR_NOT_FOUND.
+
+        The controller takes it out of the ISR, and it may begin anew as a follower; where no
+        replica has a log, the partition begins anew.
+        """
+        is_trusted = self.local_id in state.isr and state.leader_epoch > 0
+        if is_trusted and not state.is_new and self.logs.get(tp) is None:
+            logger.error(
+                "%s: it is in sync by its state (leader epoch %s), but its log is not on this"
+                " broker's disks",
+                tp,
+                state.leader_epoch,
+            )
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, str(tp))
+
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Obey a StopReplica request; with `delete_partitions` the logs go too."""
-        if not self.take_controller_epoch(request.controller_epoch):
-            return stop_replica.error_response(request, ErrorCode.STALE_CONTROLLER_EPOCH, 0)
         stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
+        self.followers.stop(stopped)
         errors = []
         for tp in stopped:
             code = ErrorCode.NONE
@@ -159,7 +206,7 @@ class ReplicaManager:
     def _stop(self, tp: TopicPartition, delete: bool) -> None:
         partition = self.partitions.get(tp)
         if partition is not None:
-            partition.leader = -1
+            partition.leader = NO_LEADER
         if delete:
             self.partitions.pop(tp, None)
             if self.logs.get(tp) is not None:
@@ -168,8 +215,7 @@ class ReplicaManager:
     def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
         for listener in self._leadership:
             listener(leaders, followers)
-        for tp in (*leaders, *followers):
-            self._moved(tp)
+        self._moved(*leaders, *followers)
 
     # ---- appends
 
@@ -261,18 +307,90 @@ class ReplicaManager:
         appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
         if partition.log.flush_due(now_ms):
             self.start_flush(partition)
-        partition.advance_high_watermark()
+        partition.advance_high_watermark(now_ms)
         self._moved(partition.topic_partition)
         return appended
 
-    def _moved(self, tp: TopicPartition) -> None:
-        for listener in self._watermarks.get(tp, ()):
-            listener()
-        self.touch(tp)
+    def _moved(self, *partitions: TopicPartition) -> None:
+        for tp in partitions:
+            for listener in self._watermarks.get(tp, ()):
+                listener()
+        self.touch(*partitions)
 
-    def flushed(self, partition: Partition) -> None:
+    def flushed(self, partition: Partition, now_ms: int) -> None:
         """A flush of the partition ended: wake what waited for it."""
+        if partition.is_leader:
+            partition.advance_high_watermark(now_ms)
+        else:
+            self.followers.flushed(partition)
         self._moved(partition.topic_partition)
+
+    def replicated(self, partition: Partition, now_ms: int) -> None:
+        """The log of a partition that follows has grown."""
+        if partition.log.flush_due(now_ms):
+            self.start_flush(partition)
+        self._moved(partition.topic_partition)
+
+    # ---- followers
+
+    def follower_fetched(self, replica: int, asked: Iterable[Asked], now_ms: int) -> None:
+        """A follower asks for these partitions: note how far it is, and what follows from that."""
+        moved = []
+        for tp, part in asked:
+            partition = self.partitions.get(tp)
+            if partition is None or not partition.is_leader:
+                continue
+            if part.current_leader_epoch not in (-1, partition.leader_epoch):
+                continue
+            start_moved = partition.follower_fetched(
+                replica, part.fetch_offset, part.log_start_offset, now_ms
+            )
+            if replica not in partition.isr:
+                self._propose_isr(partition, partition.grown_isr(replica))
+            if partition.advance_high_watermark(now_ms) or start_moved:
+                moved.append(tp)
+        if moved:
+            self._moved(*moved)
+
+    def check_isr(self, now_ms: int) -> None:
+        """Propose to drop the followers that have fallen behind. To be called each half lag time.
+
+        A broker that has not looked for longer than that was itself away: what its followers asked
+        for meanwhile is still to be read, so it looks again the next time.
+        """
+        was_away = now_ms - self._isr_checked_ms > self.lag_ms
+        self._isr_checked_ms = now_ms
+        for partition in () if was_away else self.partitions.values():
+            if partition.is_leader:
+                self._propose_isr(partition, partition.shrunk_isr(now_ms))
+
+    def _propose_isr(self, partition: Partition, isr: Isr | None) -> None:
+        if isr is not None:
+            before = partition.isr
+            change = partition.propose_isr(isr)
+            logger.info("%s: isr %s, wanted %s", partition.topic_partition, before, isr)
+            self.write_isr(change)
+
+    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:
+        """The state node has this ISR now, for the epoch of the change that was proposed."""
+        partition = self._proposed_by(change)
+        if partition is not None:
+            partition.isr_written(isr, zk_version)
+            partition.advance_high_watermark(now_ms)
+            self._moved(partition.topic_partition)
+
+    def isr_superseded(self, change: IsrChange) -> None:
+        """Nothing was written: the state node is another leader's, or of another epoch, and a
+        control request on its way."""
+        partition = self._proposed_by(change)
+        if partition is not None:
+            partition.proposed_isr, partition.is_superseded = None, True
+
+    def _proposed_by(self, change: IsrChange) -> Partition | None:
+        partition = self.partitions.get(change.topic_partition)
+        if partition is None or partition.leader_epoch != change.state.leader_epoch:
+            return None
+        return partition if partition.is_leader else None
 
     # ---- reads
 
@@ -303,11 +421,22 @@ class ReplicaManager:
         *,
         min_one: bool,
         current_leader_epoch: int = -1,
+        replica_id: int = -1,
     ) -> FetchedRange:
-        """Committed batches from the one that holds `offset` on. Raises ApiError."""
+        """Batches from the one that holds `offset` on, for a consumer the committed ones.
+
+        A follower (`replica_id` from 0 on) that is not assigned gets none. A leader that does not
+        know yet how far its predecessor's consumers were is none for them. Raises ApiError.
+        """
         partition = self.partition(tp)
-        partition.require_leader(current_leader_epoch)
-        found = partition.log.read(offset, max_bytes, partition.high_watermark, min_one=min_one)
+        if replica_id != DEBUGGING_CONSUMER:
+            partition.require_leader(current_leader_epoch)
+        if replica_id == CONSUMER and not partition.is_watermark_known:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: not for consumers yet")
+        end = partition.high_watermark
+        if replica_id >= 0:
+            end = partition.log.log_end_offset if replica_id in partition.followers else offset
+        found = partition.log.read(offset, max_bytes, end, min_one=min_one)
         return FetchedRange(found, partition.high_watermark, partition.log.log_start_offset)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
@@ -315,6 +444,11 @@ class ReplicaManager:
         for tp, partition in self.partitions.items():
             if tp.topic == topic:
                 partition.log.update_config(config)
+
+    def refresh_configs(self) -> None:
+        """Hold every log to its topic's settings as they are now."""
+        for tp, partition in self.partitions.items():
+            partition.log.update_config(self.topic_config(tp.topic))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What belongs in replication-offset-checkpoint."""

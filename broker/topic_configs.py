@@ -1,24 +1,23 @@
 """The settings of topics: `/config/topics/<t>` over the broker's own, kept up by notifications.
 
 A topic's settings are read when a replica of it first comes here, before its log is made: a
-control request waits for that. From then on `/config/changes` says which entity changed, and the
-entity is read again (the notification never carries the values).
+control request waits for that. From then on they are read again whenever they change
+(`config_changes`), and the broker's own may change under them (`broker_configs`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any
 
 import attrs
 
+from broker.entity_configs import TOPICS, Settings, stored
 from broker.purgatory import Wait
-from broker.zk_retry import retry_until_connected
 from core_log.config import LogConfig
 from protocol.settings import SettingError
-from zk.api import NoNode, SessionExpired, SessionState, WatchEvent, ZkError, ZkSession
-from zk.znodes import ConfigChange, EntityConfig, ZnodeError
+from zk.api import ZkSession
 
 logger = logging.getLogger(__name__)
 
@@ -32,21 +31,15 @@ class TopicConfigs:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
     changed: Callable[[str, LogConfig], None] = lambda topic, config: None
-    _known: dict[str, tuple[LogConfig, dict[str, str]]] = attrs.field(factory=dict)
+    _known: dict[str, tuple[LogConfig, Settings]] = attrs.field(factory=dict)
     _reading: set[str] = attrs.field(factory=set)
-    _last_change: int | None = None
-
-    async def start(self) -> None:
-        """Begin to follow the notifications; those of the past say nothing new."""
-        self.zk.add_state_listener(self._session_changed)
-        await self._read_changes()
 
     def get(self, topic: str) -> LogConfig:
         """The settings a log of the topic is held to."""
         found = self._known.get(topic)
         return found[0] if found else self.defaults
 
-    def overrides(self, topic: str) -> Mapping[str, str]:
+    def overrides(self, topic: str) -> Settings:
         """The topic's own settings."""
         found = self._known.get(topic)
         return found[1] if found else {}
@@ -55,7 +48,9 @@ class TopicConfigs:
         """Those of `topics` whose settings are not known yet; reading them has begun."""
         missing = tuple(sorted({t for t in topics if t not in self._known}))
         for topic in missing:
-            self._read_soon(topic)
+            if topic not in self._reading:
+                self._reading.add(topic)
+                self.spawn(self.read(topic))
         return missing
 
     def when_known(self, topics: Iterable[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
@@ -69,18 +64,51 @@ class TopicConfigs:
 
         return Wait(tuple(("config", t) for t in missing), timeout_ms, try_complete)
 
+    def when_read(self, topics: Iterable[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
+        """`answer()` once ZooKeeper has been asked again, whatever is known: another broker may
+        have changed them, and its notification be on its way."""
+        unread, all_read = set(topics), object()
+        if not unread:
+            return answer()
+
+        async def read(topic: str) -> None:
+            await self.read(topic)
+            unread.discard(topic)
+            if not unread:
+                self.touch(all_read)
+
+        for topic in sorted(unread):
+            self.spawn(read(topic))
+        return Wait(
+            (all_read,), timeout_ms, lambda expired: answer() if expired or not unread else None
+        )
+
     def forget(self, topic: str) -> None:
         """The topic is gone; one of the same name begins anew."""
         self._known.pop(topic, None)
 
-    def _read_soon(self, topic: str) -> None:
-        if topic not in self._reading:
-            self._reading.add(topic)
-            self.spawn(self._read(topic))
+    # ---- changes
 
-    async def _read(self, topic: str) -> None:
+    def topic_changed(self, topic: str) -> None:
+        """A topic's settings are others now."""
+        if topic in self._known:
+            self.spawn(self.read(topic))
+
+    def any_changed(self) -> None:
+        """Any topic's settings may be others now."""
+        for topic in self._known:
+            self.topic_changed(topic)
+
+    def set_defaults(self, defaults: LogConfig) -> None:
+        """The broker's own settings are others now. Whoever says so sees to the logs."""
+        self.defaults = defaults
+        for topic, (_, overrides) in self._known.items():
+            self._known[topic] = (self._checked(topic, overrides), overrides)
+
+    async def read(self, topic: str) -> None:
+        """Take the topic's settings as they are in ZooKeeper."""
         try:
-            overrides = await self._stored(topic)
+            overrides = await stored(self.zk, TOPICS, topic)
         finally:
             self._reading.discard(topic)
         config = self._checked(topic, overrides)
@@ -88,25 +116,10 @@ class TopicConfigs:
         self.changed(topic, config)
         self.touch(("config", topic))
 
-    async def _stored(self, topic: str) -> dict[str, str]:
-        """Ask for as long as ZooKeeper is away: under the broker's own settings a compacted topic
-        would lose to retention what it is there to keep."""
-        path = EntityConfig.path("topics", topic)
-        while True:
-            try:
-                data, _ = await retry_until_connected(self.zk, lambda: self.zk.get(path))
-                return dict(EntityConfig.decode(data).config)
-            except NoNode:
-                return {}
-            except (ZkError, ZnodeError) as error:
-                ended = isinstance(error, SessionExpired)
-                if ended and self.zk.state is not SessionState.CLOSED:
-                    continue  # another session follows
-                logger.error("the settings of topic %s cannot be read: %s", topic, error)
-                return {}
-
-    def _checked(self, topic: str, overrides: dict[str, str]) -> LogConfig:
+    def _checked(self, topic: str, overrides: Settings) -> LogConfig:
         """The settings that can be understood; each of the others is named and left out."""
+        if not overrides:
+            return self.defaults
         good: dict[str, str] = {}
         for name, value in overrides.items():
             try:
@@ -115,40 +128,3 @@ class TopicConfigs:
             except SettingError as error:
                 logger.error("topic %s: ignoring its setting %s", topic, error)
         return LogConfig.from_properties(self.defaults, good)
-
-    # ---- notifications
-
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self.spawn(self._read_changes())
-
-    def _watched(self, event: WatchEvent) -> None:
-        self.spawn(self._read_changes())
-
-    async def _read_changes(self) -> None:
-        """Take what is new. A change counts as taken when it is: what cannot be read for want of
-        a connection is read once there is one again."""
-        try:
-            names, _ = await self.zk.children(ConfigChange.directory(), watch=self._watched)
-            if self._last_change is None:
-                self._last_change = max(map(_sequence, names), default=-1)
-            for name in names:
-                if _sequence(name) > self._last_change:
-                    await self._take_change(name)
-                    self._last_change = max(self._last_change, _sequence(name))
-        except ZkError as error:
-            logger.warning("configuration changes cannot be read: %s", error)
-
-    async def _take_change(self, name: str) -> None:
-        try:
-            data, _ = await self.zk.get(f"{ConfigChange.directory()}/{name}")
-            kind, _, entity = ConfigChange.decode(data).entity_path.partition("/")
-        except (NoNode, ZnodeError) as error:
-            logger.warning("configuration change %s cannot be read: %s", name, error)
-            return
-        if kind == "topics" and entity in self._known:
-            self._read_soon(entity)
-
-
-def _sequence(name: str) -> int:
-    return int(name[-10:]) if name[-10:].isdigit() else -1

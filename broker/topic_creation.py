@@ -20,7 +20,7 @@ import attrs
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import Assignment, NewTopic
 from broker.zk_retry import retry_until_connected
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
 from zk.znodes import EntityConfig, TopicAssignment
 
@@ -47,13 +47,11 @@ class TopicCreator:
         racks: Callable[[], Mapping[int, str | None]],
         touch: Callable[[Hashable], None],
         chance: random.Random,
-        max_replication_factor: int = 32767,
     ) -> None:
         self._zk = zk
         self._racks = racks
         self._touch = touch
         self._chance = chance
-        self._max_replication_factor = max_replication_factor
         self._under_way: dict[str, Creation] = {}
         self._queue: asyncio.Queue[Creation] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
@@ -75,21 +73,11 @@ class TopicCreator:
 
     def place(self, partitions: int, replication_factor: int) -> Assignment:
         """Replicas on the live brokers, begun at a broker by chance. Raises ApiError."""
-        self.check_replication(replication_factor)
         racks = self._racks()
         start_index, shift = (self._chance.randrange(max(len(racks), 1)) for _ in range(2))
         return place_replicas(
             racks, partitions, replication_factor, start_index=start_index, shift=shift
         )
-
-    def check_replication(self, replication_factor: int) -> None:
-        """Raises ApiError(INVALID_REPLICATION_FACTOR) for more replicas than can be kept."""
-        if replication_factor > self._max_replication_factor:
-            raise ApiError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {replication_factor}: these brokers do not replicate yet, "
-                f"at most {self._max_replication_factor} is possible",
-            )
 
     def create(
         self,

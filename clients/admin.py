@@ -1,20 +1,23 @@
-"""The admin client: topics, configs, groups and offsets of a cluster.
+"""The admin client: topics, settings, replicas, groups and offsets of a cluster.
 
-Each call goes to the broker that can answer it: the controller for topics, leaders for offsets (one
-request per leader), coordinators for groups, a broker itself for its own settings. Answers that
-time may heal (NOT_CONTROLLER, no leader yet, a coordinator still loading) are asked again until
-`default.api.timeout.ms`; then DeadlineExceeded. Every call may raise it, and ApiError, and
-NoBrokersAvailable.
+Each call goes to the broker that can answer it: the controller for topics and replicas, leaders for
+offsets (one request per leader), coordinators for groups, a broker itself for its own settings and
+disks. Answers that time may heal (NOT_CONTROLLER, no leader yet, a coordinator still loading) are
+asked again until `default.api.timeout.ms`; then DeadlineExceeded. Every call may raise it, and
+ApiError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for a call.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from clients import admin_requests as requests
+from clients.admin_calls import AdminCalls
+from clients.admin_requests import Verdicts, from_controller, raise_for, verdict
 from clients.cluster import Cluster
-from clients.cluster_view import BrokerEndpoint, ClusterView
+from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.descriptions import (
     BROKER_RESOURCE,
@@ -23,10 +26,13 @@ from clients.descriptions import (
     GroupDescription,
     GroupListing,
     ListedOffset,
+    LogDirDescription,
+    NewPartitions,
     NewTopic,
+    PartitionReassignment,
     TopicDescription,
 )
-from clients.errors import ConnectionFailed, DeadlineExceeded
+from clients.errors import DeadlineExceeded
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -34,25 +40,17 @@ from clients.offset_requests import (
     commit_results,
     committed_offsets,
     fetch_offsets_request,
-    list_offsets_request,
-    listed_offsets,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsRequestAssignment,
-    CreateTopicsRequestConfig,
-    CreateTopicsRequestTopic,
-)
+from protocol.errors import ApiError
+from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
-    DescribeConfigsResponseResult,
 )
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponseGroup
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -60,20 +58,22 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 __all__ = [
     "EARLIEST_TIME",
     "LATEST_TIME",
+    "PREFERRED",
+    "UNCLEAN",
     "Admin",
     "ClusterDescription",
     "ConfigResource",
     "GroupDescription",
     "GroupListing",
     "ListedOffset",
+    "LogDirDescription",
+    "NewPartitions",
     "NewTopic",
+    "PartitionReassignment",
     "TopicDescription",
 ]
 
-T = TypeVar("T")
-
-CONTROLLER_GRACE_MS = 1_000
-"""How much longer than the time-out we send with a request we wait for its response."""
+UNCLEAN_SINCE = 1  # the version of ElectLeaders that tells the two elections apart
 
 
 class Admin:
@@ -86,6 +86,7 @@ class Admin:
         named = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         self.config, self.notes = load(ClusterConfig, {**named, **keywords}, accepted=IGNORED)
         self._cluster = Cluster(self.config.bootstrap_servers, config=self.config)
+        self._ask = AdminCalls(self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,35 +107,50 @@ class Admin:
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
-    ) -> dict[str, ApiError | None]:
+    ) -> Verdicts[str]:
         """Create topics; gives per topic None or what the controller had against it."""
-        request = CreateTopicsRequest(
-            topics=[_new_topic(topic) for topic in topics],
-            timeout_ms=self.config.request_timeout_ms,
-            validate_only=validate_only,
+        timeout_ms = self.config.request_timeout_ms
+
+        def read(response: Any) -> Verdicts[str]:
+            return from_controller(
+                {t.name: verdict(t.error_code, t.error_message or t.name) for t in response.topics}
+            )
+
+        request = requests.create_topics_request(topics, timeout_ms, validate_only=validate_only)
+        return await self._ask.controller(request, read)
+
+    async def create_partitions(
+        self, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
+    ) -> Verdicts[str]:
+        """Give topics more partitions; gives per topic None or what spoke against it."""
+        timeout_ms = self.config.request_timeout_ms
+
+        def read(response: Any) -> Verdicts[str]:
+            return from_controller(
+                {t.name: verdict(t.error_code, t.error_message or t.name) for t in response.results}
+            )
+
+        request = requests.create_partitions_request(
+            wanted, timeout_ms, validate_only=validate_only
         )
+        return await self._ask.controller(request, read)
 
-        def results(response: Any) -> dict[str, ApiError | None]:
-            return {
-                t.name: _error(t.error_code, t.error_message or t.name) for t in response.topics
-            }
-
-        return await self._ask_controller(request, results)
-
-    async def delete_topics(self, names: Iterable[str]) -> dict[str, ApiError | None]:
+    async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
         """Delete topics; gives per topic None or what the controller had against it."""
         request = DeleteTopicsRequest(
             topic_names=list(names), timeout_ms=self.config.request_timeout_ms
         )
 
-        def results(response: Any) -> dict[str, ApiError | None]:
-            return {t.name: _error(t.error_code, t.name) for t in response.responses}
+        def read(response: Any) -> Verdicts[str]:
+            return from_controller(
+                {t.name: verdict(t.error_code, t.name) for t in response.responses}
+            )
 
-        return await self._ask_controller(request, results)
+        return await self._ask.controller(request, read)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Names of all topics, sorted."""
-        view = await self._view(None)
+        view = await self._ask.view(None)
         return sorted(name for name in view.topics if internal or name not in view.internal)
 
     async def describe_topics(
@@ -142,7 +158,7 @@ class Admin:
     ) -> dict[str, TopicDescription]:
         """Describe topics, or all of them. Raises ApiError for one that does not exist."""
         wanted = None if names is None else list(names)
-        view = await self._view(wanted)
+        view = await self._ask.view(wanted)
         for name in wanted or ():
             if name in view.errors:
                 raise ApiError(view.errors[name], name)
@@ -153,27 +169,114 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """Brokers and controller."""
-        view = await self._view([])
+        view = await self._ask.view([])
         brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
         return ClusterDescription(view.cluster_id, view.controller_id, brokers)
 
+    # -- settings
+
     async def describe_configs(
-        self, resources: Iterable[ConfigResource]
+        self, resources: Iterable[ConfigResource], *, synonyms: bool = False
     ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]]:
         """All settings of topics and brokers. A broker is asked for its own."""
-        described = {}
-        by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
-        for resource in resources:
-            is_broker = resource.resource_type == BROKER_RESOURCE and resource.name
-            by_broker[int(resource.name) if is_broker else None].append(resource)
-        for broker, wanted in by_broker.items():
-            for result in await self._describe_configs(broker, wanted):
-                resource = ConfigResource(result.resource_type, result.resource_name)
-                if result.error_code:
-                    code = ErrorCode.of(result.error_code)
-                    raise ApiError(code, result.error_message or resource.name)
-                described[resource] = tuple(result.configs)
+
+        def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
+            for result in response.results:
+                raise_for(result.error_code, result.error_message or result.resource_name)
+            return {
+                ConfigResource(result.resource_type, result.resource_name): tuple(result.configs)
+                for result in response.results
+            }
+
+        described: dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]] = {}
+        for broker, asked in _by_broker(resources).items():
+            request = requests.describe_configs_request(asked, synonyms=synonyms)
+            described |= await self._ask.broker(broker, request, read)
         return described
+
+    async def alter_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+    ) -> Verdicts[ConfigResource]:
+        """Replace all settings that a topic or broker has of its own; others have their defaults.
+
+        Gives per resource None or what spoke against it.
+        """
+        return await self._alter_configs(
+            configs,
+            lambda these: requests.alter_configs_request(these, validate_only=validate_only),
+        )
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Verdicts[ConfigResource]:
+        """Change single settings, None being to take one away (brokers from 2.3 on).
+
+        Gives per resource None or what spoke against it.
+        """
+        return await self._alter_configs(
+            changes,
+            lambda these: requests.incremental_alter_configs_request(
+                these, validate_only=validate_only
+            ),
+        )
+
+    # -- replicas
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Verdicts[TopicPartition]:
+        """Begin to move partitions, None being to stop and go back (brokers from 2.4 on).
+
+        Gives per partition None or what spoke against it. They are under way then, not done.
+        """
+        request = requests.reassignments_request(targets, self.config.request_timeout_ms)
+
+        def read(response: Any) -> Verdicts[TopicPartition]:
+            return from_controller(requests.begun_reassignments(response))
+
+        return await self._ask.controller(request, read)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Those of `partitions`, or of all, that are on the move (brokers from 2.4 on)."""
+        asked = None if partitions is None else list(partitions)
+        request = requests.list_reassignments_request(asked, self.config.request_timeout_ms)
+        return await self._ask.controller(request, requests.listed_reassignments)
+
+    async def elect_leaders(
+        self, election_type: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> Verdicts[TopicPartition]:
+        """Elect PREFERRED or UNCLEAN leaders (brokers from 2.2, unclean from 2.4 on).
+
+        Gives per partition None or what spoke against it, ELECTION_NOT_NEEDED above all. Without
+        `partitions` all that need it are elected for, and only these are in the result.
+        """
+        asked = None if partitions is None else list(partitions)
+        timeout_ms = self.config.request_timeout_ms
+        request = requests.elect_leaders_request(election_type, asked, timeout_ms)
+
+        def read(response: Any) -> Verdicts[TopicPartition]:
+            return from_controller(requests.elected_leaders(response))
+
+        since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
+        return await self._ask.controller(request, read, since=since)
+
+    async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
+        """A broker's log directories by path, with the replicas in each."""
+        request = DescribeLogDirsRequest(topics=None)
+        return await self._ask.broker(broker, request, requests.log_dirs)
+
+    async def controlled_shutdown(self, broker: int) -> tuple[TopicPartition, ...]:
+        """Have the controller move all leaders off a broker that is about to be stopped.
+
+        Gives the partitions that it leads still. Until it registers anew it is elected nowhere.
+        """
+        request = ControlledShutdownRequest(broker_id=broker)
+        return await self._ask.controller(request, requests.remaining_partitions)
 
     # -- offsets
 
@@ -194,7 +297,7 @@ class Admin:
         async def ask() -> None:
             rest = {p: time for p, time in times.items() if p not in found or found[p].error}
             await self._cluster.refresh({partition.topic for partition in rest})
-            found.update(await self._list_offsets_once(rest, isolation))
+            found.update(await self._ask.leaders(rest, isolation))
             for partition, listed in found.items():
                 if listed.error.retriable:
                     raise ApiError(listed.error, str(partition))
@@ -210,18 +313,19 @@ class Admin:
 
     async def list_groups(self) -> list[GroupListing]:
         """The groups of all brokers, sorted by id. Groups kept in ZooKeeper are not among them."""
-        view = await self._view([])
 
         async def of_broker(broker: BrokerEndpoint) -> list[GroupListing]:
-            async def ask() -> list[GroupListing]:
-                connection = await self._cluster.connection(broker)
-                response = await connection.call(ListGroupsRequest())
-                _raise_for(response.error_code, f"groups of broker {broker.node_id}")
-                return [GroupListing(g.group_id, g.protocol_type, broker) for g in response.groups]
+            connection = await self._cluster.connection(broker)
+            response = await connection.call(ListGroupsRequest())
+            raise_for(response.error_code, f"groups of broker {broker.node_id}")
+            return [GroupListing(g.group_id, g.protocol_type, broker) for g in response.groups]
 
-            return await self._cluster.retrying(ask, f"groups of broker {broker.node_id}")
+        async def ask() -> list[list[GroupListing]]:
+            """Of all or none: a broker that is gone has left its groups to others."""
+            await self._cluster.refresh()
+            return await asyncio.gather(*map(of_broker, self._cluster.brokers.values()))
 
-        lists = await asyncio.gather(*map(of_broker, view.brokers.values()))
+        lists = await self._cluster.retrying(ask, "groups")
         return sorted((group for groups in lists for group in groups), key=lambda g: g.group_id)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
@@ -230,11 +334,11 @@ class Admin:
         async def of_group(group_id: str) -> GroupDescription:
             def read(response: Any) -> DescribeGroupsResponseGroup:
                 (group,) = response.groups
-                _raise_for(group.error_code, group_id)
+                raise_for(group.error_code, group_id)
                 assert isinstance(group, DescribeGroupsResponseGroup)
                 return group
 
-            group = await self._ask_coordinator(
+            group = await self._ask.coordinator(
                 group_id, DescribeGroupsRequest(groups=[group_id]), read
             )
             return GroupDescription(await self._cluster.coordinator(group_id), group)
@@ -249,17 +353,17 @@ class Admin:
         """What a group has committed with its coordinator; partitions without are absent."""
 
         def read(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-            _raise_for(response.error_code, f"offsets of group {group_id}")
+            raise_for(response.error_code, f"offsets of group {group_id}")
             committed = committed_offsets(response)
             for partition, offset in committed.items():
-                _raise_for(offset.error, f"offset of group {group_id} for {partition}")
+                raise_for(offset.error, f"offset of group {group_id} for {partition}")
             return {
                 partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
                 for partition, offset in committed.items()
                 if offset.offset >= 0
             }
 
-        return await self._ask_coordinator(
+        return await self._ask.coordinator(
             group_id, fetch_offsets_request(group_id, partitions), read
         )
 
@@ -273,134 +377,28 @@ class Admin:
 
         def read(response: Any) -> None:
             for partition, code in commit_results(response).items():
-                _raise_for(code, f"commit of group {group_id} for {partition}")
+                raise_for(code, f"commit of group {group_id} for {partition}")
 
-        await self._ask_coordinator(group_id, commit_request(group_id, offsets), read)
+        await self._ask.coordinator(group_id, commit_request(group_id, offsets), read)
 
     # -- inside
 
-    async def _view(self, topics: Sequence[str] | None) -> ClusterView:
-        async def ask() -> ClusterView:
-            await self._cluster.refresh(topics, all_topics=topics is None)
-            return self._cluster.view
-
-        return await self._cluster.retrying(ask, "metadata")
-
-    async def _ask_controller(
-        self, request: Any, results: Callable[[Any], dict[str, ApiError | None]]
-    ) -> dict[str, ApiError | None]:
-        async def ask() -> dict[str, ApiError | None]:
-            await self._cluster.refresh()
-            if self._cluster.controller_id not in self._cluster.brokers:
-                raise ApiError(ErrorCode.NOT_CONTROLLER, "there is no controller")
-            connection = await self._cluster.connection(self._cluster.controller_id, "controller")
-            response = await connection.call(
-                request, timeout_ms=self.config.request_timeout_ms + CONTROLLER_GRACE_MS
-            )
-            answers = results(response)
-            for error in answers.values():
-                if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
-                    raise error
-            return answers
-
-        return await self._cluster.retrying(ask, "controller")
-
-    async def _ask_coordinator(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
-        async def ask() -> T:
-            response = await self._cluster.call_coordinator(group_id, request, "admin")
-            try:
-                return read(response)
-            except ApiError as error:
-                if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                    self._cluster.forget_coordinator(group_id)
-                raise
-
-        return await self._cluster.retrying(ask, f"group {group_id}")
-
-    async def _describe_configs(
-        self, broker: int | None, resources: Sequence[ConfigResource]
-    ) -> Sequence[DescribeConfigsResponseResult]:
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsRequestResource(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.name,
-                    configuration_keys=None,
-                )
-                for resource in resources
-            ]
-        )
-
-        async def ask() -> Sequence[DescribeConfigsResponseResult]:
-            await self._cluster.refresh()
-            if broker is None:
-                connection = await self._cluster.any_connection()
-            else:
-                connection = await self._cluster.connection(broker)
-            response: DescribeConfigsResponse = await connection.call(request)
-            return response.results
-
-        return await self._cluster.retrying(ask, "configs")
-
-    async def _list_offsets_once(
-        self, times: Mapping[TopicPartition, int], isolation: int
-    ) -> dict[TopicPartition, ListedOffset]:
-        view = self._cluster.view
-        found: dict[TopicPartition, ListedOffset] = {}
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for partition, time in times.items():
-            leader = view.leaders.get(partition, -1)
-            if leader in view.brokers:
-                by_leader[leader][partition] = time
-            else:
-                known = partition.partition in view.topics.get(partition.topic, {})
-                found[partition] = _no_offset(
-                    ErrorCode.LEADER_NOT_AVAILABLE
-                    if known
-                    else view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                )
-
-        async def of_leader(leader: int, wanted: dict[TopicPartition, int]) -> None:
-            try:
-                connection = await self._cluster.connection(leader)
-                response = await connection.call(list_offsets_request(wanted, isolation=isolation))
-            except ConnectionFailed:
-                found.update(dict.fromkeys(wanted, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
-                return
-            for partition, answer in listed_offsets(response).items():
-                code = ErrorCode.of(answer.error_code)
-                found[partition] = ListedOffset(
-                    answer.offset, answer.timestamp, answer.leader_epoch, code
-                )
-
-        await asyncio.gather(*(of_leader(*asked) for asked in by_leader.items()))
-        return found
+    async def _alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Any],
+        request_for: Callable[[Mapping[ConfigResource, Any]], Any],
+    ) -> Verdicts[ConfigResource]:
+        verdicts: Verdicts[ConfigResource] = {}
+        for broker, asked in _by_broker(changes).items():
+            request = request_for({resource: changes[resource] for resource in asked})
+            verdicts |= await self._ask.broker(broker, request, requests.altered_configs)
+        return verdicts
 
 
-def _no_offset(code: ErrorCode) -> ListedOffset:
-    return ListedOffset(-1, -1, -1, code)
-
-
-def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
-    return CreateTopicsRequestTopic(
-        name=topic.name,
-        num_partitions=-1 if topic.assignments else topic.num_partitions,
-        replication_factor=-1 if topic.assignments else topic.replication_factor,
-        assignments=[
-            CreateTopicsRequestAssignment(partition_index=index, broker_ids=brokers)
-            for index, brokers in topic.assignments.items()
-        ],
-        configs=[
-            CreateTopicsRequestConfig(name=name, value=value)
-            for name, value in topic.configs.items()
-        ],
-    )
-
-
-def _error(code: int, detail: str) -> ApiError | None:
-    return ApiError(ErrorCode.of(code), detail) if code else None
-
-
-def _raise_for(code: int, detail: str) -> None:
-    if code:
-        raise ApiError(ErrorCode.of(code), detail)
+def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """The broker to ask for each; None is any."""
+    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
+        by_broker[int(resource.name) if is_one_broker else None].append(resource)
+    return by_broker

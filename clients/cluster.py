@@ -3,20 +3,18 @@
 Knowledge is a snapshot (`ClusterView`), replaced whole by each refresh. Refreshes are single-flight
 and paced: who asks while one is under way shares it. Every `await` here that can fail in a way
 that time may heal (no leader yet, no coordinator yet, a broker restarting) is repeated with
-`retry.backoff.ms` between until a deadline.
+`retry.backoff.ms` between until a deadline, and asked of another broker.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import attrs
-
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
 from clients.config import ClusterConfig
 from clients.connection import Connection
+from clients.connections import Ask, Connect, Connections
 from clients.errors import (
     ClientError,
     ConnectionFailed,
@@ -31,19 +29,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
-Connect = Callable[..., Awaitable[Connection]]
 FindBrokers = Callable[[], Awaitable[list[str]]]
-
-
-@attrs.define(eq=False)
-class _Slot:
-    """The one connection of a (node, purpose), and when it may be tried again."""
-
-    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    connection: Connection | None = None
-    failures: int = 0
-    reason: str = ""
-    retry_at: float = 0.0
+"""Gives the addresses of brokers as somebody else knows them; raises NoBrokersAvailable."""
 
 
 class Cluster:
@@ -56,27 +43,28 @@ class Cluster:
         client_id: str | None = None,
         config: ClusterConfig | None = None,
         create_topics: bool = False,
+        find_brokers: FindBrokers | None = None,
         connect: Connect = Connection.open,
     ) -> None:
         self.config = config or ClusterConfig()
-        zookeeper = self.config.zookeeper_connect
-        self.bootstrap = [] if zookeeper and not bootstrap else parse_bootstrap(bootstrap)
-        self._find_brokers: FindBrokers | None = None
-        if zookeeper:
+        if self.config.zookeeper_connect:
             timeout_ms = self.config.socket_connection_setup_timeout_ms
-            self._find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms)
+            zookeeper = self.config.zookeeper_connect
+            find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms)
+        self._find_brokers = find_brokers
+        self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
         self.client_id = self.config.client_id if client_id is None else client_id
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
         """What a refresh asks for; topics enter by being asked about."""
         self._create_topics = create_topics
-        self._connect = connect
-        self._slots: dict[tuple[str, int, str], _Slot] = {}
+        self._connections = Connections(self.config, self.client_id, connect)
         self._coordinators: dict[str, BrokerEndpoint] = {}
         self._refresh_lock = asyncio.Lock()
         self._refreshes = 0
         self._tried_at = self._refreshed_at = float("-inf")
         self._refreshed_topics: frozenset[str] | None = frozenset()
+        self._registered: list[BrokerEndpoint] = []
         self._look_again_at = float("-inf")
         self._closed = False
 
@@ -150,22 +138,8 @@ class Cluster:
         The first question after a cluster's start is normally answered 15 while the offsets topic
         is being made, so that is asked again. Raises ApiError, DeadlineExceeded.
         """
-        if group in self._coordinators:
-            return self._coordinators[group]
-
-        async def ask() -> BrokerEndpoint:
-            connection = await self.any_connection()
-            response: FindCoordinatorResponse = await connection.call(
-                FindCoordinatorRequest(key=group)
-            )
-            code = ErrorCode.of(response.error_code)
-            if code is not ErrorCode.NONE:
-                raise ApiError(code, response.error_message or f"coordinator of {group}")
-            return BrokerEndpoint(response.node_id, response.host, response.port)
-
-        found = await self.retrying(ask, f"coordinator of group {group}", timeout_ms)
-        self._coordinators[group] = found
-        return found
+        find = partial(self._find_coordinator, group)
+        return await self.retrying(find, f"coordinator of group {group}", timeout_ms)
 
     def forget_coordinator(self, group: str) -> None:
         """Say that a group's coordinator answered that it is not, or does not answer."""
@@ -179,14 +153,30 @@ class Cluster:
         *,
         timeout_ms: int | None = None,
     ) -> Any:
-        """Send a request to a group's coordinator. Raises as `coordinator` and `Connection.call`.
+        """Send a request to a group's coordinator. Raises as `ask_coordinator`."""
+        return await self.ask_coordinator(
+            group, lambda connection: connection.call(request, timeout_ms=timeout_ms), purpose
+        )
 
-        The caller looks at the response's errors and calls `forget_coordinator` for what they say.
+    async def ask_coordinator(self, group: str, ask: Ask[T], purpose: str = "coordinator") -> T:
+        """Ask a group's coordinator. Raises as `coordinator`, and what `ask` raises.
+
+        That it cannot be connected to is waited out, like that there is none: until the cluster
+        has noticed that a broker is gone, its groups are still said to be there. The caller looks
+        at the answer's errors and calls `forget_coordinator` for what they say.
         """
-        endpoint = await self.coordinator(group)
+
+        async def connect() -> Connection:
+            endpoint = await self._find_coordinator(group)
+            try:
+                return await self.connection(endpoint, purpose)
+            except ConnectionFailed:
+                self.forget_coordinator(group)
+                raise
+
+        connection = await self.retrying(connect, f"coordinator of group {group}")
         try:
-            connection = await self.connection(endpoint, purpose)
-            return await connection.call(request, timeout_ms=timeout_ms)
+            return await ask(connection)
         except ConnectionFailed:
             self.forget_coordinator(group)
             raise
@@ -200,40 +190,35 @@ class Cluster:
         endpoint = node if isinstance(node, BrokerEndpoint) else self.brokers.get(node)
         if endpoint is None:
             raise ConnectionFailed(f"broker {node}", 0, "not in the cluster's metadata")
-        slot = self._slots.setdefault((endpoint.host, endpoint.port, purpose), _Slot())
-        async with slot.lock:
-            if slot.connection is not None and not slot.connection.closed:
-                return slot.connection
-            return await self._open(endpoint, slot)
+        return await self._connections.to(endpoint, purpose)
 
     def open_connection(self, node_id: int, purpose: str = "") -> Connection | None:
         """The connection if it is open already."""
         endpoint = self.brokers.get(node_id)
-        slot = (
-            None if endpoint is None else self._slots.get((endpoint.host, endpoint.port, purpose))
-        )
-        if slot is None or slot.connection is None or slot.connection.closed:
-            return None
-        return slot.connection
+        return None if endpoint is None else self._connections.open_to(endpoint, purpose)
 
-    async def any_connection(self, purpose: str = "") -> Connection:
-        """A connection to any broker: an open one, else known brokers and the bootstrap addresses,
-        then those registered in ZooKeeper, each in random order.
+    async def ask_any(self, ask: Ask[T]) -> T:
+        """Ask what any broker can answer: known ones and the bootstrap addresses, then those
+        registered in ZooKeeper by now.
 
-        Raises NoBrokersAvailable, naming what each said.
+        Raises NoBrokersAvailable, naming what each said, and what `ask` raises.
         """
-        for (_, _, kept), slot in self._slots.items():
-            if kept == purpose and slot.connection is not None and not slot.connection.closed:
-                return slot.connection
-        reasons: list[str] = []
-        known = [*_shuffled(self.brokers.values()), *_shuffled(self.bootstrap)]
-        connection = await self._first_connection(known, purpose, reasons)
-        if connection is None and self._find_brokers is not None:
-            registered = await self._registered_brokers(self._find_brokers, reasons)
-            connection = await self._first_connection(registered, purpose, reasons)
-        if connection is None:
-            raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
-        return connection
+        known = [*self.brokers.values(), *self.bootstrap, *self._registered]
+        try:
+            return await self._connections.first_answer(known, ask)
+        except NoBrokersAvailable as failure:
+            if self._find_brokers is None:
+                raise
+            try:
+                await self._find_registered(self._find_brokers)
+                return await self._connections.first_answer(self._registered, ask)
+            except NoBrokersAvailable as also:
+                reasons = filter(None, map(str, (failure, also)))
+                raise NoBrokersAvailable("; ".join(reasons)) from also
+
+    def ask_another(self) -> None:
+        """Say that what a broker told last was of no use: it may know less than others."""
+        self._connections.doubt()
 
     async def retrying(
         self, ask: Callable[[], Awaitable[T]], what: str, timeout_ms: int | None = None
@@ -249,13 +234,13 @@ class Cluster:
                     raise
                 if _now() + self.config.retry_backoff_ms / 1000 >= deadline:
                     raise DeadlineExceeded(f"{what}: {error}") from error
+                self.ask_another()
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        connections = [slot.connection for slot in self._slots.values()]
-        await asyncio.gather(*(open.close() for open in connections if open is not None))
+        await self._connections.close()
 
     async def _wait_for(
         self, known: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
@@ -275,73 +260,44 @@ class Cluster:
 
         return await self.retrying(ask, what, timeout_ms)
 
-    async def _first_connection(
-        self, endpoints: Iterable[BrokerEndpoint], purpose: str, reasons: list[str]
-    ) -> Connection | None:
-        for endpoint in endpoints:
-            try:
-                return await self.connection(endpoint, purpose)
-            except ConnectionFailed as failure:
-                reasons.append(str(failure))
-        return None
+    async def _find_coordinator(self, group: str) -> BrokerEndpoint:
+        if group not in self._coordinators:
+            request = FindCoordinatorRequest(key=group)
+            response: FindCoordinatorResponse = await self.ask_any(
+                lambda connection: connection.call(request)
+            )
+            code = ErrorCode.of(response.error_code)
+            if code is not ErrorCode.NONE:
+                raise ApiError(code, response.error_message or f"coordinator of {group}")
+            found = BrokerEndpoint(response.node_id, response.host, response.port)
+            self._coordinators[group] = found
+        return self._coordinators[group]
 
-    async def _registered_brokers(
-        self, find_brokers: FindBrokers, reasons: list[str]
-    ) -> list[BrokerEndpoint]:
+    async def _find_registered(self, find_brokers: FindBrokers) -> None:
         """What ZooKeeper says, asked no more often than `reconnect.backoff.max.ms`."""
         if _now() < self._look_again_at:
-            reasons.append("backing off from ZooKeeper")
-            return []
+            raise NoBrokersAvailable("backing off from ZooKeeper")
         self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000
-        try:
-            self.bootstrap = parse_bootstrap(await find_brokers())
-        except NoBrokersAvailable as error:
-            reasons.append(str(error))
-            return []
-        return _shuffled(self.bootstrap)
+        self._registered = parse_bootstrap(await find_brokers())
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
-        connection = await self.any_connection()
-        if names is None and connection.version_of(ApiKey.METADATA) == 0:
-            names = frozenset()  # which meant all topics then
-        topics = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
-        response: MetadataResponse = await connection.call(request)
-        return response
+        async def ask(connection: Connection) -> MetadataResponse:
+            wanted = names
+            if wanted is None and connection.version_of(ApiKey.METADATA) == 0:
+                wanted = frozenset()  # which meant all topics then
+            topics = None
+            if wanted is not None:
+                topics = [MetadataRequestTopic(name=name) for name in sorted(wanted)]
+            request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
+            response: MetadataResponse = await connection.call(request)
+            return response
+
+        return await self.ask_any(ask)
 
     async def _pace(self) -> None:
         due = self._tried_at + self.config.retry_backoff_ms / 1000
         if due > _now():
             await asyncio.sleep(due - _now())
-
-    async def _open(self, endpoint: BrokerEndpoint, slot: _Slot) -> Connection:
-        if slot.retry_at > _now():
-            raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
-        try:
-            connection = await self._connect(
-                endpoint.host,
-                endpoint.port,
-                client_id=self.client_id,
-                request_timeout_ms=self.config.request_timeout_ms,
-                connect_timeout_ms=self.config.socket_connection_setup_timeout_ms,
-                send_buffer_bytes=self.config.send_buffer_bytes,
-                receive_buffer_bytes=self.config.receive_buffer_bytes,
-                negotiate=self.config.api_version_request,
-                broker_version=self.config.broker_version,
-            )
-        except ConnectionFailed as failure:
-            slot.reason = failure.reason
-            slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
-            slot.failures += 1
-            raise
-        slot.failures, slot.connection = 0, connection
-        return connection
-
-    def _reconnect_backoff_ms(self, failures: int) -> float:
-        """Doubles up to the maximum; a fifth of chance, so that a fleet does not come as one."""
-        base, most = self.config.reconnect_backoff_ms, self.config.reconnect_backoff_max_ms
-        backoff: int = min(base << min(failures, 30), max(base, most))
-        return backoff * random.uniform(0.8, 1.2)
 
     def _deadline(self, timeout_ms: int | None) -> float:
         if timeout_ms is None:
@@ -351,10 +307,3 @@ class Cluster:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _shuffled(endpoints: Iterable[BrokerEndpoint]) -> list[BrokerEndpoint]:
-    """In random order, so that a fleet of clients does not ask the first broker all at once."""
-    kept = list(endpoints)
-    random.shuffle(kept)
-    return kept

@@ -9,6 +9,14 @@ from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 
+MOST_OLDER = 5
+"""So often in a row a topic has to be told in an older state before that is believed.
+
+A broker that has fallen behind must not lead a client back to a leader that was deposed: that may
+not know it yet, and acknowledge what is then lost. But a topic that was deleted and made again
+begins anew, and without topic ids that looks the same.
+"""
+
 
 @attrs.frozen
 class BrokerEndpoint:
@@ -18,6 +26,11 @@ class BrokerEndpoint:
     host: str
     port: int
     rack: str | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What it is connected to by."""
+        return self.host, self.port
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -45,20 +58,30 @@ class ClusterView:
     internal: frozenset[str] = frozenset()
     leaders: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     """Led partitions only."""
+    older: Mapping[str, int] = attrs.field(factory=dict)
+    """How often in a row a topic has been told in an older state than `topics` has it."""
 
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """The view after a response; a `whole` one names every topic there is.
 
         A topic that answers with a retriable error keeps what was known of it: a broker that is
-        just starting must not make a client forget its leaders.
+        just starting must not make a client forget its leaders. Likewise a partition keeps what was
+        known of a newer leader epoch, and of its existence.
         """
         topics = {} if whole else dict(self.topics)
         internal = set(self.internal)
-        errors = {}
+        errors: dict[str, ErrorCode] = {}
+        older: dict[str, int] = {}
         for topic in response.topics:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.NONE or topic.partitions:
-                topics[topic.name] = _partitions(topic)
+                told = _partitions(topic)
+                newest = _newest(self.topics.get(topic.name, {}), told)
+                times = self.older.get(topic.name, 0) + 1
+                if newest == told or times == MOST_OLDER:
+                    topics[topic.name] = told
+                else:
+                    topics[topic.name], older[topic.name] = newest, times
             if code is not ErrorCode.NONE:
                 errors[topic.name] = code
             if topic.is_internal:
@@ -80,6 +103,7 @@ class ClusterView:
             errors=errors,
             internal=frozenset(internal),
             leaders=leaders,
+            older=older,
         )
 
 
@@ -105,3 +129,15 @@ def _partitions(topic: MetadataResponseTopic) -> dict[int, PartitionView]:
         )
         for p in sorted(topic.partitions, key=lambda p: p.partition_index)
     }
+
+
+def _newest(
+    known: Mapping[int, PartitionView], told: Mapping[int, PartitionView]
+) -> dict[int, PartitionView]:
+    """Each partition by the newer leader epoch; releases before 2.1 tell none (-1)."""
+    newer = {
+        index: partition
+        for index, partition in known.items()
+        if index not in told or 0 <= told[index].leader_epoch < partition.leader_epoch
+    }
+    return dict(sorted({**told, **newer}.items()))

@@ -8,9 +8,12 @@ import attrs
 from clients.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
+MAX_IN_FLIGHT_IDEMPOTENT = 5
+"""Batches of a producer that a broker remembers."""
+
 IGNORED: Mapping[str, str] = {
     "api.version.fallback.ms": "broker.version.fallback holds until the next connection",
-    "api.version.request.timeout.ms": "request.timeout.ms bounds it",
+    "api.version.request.timeout.ms": "socket.connection.setup.timeout.ms bounds it",
     "auto.include.jmx.reporter": "there is no JMX here",
     "client.dns.lookup": "every address of a name is tried",
     "connections.max.idle.ms": "connections are kept while their owner lives",
@@ -158,8 +161,7 @@ class ProducerConfig(ClusterConfig):
     enable_idempotence: bool = setting(
         "enable.idempotence",
         False,
-        validator=unsupported(False, reason="is not offered: retries keep order, not uniqueness"),
-        doc="Must be false",
+        doc="Number records, so that no retry is written twice (KIP-98); makes acks all",
     )
     transactional_id: str | None = setting(
         "transactional.id", None, validator=unsupported("", reason="is not offered"), doc="Unset"
@@ -178,9 +180,11 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
     """Read a producer's settings, and check what only makes sense together (KIP-91).
 
     A `delivery.timeout.ms` that leaves no time for lingering and one request is refused if it was
-    set, raised if it was not.
+    set, raised if it was not; likewise `acks`, with idempotence.
     """
     config, notes = load(ProducerConfig, settings, accepted=IGNORED)
+    if config.enable_idempotence:
+        config = _idempotent(config, acks_set="acks" in settings)
     least_ms = config.linger_ms + config.request_timeout_ms
     if config.delivery_timeout_ms >= least_ms:
         return config, notes
@@ -190,3 +194,18 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
             f"must be at least linger.ms + request.timeout.ms, {least_ms}",
         )
     return attrs.evolve(config, delivery_timeout_ms=least_ms), notes
+
+
+def _idempotent(config: ProducerConfig, *, acks_set: bool) -> ProducerConfig:
+    """Hold the settings to what numbered records need: an answer from all, and another try."""
+    if acks_set and config.required_acks != -1:
+        raise SettingError("acks", f"must be all with enable.idempotence, not {config.acks}")
+    if config.retries == 0:
+        raise SettingError("retries", "must be above 0 with enable.idempotence")
+    if config.max_in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
+        raise SettingError(
+            "max.in.flight.requests.per.connection",
+            f"must be at most {MAX_IN_FLIGHT_IDEMPOTENT} with enable.idempotence, "
+            f"not {config.max_in_flight}",
+        )
+    return attrs.evolve(config, acks="all")

@@ -154,7 +154,8 @@ class Connection(asyncio.Protocol):
         and its own range, or, older still, closes the connection: then version 0 is tried on a new
         one. A broker that closes that too is taken for one of `broker_version`, if that is given;
         not without, as one that is about to stop closes connections as well. Nothing is asked
-        unless `negotiate`. Raises ConnectionFailed.
+        unless `negotiate`. Connecting and asking may each take `connect_timeout_ms`: a process that
+        is stopped is still connected to, by its system. Raises ConnectionFailed.
         """
 
         async def connect() -> Connection:
@@ -171,7 +172,7 @@ class Connection(asyncio.Protocol):
         for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
             connection = await connect()
             try:
-                await connection._negotiate(first_try)
+                await connection._negotiate(first_try, min(request_timeout_ms, connect_timeout_ms))
                 return connection
             except ConnectionFailed as failure:
                 if isinstance(failure, RequestTimedOut):
@@ -326,15 +327,17 @@ class Connection(asyncio.Protocol):
         if receive_buffer >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
-    async def _negotiate(self, version: int) -> None:
+    async def _negotiate(self, version: int, timeout_ms: int) -> None:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
         )
-        response: ApiVersionsResponse = await self.call(request, version=version)
+        response: ApiVersionsResponse = await self.call(
+            request, version=version, timeout_ms=timeout_ms
+        )
         offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             _, most = offered.get(ApiKey.API_VERSIONS, (0, 0))
-            await self._negotiate(min(most, version - 1))
+            await self._negotiate(min(most, version - 1), timeout_ms)
             return
         if response.error_code:
             self.abort(f"ApiVersions refused: {ErrorCode.of(response.error_code).name}")

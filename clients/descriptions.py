@@ -7,6 +7,7 @@ import attrs
 from clients.cluster_view import BrokerEndpoint, PartitionView
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
+from protocol.topic_partition import TopicPartition
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -27,8 +28,19 @@ class NewTopic:
 
 
 @attrs.frozen
+class NewPartitions:
+    """How many partitions a topic shall have in all; `added` has the replicas of each new one.
+
+    Without `added` the controller places them.
+    """
+
+    total_count: int
+    added: Sequence[Sequence[int]] = ()
+
+
+@attrs.frozen
 class ConfigResource:
-    """What settings belong to: a topic by name, or a broker by id."""
+    """What settings belong to: a topic by name, a broker by id, or all brokers."""
 
     resource_type: int
     name: str
@@ -43,6 +55,11 @@ class ConfigResource:
         """A broker's settings."""
         return cls(BROKER_RESOURCE, str(node_id))
 
+    @classmethod
+    def broker_defaults(cls) -> "ConfigResource":
+        """What counts for each broker that has no setting of its own."""
+        return cls(BROKER_RESOURCE, "")
+
 
 @attrs.frozen
 class TopicDescription:
@@ -51,6 +68,35 @@ class TopicDescription:
     name: str
     internal: bool
     partitions: Mapping[int, PartitionView]
+
+
+@attrs.frozen
+class PartitionReassignment:
+    """A partition on the move: all its replicas now, those that come, those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@attrs.frozen
+class ReplicaDescription:
+    """A replica's log: its bytes, and how many offsets it is behind the leader's.
+
+    `is_future`: it is a copy under way to another directory of the same broker.
+    """
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@attrs.frozen
+class LogDirDescription:
+    """A broker's log directory. KAFKA_STORAGE_ERROR: it is offline."""
+
+    error: ErrorCode
+    replicas: Mapping[TopicPartition, ReplicaDescription]
 
 
 @attrs.frozen

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import attrs
 
-from clients.admin import LATEST_TIME
 from clients.descriptions import GroupDescription, ListedOffset
 from clients.errors import ClientError
 from clients.group_reader import GroupReader
@@ -30,12 +29,12 @@ from offsets.migration import (
     decide,
     is_settled,
 )
-from offsets.migration_observation import MemberSeen, Observation
+from offsets.migration_observation import Fault, MemberSeen, Observation
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths, OffsetStorage
 from zk.session import BadVersion, NodeExists, NoNode, Stat, WatchEvent, ZkSession
-from zk.znodes import ConsumerGroup, ConsumerRegistration, TopicAssignment
+from zk.znodes import ConsumerGroup, ConsumerRegistration, TopicAssignment, ZnodeError
 
 
 class AnotherCommandAtWork(ClientError):
@@ -142,7 +141,7 @@ class Migrator:
         if found := await self._get(path):
             content, stat = found
             version, mzxid = stat.version, stat.mzxid
-            migration = GroupMigration.decode(content, path) if content else None
+            migration = _order(content, path) if content else None
         members = await self._members()
         reader = GroupReader(Sessions(self.admin, self.zk))  # type: ignore[arg-type]
         kafka = {
@@ -155,7 +154,10 @@ class Migrator:
         }
         lost = await self._lost(kafka.keys() | zookeeper.keys())
         may_begin = migration is None or is_settled(migration)
-        there = [p for p in kafka.keys() | zookeeper.keys() if p not in lost]
+        there = (kafka.keys() | zookeeper.keys()) - lost if may_begin else ()
+        owners = await reader.owners(self.zk, self.group)
+        logs_reader = GroupReader(reader.sessions)
+        logs = await logs_reader.log_offsets(there) if there else {}
         return Observation(
             group=self.group,
             now_ms=self.now_ms(),
@@ -163,13 +165,15 @@ class Migrator:
             version=version,
             mzxid=mzxid,
             members=members,
-            coordinated_members=await self._coordinated_members() if may_begin else 0,
-            owners=await reader.owners(self.zk, self.group),
+            coordinated_members=await self._coordinated_members(),
+            owners=owners,
             kafka=kafka,
             zookeeper=zookeeper,
             lost=lost,
-            log_ends=await self._log_ends(there) if may_begin else {},
-            unreadable={failure.what: failure.message for failure in reader.failures},
+            unreadable=_faults(reader),
+            log_starts={p: log.start for p, log in logs.items() if log.start is not None},
+            log_ends={p: log.end for p, log in logs.items() if log.end is not None},
+            unknown_logs=_faults(logs_reader),
         )
 
     async def _members(self) -> dict[str, MemberSeen]:
@@ -198,10 +202,6 @@ class Migrator:
         described = await self.admin.describe_groups([self.group])
         return len(described[self.group].group.members)
 
-    async def _log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        listed = await self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
-        return {p: end.offset for p, end in listed.items() if not end.error and end.offset >= 0}
-
     async def _lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         there: set[TopicPartition] = set()
         for topic in {p.topic for p in partitions}:
@@ -222,6 +222,22 @@ class Migrator:
             return (await self.zk.children(path))[0]
         except NoNode:
             return []
+
+
+def _faults(reader: GroupReader) -> tuple[Fault, ...]:
+    return tuple(Fault(each.what, each.error, each.message) for each in reader.failures)
+
+
+def _order(content: bytes, path: str) -> GroupMigration:
+    """Raises ZnodeError, which says what becomes of members and what to do about it."""
+    try:
+        return GroupMigration.decode(content, path)
+    except ZnodeError as error:
+        advice = (
+            "members that run go on as they did, and none that joins begins; put it right, or "
+            "delete it when all members' settings name the store that has their offsets"
+        )
+        raise ZnodeError(path, f"{error.reason}: {advice}") from None
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:

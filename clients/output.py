@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 ENVELOPE_VERSION = 1
 EXIT_FAILED = 1
+EXIT_MISUSED = 2
 EXIT_INTERRUPTED = 130
 DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 
@@ -177,6 +178,21 @@ class Target:
     timeout_ms: int
 
 
+def zookeeper_address(given: str | None) -> str | None:
+    """A connect string as it is; None for one that is empty. Raises UsageError for any other."""
+    if given is None or not given.strip():
+        return None
+    for server in given.partition("/")[0].split(","):
+        match = _SERVER.fullmatch(server.strip())
+        if match is None or int(match["port"] or 0) > MAX_PORT:
+            raise click.UsageError(f"ZooKeeper's address {given!r} is not host:port[,…][/chroot]")
+    return given.strip()
+
+
+MAX_PORT = 65_535
+_SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]@?#]+)(:(?P<port>[0-9]{1,5}))?")
+
+
 def target_options(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that say where to connect; the command gets them as one `target`."""
 
@@ -190,7 +206,7 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
         **kwargs: Any,
     ) -> T:
         settings = read_properties(command_config)
-        zookeeper = zookeeper or settings.get("zookeeper.connect")
+        zookeeper = zookeeper_address(zookeeper or settings.get("zookeeper.connect"))
         bootstrap = bootstrap_server or settings.get("bootstrap.servers")
         if bootstrap is None and zookeeper is None:
             bootstrap = DEFAULT_BOOTSTRAP_SERVER
@@ -277,10 +293,13 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """A Java properties file; no file is no settings."""
+    """A Java properties file; no file is no settings. Raises UsageError, OSError, SettingError."""
     from protocol.settings import parse_properties
 
-    return {} if path is None else parse_properties(path.read_text("utf-8"))
+    try:
+        return {} if path is None else parse_properties(path.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path}: not UTF-8: {error}") from None
 
 
 # --- How a command starts and ends ---------------------------------------------------------------
@@ -296,11 +315,18 @@ class CommandFailed(click.ClickException):
         click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
 
 
+class Misused(CommandFailed):
+    """Wrong usage that shows only once the work has begun, in a setting above all."""
+
+    exit_code = EXIT_MISUSED
+
+
 class CommandGroup(click.Group):
     """Sub-commands that are imported when they are used, so that `--help` is quick.
 
     `rows` gives each name its module, whose `command` is run, and its line in the help.
-    `expected` gives the exceptions that are no bug; it is called only when something was raised.
+    `expected` gives the exceptions that are no bug, `misuse` those of them that are wrong usage;
+    they are called only when something was raised.
     """
 
     def __init__(
@@ -308,11 +334,13 @@ class CommandGroup(click.Group):
         *args: Any,
         rows: Mapping[str, tuple[str, str]],
         expected: Callable[[], tuple[type[Exception], ...]],
+        misuse: Callable[[], tuple[type[Exception], ...]] = tuple,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.rows = rows
         self.expected = expected
+        self.misuse = misuse
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the rows."""
@@ -343,7 +371,8 @@ class CommandGroup(click.Group):
             causes = list(leaves(error))
             if not all(isinstance(cause, (*self.expected(), OSError)) for cause in causes):
                 raise
-            raise CommandFailed(message_of(causes[0])) from error
+            failed = Misused if isinstance(causes[0], self.misuse()) else CommandFailed
+            raise failed(message_of(causes[0])) from error
 
 
 def leaves(error: Exception) -> Iterator[Exception]:

@@ -14,6 +14,8 @@ from uuid import UUID
 from clients.named_object import named_object
 
 Encoder = Callable[[Any], bytes | None]
+"""Raises TypeError, naming the type, for a value that is none of its own."""
+
 Decoder = Callable[[bytes | None], Any]
 
 _INT32 = struct.Struct(">i")
@@ -28,7 +30,7 @@ def bytes_encoder(value: bytes | bytearray | memoryview | None) -> bytes | None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise TypeError(f"expected bytes, got {type(value).__name__}")
+    raise _not_of("bytes", value)
 
 
 def bytes_decoder(encoded: bytes | None) -> bytes | None:
@@ -38,6 +40,8 @@ def bytes_decoder(encoded: bytes | None) -> bytes | None:
 
 def str_encoder(value: str | None) -> bytes | None:
     """UTF-8."""
+    if value is not None and not isinstance(value, str):
+        raise _not_of("str", value)
     return None if value is None else value.encode()
 
 
@@ -68,6 +72,8 @@ def null_decoder(encoded: bytes | None) -> None:
 
 def uuid_encoder(value: UUID | None) -> bytes | None:
     """The 36 characters of the canonical text form, as Kafka's UUIDSerializer."""
+    if value is not None and not isinstance(value, UUID):
+        raise _not_of("UUID", value)
     return None if value is None else str(value).encode()
 
 
@@ -76,8 +82,14 @@ def uuid_decoder(encoded: bytes | None) -> UUID | None:
     return None if encoded is None else UUID(str(encoded, "ascii"))
 
 
-def _fixed(layout: struct.Struct, doc: str) -> tuple[Encoder, Decoder]:
+def _not_of(expected: str, value: Any) -> TypeError:
+    return TypeError(f"expected {expected}, got {type(value).__name__}")
+
+
+def _fixed(layout: struct.Struct, kinds: tuple[type, ...], doc: str) -> tuple[Encoder, Decoder]:
     def encoder(value: Any) -> bytes | None:
+        if value is not None and not isinstance(value, kinds):
+            raise _not_of(kinds[0].__name__, value)
         return None if value is None else layout.pack(value)
 
     def decoder(encoded: bytes | None) -> Any:
@@ -88,10 +100,10 @@ def _fixed(layout: struct.Struct, doc: str) -> tuple[Encoder, Decoder]:
     return encoder, decoder
 
 
-int_encoder, int_decoder = _fixed(_INT32, "Signed 32-bit integer, 4 bytes.")
-long_encoder, long_decoder = _fixed(_INT64, "Signed 64-bit integer, 8 bytes.")
-float_encoder, float_decoder = _fixed(_FLOAT32, "IEEE single, 4 bytes.")
-double_encoder, double_decoder = _fixed(_FLOAT64, "IEEE double, 8 bytes.")
+int_encoder, int_decoder = _fixed(_INT32, (int,), "Signed 32-bit integer, 4 bytes.")
+long_encoder, long_decoder = _fixed(_INT64, (int,), "Signed 64-bit integer, 8 bytes.")
+float_encoder, float_decoder = _fixed(_FLOAT32, (float, int), "IEEE single, 4 bytes.")
+double_encoder, double_decoder = _fixed(_FLOAT64, (float, int), "IEEE double, 8 bytes.")
 
 ENCODER_OF: dict[str, Encoder] = {
     "StringSerializer": str_encoder,

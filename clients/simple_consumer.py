@@ -6,22 +6,24 @@ executed twice and may last twice `so_timeout_ms`. Errors of single partitions a
 exceptions, except where a call can have only one.
 
 A consumer made by `for_leader` goes after its partition: when its broker answers that it does not
-lead it, or is gone, the call is made again at the broker that does.
+lead it, or is gone, the call is made again at the broker that does. Likewise its calls for a group
+go after the group's coordinator.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import attrs
 
-from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.connection import Connection
+from clients.connections import Ask
 from clients.errors import ConnectionFailed
 from clients.fetching import FetchedPartition, Isolation, fetch_once
+from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -63,14 +65,6 @@ class FetchRequest:
     max_size: int = 1_048_576
 
 
-@attrs.frozen
-class _Followed:
-    """The partition whose leader a consumer goes after, and how it is found."""
-
-    partition: TopicPartition
-    settings: ClusterConfig
-
-
 class SimpleConsumer:
     """Calls to one broker. `so_timeout_ms` bounds connecting and each response.
 
@@ -96,7 +90,7 @@ class SimpleConsumer:
         self.broker_version = broker_version
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
-        self._followed: _Followed | None = None
+        self._followed: FollowedPartition | None = None
 
     @classmethod
     async def for_leader(
@@ -109,8 +103,12 @@ class SimpleConsumer:
         do later calls, when the leader has moved.
         """
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
-        followed = _Followed(TopicPartition(topic, partition), settings)
-        leader = await _leader(followed, settings.default_api_timeout_ms)
+        followed = FollowedPartition(TopicPartition(topic, partition), settings)
+        try:
+            leader = await followed.leader(settings.default_api_timeout_ms)
+        except BaseException:
+            await followed.close()
+            raise
         consumer = cls(
             leader.host,
             leader.port,
@@ -134,7 +132,12 @@ class SimpleConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection; the next call would connect again."""
+        """Close the connections; the next call would connect again."""
+        await self._disconnect()
+        if self._followed is not None:
+            await self._followed.close()
+
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
@@ -284,12 +287,12 @@ class SimpleConsumer:
             )
             return response
 
-        found = await self._twice(ask)
+        found = await self._at_any(ask)
         if found.error_code:
             raise ApiError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
         return BrokerEndpoint(found.node_id, found.host, found.port)
 
-    async def _at_leader(self, ask: Callable[[Connection], Awaitable[T]], error: _ErrorOf[T]) -> T:
+    async def _at_leader(self, ask: Ask[T], error: _ErrorOf[T]) -> T:
         """Ask; at the broker that leads the followed partition by then, if this one no longer does,
         until `default.api.timeout.ms` have passed.
         """
@@ -307,20 +310,40 @@ class SimpleConsumer:
                 if now() >= ends:
                     raise
             await asyncio.sleep(settings.retry_backoff_ms / 1000)
-            leader = await _leader(followed, max(0, round((ends - now()) * 1000)))
-            if (leader.host, leader.port) != (self.host, self.port):
-                await self.close()
-                self.host, self.port = leader.host, leader.port
+            await self._go_to_leader(followed, max(0, round((ends - now()) * 1000)))
+
+    async def _go_to_leader(self, followed: FollowedPartition, timeout_ms: int) -> None:
+        leader = await followed.leader(timeout_ms)
+        if leader.address != (self.host, self.port):
+            await self._disconnect()
+            self.host, self.port = leader.address
+
+    async def _at_any(self, ask: Ask[T]) -> T:
+        """Ask what any broker can answer; the leader of by then, if the one before is gone."""
+        try:
+            return await self._twice(ask)
+        except ConnectionFailed:
+            if self._followed is None:
+                raise
+        await self._go_to_leader(self._followed, self._followed.settings.default_api_timeout_ms)
+        return await self._twice(ask)
 
     async def _at_coordinator(
         self,
         group: str,
-        ask: Callable[[Connection], Awaitable[T]],
+        ask: Ask[T],
         errors: Callable[[T], list[ErrorCode]],
     ) -> T:
-        """Ask; once more at the group's coordinator, if this broker is not it and names another."""
-        answer = await self._twice(ask)
-        if ErrorCode.NOT_COORDINATOR not in errors(answer):
+        """Ask; once more at the group's coordinator, if this broker is not it and names another.
+
+        A consumer that follows asks until there is a coordinator that answers, for as long as
+        `default.api.timeout.ms`.
+        """
+        answer = await self._at_any(ask)
+        unsettled = UNSETTLED.intersection(errors(answer))
+        if unsettled and self._followed is not None:
+            return await self._followed.ask_coordinator(group, ask, errors)
+        if ErrorCode.NOT_COORDINATOR not in unsettled:
             return answer
         found = await self.find_coordinator(group)
         if (found.host, found.port) == (self.host, self.port):
@@ -335,7 +358,7 @@ class SimpleConsumer:
         ) as coordinator:
             return await coordinator._twice(ask)
 
-    async def _twice(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _twice(self, ask: Ask[T]) -> T:
         """Ask, and once more on a new connection if the connection failed."""
         try:
             return await ask(await self._connected())
@@ -368,11 +391,3 @@ def _error_listed(answer: _Listed, partition: TopicPartition) -> ErrorCode:
 def _errors_of_offsets(response: OffsetFetchResponse) -> list[ErrorCode]:
     of_partitions = [offset.error for offset in committed_offsets(response).values()]
     return [ErrorCode.of(response.error_code), *of_partitions]
-
-
-async def _leader(followed: _Followed, timeout_ms: int) -> BrokerEndpoint:
-    cluster = Cluster(followed.settings.bootstrap_servers, config=followed.settings)
-    try:
-        return await cluster.leader(followed.partition, timeout_ms=timeout_ms)
-    finally:
-        await cluster.close()

@@ -14,7 +14,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from core_log.storage import StorageFile
-from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD, check_crc, read_header
+from protocol.records.batch_header import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 from protocol.records.corrupt_record import CorruptRecord
 
 MIN_RECORD_BYTES = 14
@@ -60,6 +66,13 @@ def scan_checked(file: StorageFile, start: int = 0) -> Iterator[ShallowBatch]:
         yield batch
 
 
+def scan_produced(file: StorageFile, start: int = 0) -> Iterator[BatchHeader]:
+    """The headers of the batches from `start` on that name their producer. Raises CorruptRecord."""
+    for batch, head in _walk(file, start, file.size, SCAN_BYTES, bodies=False):
+        if batch.magic == 2 and (header := read_header(head)).producer_id >= 0:
+            yield header
+
+
 def check_entry(body: memoryview, magic: int) -> None:
     """Hold one whole batch of any format to its checksum. Raises CorruptRecord."""
     if magic == 2:
@@ -90,15 +103,20 @@ def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
 def _walk(
     file: StorageFile, position: int, end: int, chunk_bytes: int, *, bodies: bool
 ) -> Iterator[tuple[ShallowBatch, memoryview]]:
-    """Batches, each with its bytes if `bodies`; one read serves as many as it holds."""
+    """Batches, each with its bytes if `bodies`, else with those of its header at least.
+
+    One read serves as many as it holds.
+    """
     chunk, chunk_start = memoryview(b""), position
     while position + LOG_OVERHEAD + MIN_RECORD_BYTES <= end:
         at = position - chunk_start
-        if len(chunk) - at < _V2.size and chunk_start + len(chunk) < end:
+        if len(chunk) - at < HEADER_BYTES and chunk_start + len(chunk) < end:
             chunk = memoryview(file.read(position, min(chunk_bytes, end - position)))
             chunk_start, at = position, 0
-        if len(chunk) - at < _V2.size:
-            chunk = memoryview(bytes(chunk[at:]).ljust(_V2.size, b"\0"))  # an old message is short
+        if len(chunk) - at < HEADER_BYTES:
+            chunk = memoryview(
+                bytes(chunk[at:]).ljust(HEADER_BYTES, b"\0")
+            )  # an old message is short
             chunk_start, at = position, 0
         batch = parse(chunk, at, position)
         if batch.end_position > end:

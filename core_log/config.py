@@ -10,13 +10,14 @@ index.interval.bytes, flush.messages, flush.ms, retention.bytes, retention.ms, c
 max.message.bytes, compression.type, message.format.version, message.timestamp.difference.max.ms,
 min.insync.replicas, unclean.leader.election.enable. By those who answer fetches:
 message.downconversion.enable. By the cleaner: cleanup.policy (compact), delete.retention.ms,
-min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. Taken and kept for
-others to read, without effect here: preallocate (a log file always grows) and the two lists of
-throttled replicas.
+min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. By those who replicate:
+the two lists of throttled replicas. Taken and kept for others to read, without effect here:
+preallocate (a log file always grows).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -32,6 +33,13 @@ WEEK_MS = 7 * 24 * 60 * 60 * 1000
 _int = between(0, INT_MAX)
 _long = between(0, LONG_MAX)
 _long_or_none = between(-1, LONG_MAX)
+_REPLICA = re.compile("[0-9]+:[0-9]+")
+
+
+def _replicas(listed: tuple[str, ...]) -> str | None:
+    if listed == ("*",) or all(map(_REPLICA.fullmatch, listed)):
+        return None
+    return "must be * or a list of partition:broker"
 
 
 @attrs.frozen
@@ -79,10 +87,10 @@ class LogConfig:
     )
     message_downconversion_enable: bool = setting("message.downconversion.enable", True)
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
-        "leader.replication.throttled.replicas", ()
+        "leader.replication.throttled.replicas", (), validator=_replicas
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
-        "follower.replication.throttled.replicas", ()
+        "follower.replication.throttled.replicas", (), validator=_replicas
     )
 
     @classmethod
@@ -99,6 +107,16 @@ class LogConfig:
     def magic(self) -> int:
         """The record format the log is kept in: 0, 1 or 2."""
         return magic_of(self.message_format_version)
+
+    @cached_property
+    def leader_throttled(self) -> frozenset[str]:
+        """`leader.replication.throttled.replicas`, quick to look into."""
+        return frozenset(self.leader_replication_throttled_replicas)
+
+    @cached_property
+    def follower_throttled(self) -> frozenset[str]:
+        """`follower.replication.throttled.replicas`, quick to look into."""
+        return frozenset(self.follower_replication_throttled_replicas)
 
     @property
     def deletes(self) -> bool:

@@ -2,7 +2,11 @@
 
 A replica that comes back asks the leader where its own last epoch ended and cuts its log there
 (KIP-279 goes on until an epoch is found that both know). Epochs go up strictly, start offsets
-never go down. The list is kept in the log's `leader-epoch-checkpoint`, written at each change.
+never go down. The list is kept in the log's `leader-epoch-checkpoint`.
+
+A new epoch is written there when the log is flushed, before its recovery point moves: until then it
+is found again in the batches (an epoch without any is not missed), and a broker that is made leader
+of a thousand partitions does not write a thousand files first. What is cut off is written at once.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ class LeaderEpochs:
 
     directory: Directory
     entries: list[tuple[int, int]] = attrs.field(factory=list)
+    _is_saved: bool = attrs.field(default=True, init=False)
 
     @classmethod
     def load(cls, directory: Directory) -> LeaderEpochs:
@@ -57,7 +62,12 @@ class LeaderEpochs:
                 self.entries[-1],
             )
             return
-        self._replace([*self.entries, (epoch, start_offset)])
+        self.entries, self._is_saved = [*self.entries, (epoch, start_offset)], False
+
+    def save(self) -> None:
+        """Have on disk what was assigned. Raises OSError."""
+        if not self._is_saved:
+            self._replace(self.entries)
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which a leader wrote `offset`, -1 if that is not known."""
@@ -98,4 +108,4 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         self.directory.write_atomic(LEADER_EPOCHS, encode_epochs(entries))
-        self.entries = entries
+        self.entries, self._is_saved = entries, True

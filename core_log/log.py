@@ -20,19 +20,22 @@ import attrs
 
 from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
+from core_log.deleted_files import DeletedFiles
 from core_log.flush import Flush, FlushState
 from core_log.leader_epochs import LeaderEpochs
-from core_log.recovery import open_log
+from core_log.producer_snapshots import ProducerSnapshots
+from core_log.producer_state import ProducerState
 from core_log.replicated_run import runs
 from core_log.retention import expired
-from core_log.segment import DELETED, Segment
+from core_log.segment import Segment
 from core_log.segment_list import SegmentList
 from core_log.storage import BytesLike, Directory, FileRange
 from core_log.time_index import TimestampOffset
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch_header import LOG_APPEND_TIME, BatchHeader
+from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition
 
+OFFSETS_TOPIC = "__consumer_offsets"
 FOLLOWER_RUN_BYTES = 64 * 1024
 """Most bytes of replicated batches that share one write and one index entry."""
 
@@ -57,52 +60,13 @@ class Log:
     config: LogConfig
     segments: SegmentList
     leader_epochs: LeaderEpochs
+    snapshots: ProducerSnapshots
     log_start_offset: int
     _flushes: FlushState
+    _deleted_files: DeletedFiles
     _now_ms: int
+    producers: ProducerState = attrs.field(factory=ProducerState)
     failure: str | None = None
-    _deleted_files: list[tuple[int, str]] = attrs.field(factory=list)
-
-    @classmethod
-    def load(
-        cls,
-        directory: Directory,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        *,
-        recovery_point: int,
-        clean_shutdown: bool,
-        now_ms: int,
-        log_start_offset: int = 0,
-    ) -> Log:
-        """Open the log in `directory`, after recovery if it was not closed; an empty one is made.
-
-        `recovery_point` and `log_start_offset` are the checkpointed ones. Raises OSError, and
-        ValueError for files that are no log's.
-        """
-        epochs = LeaderEpochs.load(directory)
-        opened = open_log(
-            directory,
-            config,
-            epochs,
-            recovery_point=recovery_point,
-            clean_shutdown=clean_shutdown,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
-        )
-        if opened.cut is not None:
-            _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
-        flushed = min(recovery_point, opened.log_end_offset)
-        return cls(
-            directory,
-            topic_partition,
-            config,
-            SegmentList(opened.segments, opened.log_end_offset),
-            epochs,
-            max(log_start_offset, opened.segments[0].base_offset),
-            FlushState.start(flushed if clean_shutdown else opened.log_end_offset, now_ms),
-            now_ms,
-        )
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
@@ -118,6 +82,15 @@ class Log:
     def recovery_point(self) -> int:
         """The first offset that is not known to be on disk."""
         return self._flushes.recovery_point
+
+    @property
+    def settled_end(self) -> int:
+        """The end of what may be counted as kept: flush.messages allows fewer than that many
+        messages that are not on disk."""
+        unflushed = self.log_end_offset - self.recovery_point
+        return (
+            self.log_end_offset if unflushed < self.config.flush_messages else self.recovery_point
+        )
 
     @property
     def size(self) -> int:
@@ -137,10 +110,18 @@ class Log:
     ) -> Appended:
         """Write one batch as the leader: it gets the next offsets and the leader's epoch.
 
-        `header` is the batch's, `max_timestamp` the true latest timestamp of its records. Raises
-        ApiError RECORD_LIST_TOO_LARGE or KAFKA_STORAGE_ERROR, with nothing appended.
+        `header` is the batch's, `max_timestamp` the true latest timestamp of its records. What
+        its producer wrote before is not appended again. Raises ApiError RECORD_LIST_TOO_LARGE,
+        KAFKA_STORAGE_ERROR and those of `ProducerState.check`, with nothing appended.
         """
         self._check_writable(header.size)
+        if header.producer_id >= 0:
+            epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
+            found = self.producers.check(header, epoch_only=epoch_only)
+            if found is not None:
+                return Appended(
+                    found.base_offset, found.last_offset, found.timestamp, self.log_start_offset
+                )
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         attributes, log_append_time_ms = header.attributes, -1
@@ -154,6 +135,8 @@ class Log:
             self._write(buffers, base_offset, last_offset, latest, now_ms)
         except OSError as error:
             raise self.fail(error) from error
+        if header.producer_id >= 0:
+            self.producers.update(header, last_offset, max_timestamp, now_ms)
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def append_follower(self, batches: BytesLike, *, now_ms: int) -> int:
@@ -171,6 +154,9 @@ class Log:
                 self._write([run.records], run.first_offset, run.last_offset, run.latest, now_ms)
             except OSError as error:
                 raise self.fail(error) from error
+            for header in run.headers:
+                if isinstance(header, BatchHeader) and header.producer_id >= 0:
+                    self.producers.update(header, header.last_offset, header.max_timestamp, now_ms)
         return self.log_end_offset
 
     def roll(self, now_ms: int) -> None:
@@ -187,16 +173,18 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """End the log at `offset`, with the whole batch that holds it; whether anything went.
 
-        Raises ApiError KAFKA_STORAGE_ERROR.
+        An epoch that begins there goes, though nothing was written in it: a follower that kept
+        it would ask about it for ever. Raises ApiError KAFKA_STORAGE_ERROR.
         """
         assert offset >= 0
         self._check_writable(0)
-        if offset >= self.log_end_offset:
-            return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
         try:
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(offset)
+                return False
             keep = self.segments.floor(offset) + 1
             if keep < len(self.segments):
                 self._discard(self.segments.keep(0, keep))
@@ -204,6 +192,7 @@ class Log:
             self.segments.active.truncate_to(offset, self._now_ms)
             self._end_at(offset)
             self.leader_epochs.truncate_from_end(offset)
+            self.reload_producers(replay=bool(self.producers.producers))
         except OSError as error:
             raise self.fail(error) from error
         return True
@@ -217,12 +206,37 @@ class Log:
             self.log_start_offset = offset
             self._end_at(offset)
             self.leader_epochs.clear()
+            self.producers = ProducerState()
+            self.snapshots.clear(offset)
         except OSError as error:
             raise self.fail(error) from error
+
+    def reload_producers(self, *, replay: bool = True) -> None:
+        """Find the producers by a snapshot and, with `replay`, in what was written since.
+
+        Raises OSError.
+        """
+        found = self.snapshots.newest(self.segments.first.base_offset, self.log_end_offset)
+        self.producers = ProducerState(found)
+        if replay and self.snapshots.covered < self.log_end_offset:
+            for header in self.segments.produced_from(self.snapshots.covered):
+                self.producers.update(header, header.last_offset, header.max_timestamp)
 
     def update_config(self, config: LogConfig) -> None:
         """Go by other settings from now on."""
         self.config = config
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A leader begins to write in `epoch`. Raises ApiError KAFKA_STORAGE_ERROR.
+
+        Messages of older formats will not tell of it, so it is written down at once.
+        """
+        try:
+            self.leader_epochs.assign(epoch, self.log_end_offset)
+            if self.config.magic < MAGIC:
+                self.leader_epochs.save()
+        except OSError as error:
+            raise self.fail(error) from error
 
     # Reading
 
@@ -276,21 +290,31 @@ class Log:
         """Everything that is not on disk yet, to be run off the loop."""
         unflushed = self.segments.segments[self.segments.floor(self.recovery_point) :]
         files = [file for segment in unflushed for file in segment.files_to_flush()]
+        files += self.snapshots.to_flush()
         return self._flushes.begin(files, self.directory, self.log_end_offset)
 
     def end_flush(self, flush: Flush) -> None:
-        """Move the recovery point after `flush.run` came back; after its OSError call `fail`."""
+        """Move the recovery point after `flush.run` came back; after an OSError of either call
+        `fail`."""
+        self.leader_epochs.save()
         self._flushes.ended(flush)
+        self.snapshots.remove_before(self.segments.reread_from(self.recovery_point))
 
     # Retention and the end
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Give up what is below `offset` (DeleteRecords); segments go with the next retention."""
+        """Give up what is below `offset` (DeleteRecords); segments go with the next retention.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
         if offset <= self.log_start_offset:
             return False
         assert offset <= self.log_end_offset
         self.log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset)
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self.fail(error) from error
         return True
 
     def delete_old_segments(self, high_watermark: int, now_ms: int) -> int:
@@ -310,6 +334,7 @@ class Log:
             if going == len(self.segments):
                 self._roll(self.log_end_offset, now_ms)
             self._discard(self.segments.keep(going))
+            self.snapshots.remove_before(self.segments.first.base_offset)
             self.increment_log_start_offset(self.segments.first.base_offset)
         except OSError as error:
             raise self.fail(error) from error
@@ -318,11 +343,7 @@ class Log:
 
     def tick(self, now_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""
-        due = [name for due_ms, name in self._deleted_files if due_ms <= now_ms]
-        if due:
-            self._deleted_files = [left for left in self._deleted_files if left[0] > now_ms]
-            for name in due:
-                self.directory.remove(name)
+        self._deleted_files.remove_due(now_ms)
 
     def close(self) -> None:
         """Flush and close: the indexes are cut to their entries. Raises OSError.
@@ -331,6 +352,8 @@ class Log:
         """
         if self.failure is None:
             self.segments.active.seal()
+            self.snapshots.take(self.log_end_offset, self.producers.producers)
+            self._flushes.names_changed = True
             flush = self.begin_flush()
             flush.run()
             self.end_flush(flush)
@@ -378,6 +401,7 @@ class Log:
         """The new active segment, or the one there is if it begins at `base_offset` already."""
         if self.segments.active.base_offset < base_offset:
             self.segments.active.seal()
+            self.snapshots.take(base_offset, self.producers.producers)
             self._begin_segment(base_offset, now_ms)
         return self.segments.active
 
@@ -394,7 +418,4 @@ class Log:
 
     def _discard(self, segments: list[Segment]) -> None:
         """Mark files as deleted; `tick` removes them when readers have had their time."""
-        due_ms = self._now_ms + self.config.file_delete_delay_ms
-        for segment in segments:
-            for name in segment.rename_files(DELETED):
-                self._deleted_files.append((due_ms, name))
+        self._deleted_files.mark(segments, self._now_ms + self.config.file_delete_delay_ms)

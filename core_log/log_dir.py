@@ -22,6 +22,7 @@ from core_log.checkpoint import (
 )
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
+from core_log.loading import load_log
 from core_log.log import Log
 from core_log.storage import Directory
 from protocol.topic_partition import TopicPartition
@@ -43,7 +44,7 @@ class StoredLog:
 
     def load(self, config: LogConfig, now_ms: int) -> Log:
         """Open it. Raises OSError, and ValueError for files that are no log's."""
-        return Log.load(
+        return load_log(
             self.directory,
             self.topic_partition,
             config,
@@ -61,6 +62,7 @@ class LogDir:
     directory: Directory
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     is_clean: bool = False
+    _names_due: bool = False
     _checkpoints_due: bool = False
 
     @property
@@ -101,9 +103,14 @@ class LogDir:
             self.directory.fsync_dir()
 
     def add(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Log:
-        """Make a new log. Raises OSError."""
+        """Make a new log. Raises OSError.
+
+        `sync_names` makes it safe from a power loss, though nothing is ever written to it: a
+        replica in sync that has no log is taken for one whose disk was lost.
+        """
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
         self.logs[topic_partition] = log = stored.load(config, now_ms)
+        self._names_due = True
         return log
 
     def take_away(self, topic_partition: TopicPartition, new_name: str) -> None:
@@ -115,13 +122,19 @@ class LogDir:
         log = self.logs.pop(topic_partition)
         log.failure = "the partition was deleted"
         log.directory.rename_to(new_name)
-        self._checkpoints_due = True
+        self._names_due = self._checkpoints_due = True
+
+    def sync_names(self) -> None:
+        """Make safe from a power loss which logs there are. Raises OSError."""
+        if self._names_due:
+            self.directory.fsync_dir()
+            self._names_due = False
 
     def tick(self, now_ms: int) -> None:
         """Make deletions safe from a power loss, and remove files of deleted segments."""
+        self.sync_names()
         if self._checkpoints_due:
             self._checkpoints_due = False
-            self.directory.fsync_dir()
             self.checkpoint_recovery_points()
             cleaned = self.read_offsets(CLEANER_OFFSETS)
             if cleaned.keys() - self.logs.keys():

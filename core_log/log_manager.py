@@ -15,6 +15,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from core_log.checkpoint import HIGH_WATERMARKS
 from core_log.config import LogConfig
@@ -79,6 +80,10 @@ class LogManager:
         """The log of a partition, if there is one here."""
         return self.logs.get(topic_partition)
 
+    def by_directory(self) -> dict[str, list[Log]]:
+        """The logs in each directory that is in use, by its path."""
+        return {log_dir.path: list(log_dir.logs.values()) for log_dir in self._dirs}
+
     def get_or_create(self, topic_partition: TopicPartition, config: LogConfig) -> Log:
         """The log of a partition; a new one is made in the directory with the fewest logs.
 
@@ -93,6 +98,12 @@ class LogManager:
             except (OSError, ValueError) as error:
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
+
+    def sync_names(self) -> None:
+        """Make new logs safe from a power loss, before anybody relies on them."""
+        for log_dir in self._dirs:
+            with _failure_logged(log_dir):  # `tick` tries again
+                log_dir.sync_names()
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Forget a partition's log; its files go after file.delete.delay.ms, by `tick`.
@@ -132,6 +143,11 @@ class LogManager:
                 gone += self._retain(log, high_watermark, now_ms)
         return gone
 
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget the producers that no log has heard of for so long."""
+        for log in self.logs.values():
+            log.producers.expire(now_ms, expiration_ms)
+
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log start offsets; a failure is logged, and tried again."""
         for log_dir in self._dirs:
@@ -151,10 +167,15 @@ class LogManager:
             found |= log_dir.read_offsets(HIGH_WATERMARKS)
         return found
 
-    def stored_meta_properties(self) -> list[MetaProperties]:
-        """What the directories say of their broker. Raises InconsistentMetaProperties."""
-        texts = [log_dir.directory.read(META_PROPERTIES) for log_dir in self._dirs]
-        return [MetaProperties.decode(text) for text in texts if text is not None]
+    def stored_meta_properties(self) -> dict[str, MetaProperties]:
+        """What the directories, by path, say of their broker.
+
+        Raises InconsistentMetaProperties.
+        """
+        texts = {each.path: each.directory.read(META_PROPERTIES) for each in self._dirs}
+        return {
+            path: MetaProperties.decode(text) for path, text in texts.items() if text is not None
+        }
 
     def store_meta_properties(self, meta: MetaProperties) -> None:
         """Write it to each directory that does not have it. Raises OSError."""
@@ -198,8 +219,8 @@ class LogManager:
         self._leaving += [(started_ms, log_dir, name) for name in leaving]
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
         _log.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
-        with ThreadPoolExecutor(self._recovery_threads) as pool:
-            loading = pool.map(lambda found: self._load_log(found, configs), stored)
+        with _mapping(self._recovery_threads) as mapped:
+            loading = mapped(lambda found: self._load_log(found, configs), stored)
             for number, log in enumerate(loading, start=1):
                 if log is not None:
                     self._add(log_dir, log)
@@ -232,8 +253,18 @@ class LogManager:
             return 0
 
     def _close_logs(self, log_dir: LogDir) -> bool:
-        with ThreadPoolExecutor(self._recovery_threads) as pool:
-            return all(list(pool.map(_closed, log_dir.logs.values())))
+        with _mapping(self._recovery_threads) as mapped:
+            return all(list(mapped(_closed, log_dir.logs.values())))
+
+
+@contextlib.contextmanager
+def _mapping(threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """`map` in so many threads; one is the caller's own."""
+    if threads == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield pool.map
 
 
 @contextlib.contextmanager

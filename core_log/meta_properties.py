@@ -7,7 +7,7 @@ with each other and with the configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import attrs
 
@@ -46,24 +46,26 @@ class MetaProperties:
 
 
 def agree(
-    stored: Iterable[MetaProperties], broker_id: int, cluster_id: str | None
+    stored: Mapping[str, MetaProperties], broker_id: int, cluster_id: str | None
 ) -> MetaProperties:
-    """What all directories say together; `broker_id` -1 and `cluster_id` None are not known yet.
+    """What all directories, by their paths, say together.
 
-    A result with broker id -1 means that none is stored either. Raises
-    InconsistentMetaProperties.
+    `broker_id` -1 and `cluster_id` None are not known yet. A result with broker id -1 means that
+    none is stored either. Raises InconsistentMetaProperties.
     """
-    for meta in stored:
+    for path, meta in stored.items():
         if broker_id == -1:
             broker_id = meta.broker_id
         if cluster_id is None:
             cluster_id = meta.cluster_id
         if meta.broker_id != broker_id:
             raise InconsistentMetaProperties(
-                f"broker.id {meta.broker_id} is stored where {broker_id} is expected"
+                f"{path}: broker.id {meta.broker_id} is stored where {broker_id} is expected;"
+                " a broker has log directories of its own and keeps its id with them"
             )
         if meta.cluster_id not in (None, cluster_id):
             raise InconsistentMetaProperties(
-                f"cluster.id {meta.cluster_id} is stored where {cluster_id} is expected"
+                f"{path}: cluster.id {meta.cluster_id} is stored where {cluster_id} is expected;"
+                " zookeeper.connect leads to another cluster than the one whose data is there"
             )
     return MetaProperties(broker_id, cluster_id)

@@ -101,6 +101,7 @@ def open_log(
     segments[-1].activate(config)
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(max(log_start_offset, segments[0].base_offset))
+    epochs.save()
     return Recovered(segments, log_end_offset, cut)
 
 

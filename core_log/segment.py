@@ -28,8 +28,8 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 SUFFIXES = (LOG, INDEX, TIME_INDEX)
-STRAY_SUFFIXES = (".txnindex", ".snapshot")
-"""Files of transactional and idempotent producers that a JVM broker may have left beside."""
+TRANSACTION_INDEX = ".txnindex"
+"""A file of transactional producers that a JVM broker may have left beside."""
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -227,7 +227,7 @@ class Segment:
     def rename_files(self, suffix: str) -> list[str]:
         """Add `suffix` to the names of all its files; the new names. Readers keep theirs."""
         renamed = []
-        for kind in (*SUFFIXES, *STRAY_SUFFIXES):
+        for kind in (*SUFFIXES, TRANSACTION_INDEX):
             name = file_name(self.base_offset, kind)
             if self.directory.size(name) is not None:
                 self.directory.rename(name, name + suffix)

@@ -8,23 +8,27 @@ one starts.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 
 import attrs
 
-from core_log.batch_scan import ShallowBatch, scan
+from core_log.batch_scan import ShallowBatch, scan, scan_produced
 from core_log.retention import SegmentAge
 from core_log.segment import Segment
 from core_log.storage import FileRange
 from core_log.time_index import TimestampOffset
 from protocol.records.batch import decode_batch
-from protocol.records.batch_header import LOG_OVERHEAD
+from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
+from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
 
 EARLIEST_TIME = -2
 LATEST_TIME = -1
 REMEMBERED_POSITIONS = 16
+
+_log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -67,6 +71,11 @@ class SegmentList:
         """The number of the last segment that starts at or below `offset`, 0 if none does."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
+    def reread_from(self, recovery_point: int) -> int:
+        """The base offset from which on segments may be read again: unflushed, or the last two."""
+        oldest = min(self.floor(recovery_point), max(0, len(self.segments) - 2))
+        return self.segments[oldest].base_offset
+
     def end_at(self, offset: int) -> None:
         """The log was cut: what was remembered of it may be wrong."""
         self.end_offset = offset
@@ -105,6 +114,20 @@ class SegmentList:
                         if record.timestamp >= timestamp and record.offset >= start_offset:
                             return record
         return None
+
+    def produced_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from `offset` on that name their producer.
+
+        A segment that is damaged ends where it is, and the log goes on with the next one.
+        """
+        for segment in self.segments[self.floor(offset) :]:
+            start = segment.offset_index.lookup(offset).position
+            try:
+                for header in scan_produced(segment.log, start):
+                    if header.base_offset >= offset:
+                        yield header
+            except CorruptRecord as error:
+                _log.error("%s: segment %d: %s", segment.directory.path, segment.base_offset, error)
 
     def last_written_by(self, time_ms: int, log_start_offset: int, now_ms: int) -> list[int]:
         """Where segments begin that were last written by `time_ms`, newest first; Log says how."""

@@ -123,11 +123,8 @@ def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_all
         )
     if header.is_transactional:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{topic_partition}: no transactions here")
-    if header.producer_id >= 0:
-        raise ApiError(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"{topic_partition}: no producer ids are given out here",
-        )
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        raise CorruptRecord(f"producer id {header.producer_id} without an epoch")
 
 
 def check_times(
@@ -159,6 +156,13 @@ def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
     codec = wanted_codec(config, batch.header.codec)
     if batch.header.codec == codec:
         return batch
+    header = batch.header
     records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]
-    data = encode_batch(records, codec=codec)
+    data = encode_batch(
+        records,
+        codec=codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
     return ValidBatch(data, read_header(data), batch.max_timestamp)

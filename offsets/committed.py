@@ -7,12 +7,13 @@ same log agree.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import attrs
 
 from offsets.records import CommittedOffset, OffsetKey
+from protocol.topic_partition import TopicPartition
 
 
 @attrs.define(eq=False)
@@ -50,6 +51,17 @@ class CommittedOffsets:
             topic: {p: CommittedOffset._make(kept) for p, kept in partitions.items()}
             for topic, partitions in self._groups.get(group, {}).items()
         }
+
+    def keys_of(self, partitions: Iterable[TopicPartition]) -> list[OffsetKey]:
+        """Whose offsets there are for any of these."""
+        wanted = set(partitions)
+        return [
+            OffsetKey(group, topic, partition)
+            for group, topics in self._groups.items()
+            for topic in topics.keys() & {each.topic for each in wanted}
+            for partition in topics[topic]
+            if (topic, partition) in wanted
+        ]
 
     def groups(self) -> Collection[str]:
         """The groups that have an offset here."""

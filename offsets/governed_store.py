@@ -58,9 +58,7 @@ class GovernedStore:
         try:
             await self._be_informed()
         except (ZkError, ZnodeError) as error:
-            raise OffsetFetchFailed(
-                dict.fromkeys(partitions, f"migration: {error!r}"), {}
-            ) from error
+            raise OffsetFetchFailed(dict.fromkeys(partitions, _told(error)), {}) from error
         async with self._in_force() as store:
             return await store.fetch(group, partitions)
 
@@ -70,21 +68,24 @@ class GovernedStore:
             await self._be_informed()
         except (ZkError, ZnodeError) as error:
             codes = dict.fromkeys(offsets, ErrorCode.NETWORK_EXCEPTION)
-            raise CommitFailed(codes, f"migration: {error!r}") from error
+            raise CommitFailed(codes, _told(error)) from error
         async with self._in_force() as store:
             await store.commit(group, offsets)
 
     async def obey(self) -> None:
         """Follow the migration until cancelled."""
         self.zk.add_state_listener(self._session_changed)
+        said = ""
         try:
             while True:
                 self._news.clear()
                 patience_s = None
                 try:
                     await self._follow()
+                    said = ""
                 except (ZkError, ZnodeError) as error:
-                    _log.warning("%s: migration of %s: %r", self.consumer_id, self.group, error)
+                    if said != (said := _told(error)):
+                        _log.warning("%s: group %s: %s", self.consumer_id, self.group, said)
                     patience_s = RETRY_S
                 try:
                     async with asyncio.timeout(patience_s):
@@ -194,3 +195,7 @@ class GovernedStore:
                     return
             except NoNode:
                 continue
+
+
+def _told(error: ZkError | ZnodeError) -> str:
+    return f"migration: {type(error).__name__}: {error}"

@@ -13,12 +13,12 @@ because the log is the truth.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 import attrs
 
-from offsets.records import Record, encode_key, encode_value
+from offsets.records import OFFSET_VALUE_VERSION, Key, Record, encode_key, encode_value
 from protocol.records.batch import encode_batch
 from protocol.records.batch_header import HEADER_BYTES
 from protocol.records.compression import Codec
@@ -43,9 +43,10 @@ class Entry(Generic[T]):
 
 @attrs.define(eq=False)
 class Journal(Generic[T]):
-    """The queue of one partition, first in, first out."""
+    """The queue of one partition, first in, first out. `value_version` is that of offsets."""
 
     codec: Codec = Codec.NONE
+    value_version: int = OFFSET_VALUE_VERSION
     _waiting: deque[Entry[T]] = attrs.field(factory=deque)
     _waiting_bytes: int = 0
     _in_flight: list[Entry[T]] = attrs.field(factory=list)
@@ -60,10 +61,17 @@ class Journal(Generic[T]):
         """Whether nothing more may be added until a batch ends."""
         return self._waiting_bytes >= MAX_WAITING_BYTES
 
+    def keys_under_way(self) -> Iterator[Key]:
+        """Of all records that are in flight or wait."""
+        for entry in (*self._in_flight, *self._waiting):
+            for key, _ in entry.records:
+                yield key
+
     def add(self, records: Sequence[Record], then: T) -> None:
         """Queue records, of which there is at least one."""
         assert records
-        encoded = [(encode_key(key), encode_value(value)) for key, value in records]
+        version = self.value_version
+        encoded = [(encode_key(key), encode_value(value, version)) for key, value in records]
         size = sum(len(key) + len(value or b"") for key, value in encoded)
         size += RECORD_OVERHEAD * len(encoded)
         self._waiting.append(Entry(records, then, encoded, size))

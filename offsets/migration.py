@@ -55,9 +55,17 @@ from enum import StrEnum
 import attrs
 
 from offsets.migration_evidence import Evidence
-from offsets.migration_observation import Fault, Observation, Offsets, refusals
+from offsets.migration_observation import (
+    Fault,
+    Observation,
+    Offsets,
+    apart,
+    joined_elsewhere,
+    refusals,
+)
 from offsets.migration_words import (
     disobedience,
+    diverged,
     nothing_to_do,
     plan_text,
     status_text,
@@ -174,7 +182,7 @@ def _plan(run: Run, seen: Observation) -> Decision:
 
 
 def _status(run: Run, seen: Observation) -> Decision:
-    return run, Finish(status_text(seen))
+    return run, Finish(status_text(seen), seen.unreadable)
 
 
 def _start(run: Run, seen: Observation) -> Decision:
@@ -202,7 +210,8 @@ def _start(run: Run, seen: Observation) -> Decision:
         for name in sorted(late)
         if late[name].epoch is not None or late[name].czxid < seen.mzxid
     )
-    return run, Finish(status_text(seen), faults + _diverged(_stuck(run, seen, target)))
+    faults += (*seen.unreadable, *diverged(seen, _stuck(run, seen, target)))
+    return run, Finish(status_text(seen), faults)
 
 
 def _verify(run: Run, seen: Observation) -> Decision:
@@ -216,9 +225,10 @@ def _verify(run: Run, seen: Observation) -> Decision:
         return run, Look()
     proven = None if lacking else tuple(sorted(seen.not_obeying))
     is_next_to_cross = migration.mode.reads is not migration.goal
-    if is_next_to_cross and proven != migration.proven:
+    is_news = proven != migration.proven or not seen.proven.issuperset(proven or ())
+    if is_next_to_cross and is_news:
         return run, Rewrite(attrs.evolve(migration, proven=proven), seen.version)
-    return run, Finish("not verified" if lacking else status_text(seen), lacking)
+    return run, Finish("not verified\n" * bool(lacking) + status_text(seen), lacking)
 
 
 def _finalize(run: Run, seen: Observation) -> Decision:
@@ -231,15 +241,20 @@ def _finalize(run: Run, seen: Observation) -> Decision:
     if migration.proven is None:
         fault = Fault("both stores", "NOT_VERIFIED", "verify first")
         return run, Finish(status_text(seen), (fault,))
-    late = seen.not_obeying.keys() - run.trusted - set(migration.proven)
+    late = seen.not_obeying.keys() - run.trusted - seen.proven
     run = _gathered(run, seen, seen.partitions)
     assert run.evidence is not None
-    apart = run.evidence.lacking(1, seen.now_ms, seen.now_ms)
-    if (late or apart) and run.is_patient(seen):
+    behind = run.evidence.lacking(1, seen.now_ms, seen.now_ms)
+    faults = (
+        *(Fault(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late)),
+        *seen.unreadable,
+        *joined_elsewhere(seen),
+        *diverged(seen, behind),
+    )
+    if faults and run.is_patient(seen):
         return run, Look()
-    if late or apart:
-        unseen = (Fault(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late))
-        return run, Finish(status_text(seen), (*unseen, *_diverged(apart)))
+    if faults:
+        return run, Finish(status_text(seen), faults)
     return run, Rewrite(_stepped(migration), seen.version)
 
 
@@ -281,7 +296,8 @@ def _go_on(run: Run, migration: GroupMigration, seen: Observation) -> Decision:
         faults = tuple(disobedience(m, late[m], migration) for m in sorted(late))
         return run, Finish(status_text(seen), faults)
     if is_settled(migration):
-        return run, Finish(status_text(seen))
+        in_use = migration.mode.reads is OffsetStorage.ZOOKEEPER
+        return run, Finish(status_text(seen), seen.unreadable if in_use else ())
     return run, Rewrite(_stepped(migration), seen.version)
 
 
@@ -352,10 +368,6 @@ def _stuck(run: Run, seen: Observation, storage: OffsetStorage) -> dict[TopicPar
     return {p: o for p, o in seen.behind(storage).items() if before.pair(p) == seen.pair(p)}
 
 
-def _diverged(partitions: Collection[TopicPartition]) -> tuple[Fault, ...]:
-    return tuple(Fault(str(p), "DIVERGED", "the stores differ") for p in sorted(partitions))
-
-
 def _gathered(run: Run, seen: Observation, partitions: Collection[TopicPartition]) -> Run:
     evidence = run.evidence or Evidence(seen.now_ms)
     evidence = evidence.seeing(
@@ -376,10 +388,11 @@ def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Fa
     assert run.evidence is not None
     commits, seconds = (run.commits, run.seconds) if seen.members else (0, 0)
     since_ms = seen.now_ms - seconds * 1000
-    faults = [
-        Fault(str(p), "DIVERGED" if run.evidence.partitions[p].differs else "NOT_PROVEN", reason)
-        for p, reason in sorted(run.evidence.lacking(commits, since_ms, seen.now_ms).items())
-    ]
+    faults = [*seen.unreadable, *joined_elsewhere(seen)]
+    for p, reason in sorted(run.evidence.lacking(commits, since_ms, seen.now_ms).items()):
+        differs = run.evidence.partitions[p].differs
+        said = f"{reason}: {apart(seen, p)}" if differs else f"{reason}: --wait gives more time"
+        faults.append(Fault(str(p), "DIVERGED" if differs else "NOT_PROVEN", said))
     if run.evidence.since_ms > since_ms and not faults:
         faults.append(Fault("both stores", "NOT_PROVEN", f"watched for less than {seconds} s"))
     unproven = seen.not_obeying.keys() - run.trusted - run.evidence.proven_members(max(commits, 1))

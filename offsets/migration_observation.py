@@ -40,7 +40,8 @@ class Observation:
 
     Kafka before ZooKeeper: a commit to both that falls in between makes ZooKeeper the larger, and
     Kafka is larger only where it really was. `lost`: partitions that have offsets and do not exist
-    any more. `log_ends` is empty unless it was asked for.
+    any more. `unreadable`: what could not be read of the group, and why. `log_starts`, `log_ends`
+    and `unknown_logs`, those whose ends nobody tells, are empty once a migration is under way.
     """
 
     group: str
@@ -54,8 +55,10 @@ class Observation:
     kafka: Offsets = attrs.field(factory=dict)
     zookeeper: Offsets = attrs.field(factory=dict)
     lost: frozenset[TopicPartition] = frozenset()
+    unreadable: tuple[Fault, ...] = ()
+    log_starts: Offsets = attrs.field(factory=dict)
     log_ends: Offsets = attrs.field(factory=dict)
-    unreadable: Mapping[str, str] = attrs.field(factory=dict)
+    unknown_logs: tuple[Fault, ...] = ()
 
     def store(self, storage: OffsetStorage) -> Offsets:
         """What one store holds, of partitions that exist."""
@@ -88,6 +91,38 @@ class Observation:
         epoch = self.migration.epoch
         return {name: seen for name, seen in self.members.items() if seen.epoch != epoch}
 
+    @property
+    def proven(self) -> set[str]:
+        """Members that do not obey and were seen to write both stores, if they still are who they
+        were then: one that was restarted since may have other settings under the same name."""
+        names = (self.migration and self.migration.proven) or ()
+        there = self.members
+        return {name for name in names if name in there and there[name].czxid < self.mzxid}
+
+    def expired(self, storage: OffsetStorage) -> Offsets:
+        """What one store holds of messages that are deleted by now."""
+        starts = self.log_starts
+        return {p: o for p, o in self.store(storage).items() if o < starts.get(p, 0)}
+
+
+def apart(seen: Observation, partition: TopicPartition) -> str:
+    """What each store holds: `5 in ZooKeeper, nothing in Kafka`."""
+    held = zip(seen.pair(partition), (OffsetStorage.ZOOKEEPER, OffsetStorage.KAFKA), strict=True)
+    return ", ".join(
+        f"{'nothing' if offset is None else offset} in {TITLE[store]}" for offset, store in held
+    )
+
+
+def joined_elsewhere(seen: Observation) -> Iterator[Fault]:
+    """Members of the other kind: while there are any, the coordinator takes no commit of ours."""
+    if seen.coordinated_members:
+        yield Fault(
+            seen.group,
+            "NON_EMPTY_GROUP",
+            f"{seen.coordinated_members} members have joined through the coordinator, and keep "
+            "their offsets in Kafka alone: stop them first",
+        )
+
 
 def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tuple[Fault, ...]:
     """Why a migration to `target` must not begin; none if it may.
@@ -95,7 +130,8 @@ def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tu
     `overwrite`: the user says that offsets of the target are leftovers, where they are larger.
     """
     return (
-        *(Fault(path, "ZnodeError", reason) for path, reason in sorted(seen.unreadable.items())),
+        *seen.unreadable,
+        *seen.unknown_logs,
         *_of_the_group(seen, target),
         *_of_offsets(seen, target, overwrite=overwrite),
     )
@@ -104,13 +140,7 @@ def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tu
 def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
     if not seen.members and not seen.partitions and not seen.coordinated_members:
         yield Fault(seen.group, "GROUP_ID_NOT_FOUND", "it has neither members nor offsets")
-    if seen.coordinated_members:
-        yield Fault(
-            seen.group,
-            "NON_EMPTY_GROUP",
-            f"{seen.coordinated_members} members have joined through the coordinator, and keep "
-            "their offsets in Kafka alone",
-        )
+    yield from joined_elsewhere(seen)
     if seen.migration is not None:  # settings have been outranked since
         return
     for name, member in sorted(seen.members.items()):

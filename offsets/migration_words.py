@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from offsets.migration_observation import TITLE, Fault, MemberSeen, Observation
+from collections.abc import Collection
+
+from offsets.migration_observation import TITLE, Fault, MemberSeen, Observation, apart
+from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
 DUAL_SETTINGS = "offsets.storage=kafka dual.commit.enabled=true"
@@ -38,31 +41,63 @@ def status_text(seen: Observation) -> str:
     """Where it stands, what is proven of it, and what comes next."""
     migration = seen.migration
     if migration is None:
-        return f"{seen.group}: no migration; members go by their settings"
+        said = f"{seen.group}: no migration; members go by their settings"
+        return f"{said}\n{_next(seen)}"
     lines = [f"{seen.group}: {step_of(migration)}: {MODE_TEXT[migration.mode]}"]
     late = seen.not_obeying
-    obeying = len(seen.members) - len(late)
-    lines.append(f"proven: {obeying} of {len(seen.members)} members obey (epoch {migration.epoch})")
+    count = f"{len(seen.members) - len(late)} of {len(seen.members)} members obey"
+    obeying = count if seen.members else "no member lives, nobody has to obey"
+    lines.append(f"proven: {obeying} (epoch {migration.epoch})")
     if step_of(migration) == "verified":
         lines.append("proven: both stores were in step when verified")
-    if seen.strangers:
-        names = ", ".join(sorted(seen.strangers))
-        wanted = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
-        lines.append(f"not ours, wants {wanted} and a restart if it has not: {names}")
-    if seen.lost:
-        lines.append(f"left behind, no such partition: {', '.join(map(str, sorted(seen.lost)))}")
-    lines.append(f"next: {_NEXT[step_of(migration)]}")
+        if proven := seen.proven & seen.strangers.keys():
+            lines.append(f"proven: not ours, but written both: {', '.join(sorted(proven))}")
+    if unsure := [name for name in sorted(seen.strangers) if settings_wanted(seen, name)]:
+        wanted = settings_wanted(seen, unsure[0])
+        lines.append(f"not ours, wants {wanted} and a restart if it has not: {', '.join(unsure)}")
+    lines += _left_behind(seen)
+    lines.append(_next(seen))
     return "\n".join(lines)
 
 
+def settings_wanted(seen: Observation, name: str) -> str | None:
+    """What a member that is not ours has to be set to; None if that is proven, or not yet known."""
+    migration = seen.migration
+    if migration is None or name not in seen.strangers:
+        return None
+    if migration.mode.is_dual:
+        return None if name in seen.proven else DUAL_SETTINGS
+    return SETTINGS[migration.mode.reads]
+
+
+def next_command(seen: Observation) -> str | None:
+    """What to type now to come to the end; None there."""
+    verb = _NEXT[step_of(seen.migration)]
+    return f"kgroup migrate {verb} {seen.group}" if verb else None
+
+
 _NEXT = {
-    "started": "verify, or rollback",
-    "verified": "finalize, or rollback",
-    "finalizing": "finalize again to end it, or rollback",
-    "finalized": "nothing; rollback would bring it back",
-    "rolling-back": "rollback again to end it",
-    "rolled-back": "nothing; start would begin anew",
+    "none": "plan",
+    "started": "verify",
+    "verified": "finalize",
+    "finalizing": "finalize",
+    "finalized": None,
+    "rolling-back": "rollback",
+    "rolled-back": None,
 }
+_CAN_TURN_BACK = ("started", "verified", "finalizing", "finalized")
+
+
+def _next(seen: Observation) -> str:
+    back = f"; to turn back, kgroup migrate rollback {seen.group}"
+    can_turn_back = step_of(seen.migration) in _CAN_TURN_BACK
+    return f"next: {next_command(seen) or 'nothing'}{back if can_turn_back else ''}"
+
+
+def _left_behind(seen: Observation) -> list[str]:
+    if not seen.lost:
+        return []
+    return [f"left behind, no such partition: {', '.join(map(str, sorted(seen.lost)))}"]
 
 
 def plan_text(seen: Observation, target: OffsetStorage) -> str:
@@ -71,18 +106,30 @@ def plan_text(seen: Observation, target: OffsetStorage) -> str:
     count, missing = len(seen.store(source)), len(seen.behind(target))
     lines = [
         f"{seen.group}: {count} offsets in {TITLE[source]}, {missing} of them to copy to "
-        f"{TITLE[target]}; {len(seen.members) - len(seen.strangers)} members follow by themselves"
+        f"{TITLE[target]}"
     ]
-    if not seen.members:
-        lines.append("no member lives: copy, verify and finalize need no waiting")
+    if seen.members:
+        obedient = len(seen.members) - len(seen.strangers)
+        lines.append(f"{obedient} of {len(seen.members)} members follow by themselves")
+    else:
+        lines.append("no member lives: start, verify and finalize need no waiting")
     lines += [
         f"not ours: {name}: after start, set {DUAL_SETTINGS} there and restart"
         for name in sorted(seen.strangers)
     ]
-    if seen.lost:
-        lines.append(f"left behind, no such partition: {', '.join(map(str, sorted(seen.lost)))}")
-    lines.append(f"next: start --to {target}")
+    lines += [
+        f"expired: {p}: {offset} is before the start of the log, {seen.log_starts[p]}: wherever it "
+        "is kept, auto.offset.reset decides"
+        for p, offset in sorted(seen.expired(source).items())
+    ]
+    lines += _left_behind(seen)
+    lines.append(f"next: kgroup migrate start {seen.group} --to {target}")
     return "\n".join(lines)
+
+
+def diverged(seen: Observation, partitions: Collection[TopicPartition]) -> tuple[Fault, ...]:
+    """The stores differ, and not because a commit is on its way."""
+    return tuple(Fault(str(p), "DIVERGED", apart(seen, p)) for p in sorted(partitions))
 
 
 def nothing_to_do(seen: Observation) -> tuple[str, tuple[Fault, ...]]:

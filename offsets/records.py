@@ -10,6 +10,8 @@ and what is written:
 | offset value | 0, 1, 2, 3 | 3; 1 where an expiry was asked for | 0.8.2, 0.9, 2.1, 2.1 |
 | group value | 0, 1, 2, 3 | 3 | 0.9, 0.10.1, 2.1, 2.3 |
 
+Among older brokers, to whom a partition may fall, offsets are written as those read them.
+
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are coded by hand,
 because a coordinator writes and loads them by the hundred thousand; groups, which are few, by
 `protocol.wire`.
@@ -17,6 +19,7 @@ because a coordinator writes and loads them by the hundred thousand; groups, whi
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -107,6 +110,7 @@ Record = tuple[Key, Value | None]
 
 T = TypeVar("T")
 
+_RELEASE = re.compile(r"(\d+)\.(\d+)[.\d]*(?:-IV(\d+))?")
 _VERSION = _LENGTH = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -114,6 +118,19 @@ _TWO_INT64 = struct.Struct(">qq")
 _VALUE_HEAD = struct.Struct(">hq")
 _BARE_VALUE_V3 = struct.Struct(">hqihq")
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
+
+
+def offset_value_version(protocol_version: str) -> int:
+    """The version of offset values that brokers of `inter.broker.protocol.version` read.
+
+    A coordinator before 2.1 does not load a partition in which it finds a later one.
+    """
+    found = _RELEASE.match(protocol_version)
+    assert found is not None
+    release = int(found[1]), int(found[2])
+    if release < (2, 1):
+        return EXPIRING_OFFSET_VALUE_VERSION
+    return 2 if release == (2, 1) and found[3] == "0" else OFFSET_VALUE_VERSION
 
 
 def decode_key(key: bytes | None) -> Key:
@@ -140,21 +157,24 @@ def encode_key(key: Key) -> bytes:
     return _offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
-def encode_value(value: Value | None) -> bytes | None:
-    """The bytes of a value, in the version written; None for a tombstone."""
+def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION) -> bytes | None:
+    """The bytes of a value; None for a tombstone. Offsets have `offset_version`, 1 to 3."""
     if value is None:
         return None
     if isinstance(value, GroupMetadata):
         return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
     offset, leader_epoch, metadata, commit_ms, expire_ms = value
-    if not metadata and expire_ms is None:  # most commits carry no note
-        return _BARE_VALUE_V3.pack(OFFSET_VALUE_VERSION, offset, leader_epoch, 0, commit_ms)
-    times = commit_ms.to_bytes(8, "big", signed=True)
-    if expire_ms is None:
-        head = _VALUE_HEAD_V3.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+    version = offset_version if expire_ms is None else EXPIRING_OFFSET_VALUE_VERSION
+    if version == OFFSET_VALUE_VERSION:
+        if not metadata:  # most commits carry no note
+            return _BARE_VALUE_V3.pack(version, offset, leader_epoch, 0, commit_ms)
+        head = _VALUE_HEAD_V3.pack(version, offset, leader_epoch)
     else:
-        head = _VALUE_HEAD.pack(EXPIRING_OFFSET_VALUE_VERSION, offset)
-        times += expire_ms.to_bytes(8, "big", signed=True)
+        head = _VALUE_HEAD.pack(version, offset)
+    times = commit_ms.to_bytes(8, "big", signed=True)
+    if version == EXPIRING_OFFSET_VALUE_VERSION:
+        expiry = NO_TIMESTAMP if expire_ms is None else expire_ms
+        times += expiry.to_bytes(8, "big", signed=True)
     return head + _string(metadata) + times
 
 

@@ -19,6 +19,7 @@ from protocol.wire import Buffer, Hole, decode, encode_into, is_flexible
 
 _FIXED = struct.Struct(">hhi")
 _CLIENT = struct.Struct(">hhih")
+WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
 
 
 @attrs.frozen
@@ -38,6 +39,9 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     message, which `read_request` knows. Raises WireError.
     """
     try:
+        key, version, correlation_id = _FIXED.unpack_from(frame, 0)
+        if (key, version) == WITHOUT_CLIENT_ID:
+            return RequestHeader(key, version, correlation_id, None), _FIXED.size
         key, version, correlation_id, length = _CLIENT.unpack_from(frame, 0)
         end = _CLIENT.size + max(length, 0)
         if length < -1 or end > len(frame):

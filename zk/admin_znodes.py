@@ -57,6 +57,7 @@ class ReassignPartitions:
     """Where replicas shall move, by topic and partition; persistent while they do."""
 
     replicas: Mapping[PartitionName, tuple[int, ...]]
+    extra: Extra = attrs.field(factory=dict, kw_only=True)
 
     @staticmethod
     def path() -> str:
@@ -67,7 +68,7 @@ class ReassignPartitions:
             {"topic": topic, "partition": partition, "replicas": list(replicas)}
             for (topic, partition), replicas in self.replicas.items()
         ]
-        return write_json({"version": 1, "partitions": partitions})
+        return write_json({"version": 1, "partitions": partitions, **self.extra})
 
     @staticmethod
     def decode(
@@ -78,7 +79,12 @@ class ReassignPartitions:
             name = read.take("topic", string), read.take("partition", integer)
             return name, read.take("replicas", array(integer))
 
-        return ReassignPartitions(dict(Reader(data, path).take("partitions", array(move))))
+        read = Reader(data, path)
+        read.take("version", integer, 1)
+        return ReassignPartitions(
+            dict(read.take("partitions", array(move))),
+            extra=read.rest(),
+        )
 
 
 @attrs.frozen

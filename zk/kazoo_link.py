@@ -2,7 +2,7 @@
 
 kazoo keeps one thread for the connection, and by itself two more, on which it runs callbacks: a
 reply and a watch event may overtake each other there. Here all of it goes straight from the
-connection's thread to the loop, in the order of the wire. Four things kazoo does not do are added:
+connection's thread to the loop, in the order of the wire. Five things kazoo does not do are added:
 
 - It forgets all watches when the connection breaks. `set_watches` gives them to the server again
   with the last transaction seen, and the server answers with what changed since (SetWatches, what
@@ -10,6 +10,9 @@ connection's thread to the loop, in the order of the wire. Four things kazoo doe
 - It doesn't keep the session timeout the server granted.
 - Requests count as pings to it, so a client that keeps asking would never notice that nobody
   answers. A connection silent for two thirds of the timeout is dropped (Java's readTimeout).
+- It waits for the answer to a connection as long as the session lasts. A server that is just
+  starting may never give one (its worker fails, and leaves the socket open), and the session would
+  end with the waiting: HANDSHAKE_BOUND leaves time for another try.
 - It reports an expired and a closed session alike.
 
 `_Connection` overrides kazoo's internals, those of kazoo 2.11.
@@ -32,6 +35,7 @@ from kazoo.protocol import serialization as packet
 from kazoo.protocol.connection import ConnectionHandler
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
+HANDSHAKE_BOUND = 1 / 3  # of the session timeout
 MAX_PATHS_PER_SET_WATCHES = 1000  # well under the server's jute.maxbuffer of 1 MiB
 MAX_RECONNECT_DELAY_S = 1.0
 
@@ -191,8 +195,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        connects = isinstance(request, packet.Connect)
+        if connects:
+            timeout = min(timeout, request.time_out / 1000 * HANDSHAKE_BOUND)
         answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, packet.Connect):
+        if connects:
             self.heard_at = time.monotonic()
             self.granted_timeout_ms = answer[0].time_out or self.granted_timeout_ms
         return answer

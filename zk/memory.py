@@ -7,6 +7,7 @@ DataTree: every transaction gets the next zxid; a node's cversion counts creatio
 below it; a sequential name ends in the number of children ever created there.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
@@ -62,6 +63,10 @@ class _Node:
 
 
 _Tree = dict[str, _Node]
+_PATH = re.compile(
+    r"(?: / (?! \.\.? (?:/|$) ) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+ )+", re.VERBOSE
+)
+"""What ZooKeeper's PathUtils takes."""
 
 
 class MemoryZooKeeper:
@@ -162,6 +167,8 @@ class _Draft:
         return None
 
     def _create(self, op: Create) -> str:
+        if not _PATH.fullmatch(op.path):
+            raise ZkError(f"{op.path!r} is no path")
         parent_path, name = _split(op.path)
         parent = self.tree.get(parent_path)
         if parent is None:

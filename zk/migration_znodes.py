@@ -16,6 +16,7 @@ import attrs
 from zk.znode_json import (
     Extra,
     Reader,
+    ZnodeError,
     array,
     decimal_string,
     integer,
@@ -122,9 +123,10 @@ class GroupMigration:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/kgroup/migrations/<group>") -> "GroupMigration":
+        """Raises ZnodeError, also for what no migration ever comes to."""
         read = Reader(data, path)
         read.take("version", _version)
-        return GroupMigration(
+        migration = GroupMigration(
             target=read.take("target", _word(OffsetStorage)),
             goal=read.take("goal", _word(OffsetStorage)),
             mode=read.take("mode", _word(OffsetMode)),
@@ -134,6 +136,19 @@ class GroupMigration:
             proven=read.take("proven", optional(array(string)), None),
             extra=read.rest(),
         )
+        if reason := _impossible(migration):
+            raise ZnodeError(path, reason)
+        return migration
+
+
+def _impossible(migration: GroupMigration) -> str | None:
+    """What contradicts itself would be obeyed, and lead members apart."""
+    rungs = list(OffsetMode)
+    if abs(rungs.index(migration.mode) - rungs.index(migration.came_from)) != 1:
+        return f"nobody comes to {migration.mode} from {migration.came_from}"
+    if not migration.mode.is_dual and migration.mode.reads is not migration.goal:
+        return f"{migration.mode} is not on the way to {migration.goal}"
+    return None if migration.epoch > 0 else f"{migration.epoch} is no epoch"
 
 
 @attrs.frozen

@@ -13,6 +13,7 @@ import attrs
 T = TypeVar("T")
 Extra = Mapping[str, Any]
 
+LARGEST_INT = 2**31 - 1
 LONGEST_LONG = len(str(-(2**63)))  # in characters; Python refuses to read a few thousand digits
 
 
@@ -44,7 +45,7 @@ class Reader:
         if not data:
             raise ZnodeError(path, "null" if data is None else "empty")
         try:
-            value = json.loads(data)
+            value = json.loads(data.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise ZnodeError(path, f"not JSON: {error}") from None
         self._take_apart(value, path)
@@ -78,6 +79,11 @@ class Reader:
         return self._left
 
 
+def _no_constant(name: str) -> None:
+    """NaN and Infinity: JSON to Python, and to no JVM member."""
+    raise ValueError(f"{name} is no number")
+
+
 # Kinds. bool is an int to Python, and not to us.
 
 
@@ -85,6 +91,20 @@ def integer(value: Any) -> int:
     if type(value) is not int:
         raise ValueError("must be an integer")
     return value
+
+
+def broker_id(value: Any) -> int:
+    """What goes over the wire as an INT32."""
+    if not 0 <= integer(value) <= LARGEST_INT:
+        raise ValueError(f"must be from 0 to {LARGEST_INT}")
+    return int(value)
+
+
+def epoch(value: Any) -> int:
+    """An INT32 too, with room for the next."""
+    if not 0 <= integer(value) < LARGEST_INT:
+        raise ValueError(f"must be from 0 to {LARGEST_INT - 1}")
+    return int(value)
 
 
 def string(value: Any) -> str:

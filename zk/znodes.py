@@ -35,7 +35,9 @@ from zk.znode_json import (
     Reader,
     ZnodeError,
     array,
+    broker_id,
     decimal_string,
+    epoch,
     integer,
     mapping,
     optional,
@@ -216,10 +218,13 @@ class ClusterId:
 class TopicAssignment:
     """A topic's replicas by partition, the preferred leader first; persistent.
 
-    Version 1; what later brokers wrote (2 from 2.4, 3 from 2.8) stays as it is.
+    Version 1; what later brokers wrote (2 from 2.4, 3 from 2.8) stays as it is. From version 2 on
+    `adding` and `removing` say which of a partition's replicas come and go (KIP-455).
     """
 
     partitions: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict, kw_only=True)
+    removing: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict, kw_only=True)
     version: int = attrs.field(default=1, kw_only=True)
     extra: Extra = attrs.field(factory=dict, kw_only=True)
 
@@ -237,21 +242,67 @@ class TopicAssignment:
         """Persistent, null data."""
         return f"/brokers/topics/{topic}/partitions/{partition}"
 
+    def reassigned(
+        self,
+        partition: int,
+        replicas: tuple[int, ...],
+        adding: tuple[int, ...],
+        removing: tuple[int, ...],
+    ) -> "TopicAssignment":
+        """With other replicas for one partition, some of which come and go."""
+        return attrs.evolve(
+            self,
+            partitions={**self.partitions, partition: replicas},
+            adding={**self.adding, partition: adding},
+            removing={**self.removing, partition: removing},
+            version=max(self.version, 2) if adding or removing else self.version,
+        )
+
     def encode(self) -> bytes:
-        partitions = {str(p): list(self.partitions[p]) for p in sorted(self.partitions)}
-        return write_json({"version": self.version, "partitions": partitions, **self.extra})
+        keys = {"version": self.version, "partitions": _write_replicas(self.partitions)}
+        moving = {
+            "adding_replicas": _write_replicas({p: r for p, r in self.adding.items() if r}),
+            "removing_replicas": _write_replicas({p: r for p, r in self.removing.items() if r}),
+        }
+        return write_json({**keys, **self.extra, **(moving if self.version >= 2 else {})})
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/brokers/topics/<topic>") -> "TopicAssignment":
         read = Reader(data, path)
-        replicas = read.take("partitions", mapping(array(integer)))
-        if alien := [key for key in replicas if not re.fullmatch("[0-9]+", key)]:
-            raise ZnodeError(path, f"'partitions' has {alien[0]!r}: must be a partition")
         return TopicAssignment(
-            partitions={int(key): replicas[key] for key in sorted(replicas, key=int)},
+            partitions=_read_replicas(read, path, "partitions"),
+            adding=_read_replicas(read, path, "adding_replicas", {}),
+            removing=_read_replicas(read, path, "removing_replicas", {}),
             version=read.take("version", integer, 1),
             extra=read.rest(),
         )
+
+
+def _read_replicas(
+    read: Reader, path: str, key: str, default: Any = attrs.NOTHING
+) -> dict[int, tuple[int, ...]]:
+    replicas = read.take(key, mapping(_broker_ids), default)
+    if alien := [each for each in replicas if not re.fullmatch("[0-9]{1,9}", each)]:
+        raise ZnodeError(path, f"{key!r} has {alien[0]!r}: must be a partition")
+    return {int(each): replicas[each] for each in sorted(replicas, key=int)}
+
+
+def _broker_ids(value: Any) -> tuple[int, ...]:
+    ids = array(broker_id)(value)
+    if not ids or len(set(ids)) < len(ids):
+        raise ValueError("must be different broker ids, one at least")
+    return ids
+
+
+def _leader(value: Any) -> int:
+    return NO_LEADER if value == NO_LEADER else broker_id(value)
+
+
+def _write_replicas(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(each): list(replicas[each]) for each in sorted(replicas)}
+
+
+NO_LEADER = -1
 
 
 @attrs.frozen
@@ -285,10 +336,10 @@ class PartitionState:
         read = Reader(data, path)
         read.take("version", integer, 1)
         return PartitionState(
-            leader=read.take("leader", integer),
-            leader_epoch=read.take("leader_epoch", integer),
-            isr=read.take("isr", array(integer)),
-            controller_epoch=read.take("controller_epoch", integer),
+            leader=read.take("leader", _leader),
+            leader_epoch=read.take("leader_epoch", epoch),
+            isr=read.take("isr", array(broker_id)),
+            controller_epoch=read.take("controller_epoch", epoch),
             extra=read.rest(),
         )
 
@@ -338,4 +389,7 @@ class ControllerEpoch:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/controller_epoch") -> "ControllerEpoch":
-        return ControllerEpoch(read_decimal(data, path))
+        try:
+            return ControllerEpoch(epoch(read_decimal(data, path)))
+        except ValueError as error:
+            raise ZnodeError(path, f"{data!r} {error}") from None

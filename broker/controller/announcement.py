@@ -3,7 +3,7 @@
 A broker must know a leader's address before it is told to follow it, so whoever is new gets its
 UpdateMetadata first (`describe`), in a list before any LeaderAndIsr (`announce`). Among the
 requests of one announcement LeaderAndIsr comes first: a client that reads fresh metadata should
-find a leader that knows it leads.
+find a leader that knows it leads. Replicas are stopped (`stop`) after both.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from broker.controller.effects import (
     LedPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
+    SendStopReplica,
     SendUpdateMetadata,
 )
-from broker.controller.state import ControllerState
+from broker.controller.partition_states import PartitionStatus
+from broker.controller.replica_states import ReplicaStatus
+from broker.controller.state import ControllerState, Replica
 from protocol.topic_partition import TopicPartition
 
 
 def announce(
-    state: ControllerState,
-    partitions: Collection[TopicPartition],
-    *,
-    lead_to: Collection[int],
-    new: Collection[TopicPartition] = (),
+    state: ControllerState, partitions: Collection[TopicPartition], *, lead_to: Collection[int]
 ) -> list[Effect]:
-    """LeaderAndIsr to the live replicas among `lead_to`, UpdateMetadata to every live broker.
+    """LeaderAndIsr to the registered replicas among `lead_to`, UpdateMetadata to every broker.
 
-    `new` are the partitions whose replicas may create their log.
+    A replica that is new, or of a partition that is nowhere any more, may create its log.
     """
     led: dict[int, list[LedPartition]] = {}
     for partition in partitions:
-        replicas = state.replicas(partition)
-        each = LedPartition(partition, state.leadership[partition], replicas, partition in new)
+        replicas, leadership = state.replicas(partition), state.leadership[partition]
         for broker_id in replicas:
             if broker_id in lead_to and broker_id in state.brokers:
+                status = state.replica_status((partition, broker_id))
+                is_new = status is ReplicaStatus.NEW or state.is_nowhere(partition)
+                each = LedPartition(partition, leadership, replicas, is_new)
                 led.setdefault(broker_id, []).append(each)
     effects: list[Effect] = [_lead(state, broker_id, led[broker_id]) for broker_id in sorted(led)]
     if partitions:
@@ -57,6 +58,18 @@ def describe(
     return [SendUpdateMetadata(to, tuple(_metadata(state, each) for each in known), live)]
 
 
+def stop(state: ControllerState, replicas: Iterable[Replica], *, delete: bool) -> list[Effect]:
+    """StopReplica to those brokers that are registered."""
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for partition, broker_id in sorted(replicas):
+        if broker_id in state.brokers:
+            by_broker.setdefault(broker_id, []).append(partition)
+    return [
+        SendStopReplica(broker_id, tuple(by_broker[broker_id]), delete)
+        for broker_id in sorted(by_broker)
+    ]
+
+
 def _lead(
     state: ControllerState, broker_id: int, partitions: list[LedPartition]
 ) -> SendLeaderAndIsr:
@@ -71,6 +84,6 @@ def _metadata(state: ControllerState, partition: TopicPartition) -> PartitionMet
         partition,
         state.leadership[partition],
         replicas,
-        tuple(replica for replica in replicas if replica not in state.brokers),
-        partition.topic in state.deletions,
+        tuple(replica for replica in replicas if not state.is_online(partition, replica)),
+        state.status(partition) is PartitionStatus.NON_EXISTENT,
     )

@@ -1,9 +1,9 @@
 """The controller's way to one broker: a queue of requests, sent one after the other.
 
 The order is what makes the requests mean something, so there is one in flight, and the same one
-is sent again, on a new connection if need be, until the broker answers it or is gone. What an
-answer says of a LeaderAndIsr or an UpdateMetadata changes nothing (a broker that refuses is
-following a later controller); only the fate of replicas to delete is an event.
+is sent again, on a new connection if need be, until the broker answers it or is gone. A request
+that is refused as a whole changes nothing (the broker is following a later controller); the fate
+of replicas to delete, and which replicas a broker has a disk for, are events.
 
 The queue has no bound of its own: it ends with the broker's registration, and a broker that does
 not answer while its session lives gets one request for each change of the cluster.
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from broker.controller.effects import SendLeaderAndIsr, SendStopReplica
-from broker.controller.events import Event, StopReplicaAnswered
+from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from broker.controller.requests import HIGHEST_VERSION, Send, Sender, request_for
 from broker.controller.state import LiveBroker
 from clients.connection import ConnectionFailed
@@ -47,7 +47,7 @@ Connect = Callable[[str, int], Awaitable[BrokerConnection]]
 class Channel:
     """Sends to `broker`, under one registration of it, in the order of `send`.
 
-    `answered` hears what came of each SendStopReplica.
+    `answered` hears what came of each LeaderAndIsr, and of each StopReplica that deletes.
     """
 
     def __init__(
@@ -116,16 +116,38 @@ class Channel:
         if response is not None and response.error_code not in EXPECTED:
             name = ErrorCode.of(response.error_code).name
             logger.warning("broker %s refused %s: %s", self._broker.id, type(send).__name__, name)
-        if isinstance(send, SendStopReplica):
+        if isinstance(send, SendStopReplica) and send.delete:
             failed = _failed(send, response)
             deleted = tuple(each for each in send.partitions if each not in failed)
-            self._answered(StopReplicaAnswered(self._broker.id, deleted, tuple(sorted(failed))))
+            self._answered(
+                StopReplicaAnswered(
+                    self._broker.id,
+                    deleted,
+                    tuple(sorted(failed)),
+                    broker_epoch=self._broker.epoch,
+                )
+            )
         elif isinstance(send, SendLeaderAndIsr) and response is not None:
-            for each in response.partition_errors:
-                if each.error_code not in EXPECTED:
-                    partition = TopicPartition(each.topic_name, each.partition_index)
-                    name = ErrorCode.of(each.error_code).name
-                    logger.error("broker %s on %s: %s", self._broker.id, partition, name)
+            self._take_errors(response)
+
+    def _take_errors(self, response: Any) -> None:
+        codes = {
+            TopicPartition(each.topic_name, each.partition_index): each.error_code
+            for each in response.partition_errors
+        }
+        for partition, code in codes.items():
+            if code not in EXPECTED:
+                name = ErrorCode.of(code).name
+                logger.error("broker %s on %s: %s", self._broker.id, partition, name)
+        taken = tuple(each for each, code in codes.items() if code == ErrorCode.NONE)
+        failed = tuple(e for e, code in codes.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
+        lost = tuple(e for e, code in codes.items() if code == ErrorCode.LOG_DIR_NOT_FOUND)
+        if taken or failed or lost:
+            self._answered(
+                LeaderAndIsrAnswered(
+                    self._broker.id, taken, failed, lost, broker_epoch=self._broker.epoch
+                )
+            )
 
 
 def _failed(send: SendStopReplica, response: Any) -> set[TopicPartition]:

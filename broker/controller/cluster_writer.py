@@ -11,15 +11,17 @@ the second try; it counts as done when what it wrote is what is there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import attrs
 
-from broker.controller.effects import PartitionStateWrite
-from broker.controller.events import PartitionStatesWritten
+from broker.controller.effects import PartitionStateWrite, WriteAssignment
+from broker.controller.events import AssignmentWritten, PartitionStatesWritten
 from broker.zk_retry import retry_until_connected
+from protocol.topic_partition import TopicPartition
 from zk.api import (
+    BadVersion,
     Check,
     Create,
     Delete,
@@ -37,7 +39,9 @@ from zk.znodes import (
     DeleteTopic,
     EntityConfig,
     PartitionState,
+    ReassignPartitions,
     TopicAssignment,
+    ZnodeError,
 )
 
 T = TypeVar("T")
@@ -67,6 +71,46 @@ class ClusterWriter:
             tuple((write, version) for write, version in pairs if version is not None),
             tuple(write.partition for write, version in pairs if version is None),
         )
+
+    async def write_assignment(self, effect: WriteAssignment) -> AssignmentWritten | None:
+        """Replace the partition's replicas in its topic's node; None when the topic is gone.
+
+        Others add partitions to the node without asking: theirs, and keys that later versions
+        brought, stay.
+        """
+        path, index = TopicAssignment.path(effect.partition.topic), effect.partition.partition
+
+        def change(data: bytes | None) -> bytes:
+            node = TopicAssignment.decode(data, path)
+            return node.reassigned(index, effect.replicas, effect.adding, effect.removing).encode()
+
+        if not await self._rewrite(path, change):
+            return None
+        return AssignmentWritten(effect.partition, effect.replicas)
+
+    async def drop_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take the partitions out of the tool's node, which goes with the last. A node that
+        cannot be understood is left alone."""
+        path, done = ReassignPartitions.path(), set(partitions)
+
+        def change(data: bytes | None) -> bytes | None:
+            try:
+                node = ReassignPartitions.decode(data, path)
+            except ZnodeError:
+                return data
+            left = {each: to for each, to in node.replicas.items() if each not in done}
+            return attrs.evolve(node, replicas=left).encode() if left else None
+
+        await self._rewrite(path, change)
+
+    async def delete_nodes(self, paths: Sequence[str]) -> None:
+        """Delete the nodes, as far as they are there."""
+        for chunk in _chunks(paths, MAX_OPS_PER_MULTI):
+            await self._delete_all(chunk)
+
+    async def clear(self, directory: str) -> None:
+        """Delete all children of the node."""
+        await self.delete_nodes(await self._children(directory))
 
     async def mark_for_deletion(self, topics: Iterable[str]) -> None:
         """Create the topics' markers, where they are not there yet."""
@@ -134,6 +178,28 @@ class ClusterWriter:
         return stat.version if data == write.state.encode() else None
 
     # --- multis
+
+    async def _rewrite(self, path: str, change: Callable[[bytes | None], bytes | None]) -> bool:
+        """Put `change(data)` where `data` was, None deletes the node; whether it was there.
+
+        Whoever else writes the node comes before or after, and is not overwritten.
+        """
+        while True:
+            try:
+                data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
+            except NoNode:
+                return False
+            new = change(data)
+            if new == data:
+                return True
+            op = Delete(path, stat.version) if new is None else SetData(path, new, stat.version)
+            try:
+                await self._multi([op])
+            except MultiFailed as failed:
+                if not isinstance(failed.error, NoNode | BadVersion):
+                    raise
+            else:
+                return True
 
     async def _multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         guard = Check(ControllerEpoch.path(), self.epoch_zk_version)

@@ -11,19 +11,27 @@ be the controller a moment later. Whatever the task was waiting for then is drop
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
+
+import attrs
 
 from broker.controller.channel import Channel, Connect
 from broker.controller.cluster_reader import ClusterReader, EventWatch
 from broker.controller.cluster_writer import ClusterWriter, EpochMoved
 from broker.controller.decide import decide
 from broker.controller.effects import (
+    Answer,
+    ClearNotifications,
     CloseChannel,
     CloseChannels,
     DeleteMarkers,
+    DeleteNotifications,
+    DeletePreferredElection,
     DeleteTopicZnodes,
+    DropReassignments,
     Effect,
     Elect,
     MarkForDeletion,
@@ -32,15 +40,23 @@ from broker.controller.effects import (
     ReadBrokers,
     ReadCluster,
     ReadDeletions,
+    ReadIsrChanges,
+    ReadLogDirEvents,
     ReadPartitionStates,
+    ReadPreferredElection,
+    ReadReassignments,
     ReadTopics,
     ReadUncleanElection,
+    RefreshLeadership,
     RegisterBroker,
     Repeat,
     SendLeaderAndIsr,
     SendStopReplica,
     SendUpdateMetadata,
+    SetTimer,
     StepDown,
+    WatchLeadership,
+    WriteAssignment,
     WritePartitionStates,
 )
 from broker.controller.election import elect
@@ -49,16 +65,20 @@ from broker.controller.events import (
     DeletionRequested,
     Elected,
     ElectionDue,
+    ElectionRulesChanged,
     Event,
     FailoverFailed,
     NewSession,
+    Request,
     SessionExpired,
     TopicDeleted,
 )
 from broker.controller.requests import Sender
-from broker.controller.state import ControllerState
+from broker.controller.state import ControllerState, LeaderRebalance
+from protocol.errors import ApiError, ErrorCode
 from zk.api import SessionExpired as ZkSessionExpired
 from zk.api import SessionState, ZkSession
+from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeError
 
 logger = logging.getLogger(__name__)
 
@@ -85,18 +105,21 @@ class Controller:
         inter_broker_listener: str = "PLAINTEXT",
         delete_topic_enable: bool = True,
         unclean_leader_election_enable: bool = False,
+        rebalance: LeaderRebalance | None = None,
     ) -> None:
         self._zk = zk
         self._register = register
         self._connect = connect
         self._now_ms = now_ms
         self._listener = inter_broker_listener
-        self._state = ControllerState(broker_id, delete_topic_enable)
+        self._state = ControllerState(broker_id, delete_topic_enable, rebalance)
         self._reader = ClusterReader(zk, self._put, unclean_leader_election_enable)
         self._channels: dict[int, Channel] = {}
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
         self._session_id = 0
+        self._request_ids = itertools.count()
+        self._asked: dict[int, asyncio.Future[Any]] = {}
 
     @property
     def is_active(self) -> bool:
@@ -116,6 +139,36 @@ class Controller:
     def request_deletion(self, topics: Iterable[str]) -> None:
         """Have the topics deleted. That they are gone is to be seen in the metadata."""
         self._put(DeletionRequested(tuple(topics)))
+
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """This is the broker's own `unclean.leader.election.enable` from now on."""
+        self._reader = attrs.evolve(self._reader, unclean_default=allowed)
+        self._put(ElectionRulesChanged())
+
+    def topic_config_changed(self, topic: str) -> None:
+        """Try again to elect leaders for what has none: the topic's settings decide whether."""
+        self._put(ElectionRulesChanged(topic))
+
+    def is_reassigning(self, topic: str) -> bool:
+        """Whether a partition of the topic is on the move, as far as this controller knows."""
+        return any(each.topic == topic for each in self._state.reassignments)
+
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic is to be deleted, as far as this controller knows."""
+        return topic in self._state.deletions
+
+    async def ask(self, request: Request) -> Any:
+        """What the request comes to. Raises ApiError: NOT_CONTROLLER when this broker does not
+        reign, or ceases to before there is an answer."""
+        if not self._state.is_active:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        request_id = next(self._request_ids)
+        answer = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        self._put(attrs.evolve(request, request_id=request_id))
+        try:
+            return await answer
+        finally:
+            self._asked.pop(request_id, None)
 
     async def start(self) -> None:
         """Begin to stand for election."""
@@ -160,8 +213,13 @@ class Controller:
                 await self._take(event)
             except ZkSessionExpired as expired:
                 logger.info("dropped %s: %s", event, expired)
+            except ZnodeError as error:
+                logger.error("%s", error)
+                self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
+                await self._recover(event)
             except Exception:
                 logger.exception("the controller failed on %s", event)
+                self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
                 await self._recover(event)
 
     async def _recover(self, failed: Event) -> None:
@@ -197,6 +255,21 @@ class Controller:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
 
+    # --- requests
+
+    def _answer(self, effect: Answer) -> None:
+        answer = self._asked.pop(effect.request_id, None)
+        if answer is None or answer.done():
+            return  # whoever asked has gone
+        if isinstance(effect.value, ApiError):
+            answer.set_exception(effect.value)
+        else:
+            answer.set_result(effect.value)
+
+    def _refuse(self, event: Event, code: ErrorCode) -> None:
+        if isinstance(event, Request):
+            self._answer(Answer(event.request_id, ApiError(code)))
+
     # --- effects that are done at once
 
     def _open_channel(self, effect: OpenChannel) -> None:
@@ -210,6 +283,11 @@ class Controller:
     def _close_channels(self, effect: CloseChannels) -> None:
         while self._channels:
             self._channels.popitem()[1].close()
+        for request_id in list(self._asked):
+            self._answer(Answer(request_id, ApiError(ErrorCode.NOT_CONTROLLER)))
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        asyncio.get_running_loop().call_later(effect.delay_ms / 1000, self._put, effect.event)
 
     def _send(self, effect: SendLeaderAndIsr | SendStopReplica) -> None:
         self._channels[effect.broker_id].send(effect)
@@ -235,6 +313,7 @@ class Controller:
             self._now_ms,
             watch,
             reigning=self._state.is_active,
+            beyond=effect.beyond,
         )
         if isinstance(outcome, Elected):
             logger.info("elected controller, epoch %s", outcome.epoch)
@@ -243,35 +322,10 @@ class Controller:
     async def _step_down(self, effect: StepDown) -> None:
         await ClusterWriter(self._zk, effect.epoch_zk_version).step_down()
 
-    async def _read_cluster(self, effect: ReadCluster) -> Event:
-        return await self._reader.cluster()
-
-    async def _read_brokers(self, effect: ReadBrokers) -> Event:
-        return await self._reader.brokers()
-
-    async def _read_topics(self, effect: ReadTopics) -> Event:
-        return await self._reader.topics()
-
-    async def _read_assignments(self, effect: ReadAssignments) -> Event:
-        return await self._reader.assignments(effect.topics)
-
-    async def _read_deletions(self, effect: ReadDeletions) -> Event:
-        return await self._reader.marked_for_deletion()
-
-    async def _read_partition_states(self, effect: ReadPartitionStates) -> Event:
-        return await self._reader.partition_states(effect.partitions)
-
-    async def _read_unclean_election(self, effect: ReadUncleanElection) -> Event:
-        return await self._reader.unclean_election(effect.partitions)
-
-    async def _write_partition_states(self, effect: WritePartitionStates) -> Event:
-        return await self._writer.write_states(effect.writes)
-
-    async def _mark_for_deletion(self, effect: MarkForDeletion) -> None:
-        await self._writer.mark_for_deletion(effect.topics)
-
-    async def _delete_markers(self, effect: DeleteMarkers) -> None:
-        await self._writer.delete_markers(effect.topics)
+    async def _clear_notifications(self, effect: ClearNotifications) -> None:
+        await self._reader.watch_notifications()
+        for directory in (LogDirEvent.directory(), IsrChange.directory()):
+            await self._writer.clear(directory)
 
     async def _delete_topic(self, effect: DeleteTopicZnodes) -> Event:
         await self._writer.delete_topic(effect.topic)
@@ -289,22 +343,35 @@ DO: Mapping[type[Any], Callable[[Controller, Any], None]] = {
     SendLeaderAndIsr: Controller._send,
     SendStopReplica: Controller._send,
     SendUpdateMetadata: Controller._send_to_each,
+    SetTimer: Controller._set_timer,
+    Answer: Controller._answer,
 }
 
 ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = {
     RegisterBroker: Controller._register_broker,
     Elect: Controller._elect,
     StepDown: Controller._step_down,
-    ReadCluster: Controller._read_cluster,
-    ReadBrokers: Controller._read_brokers,
-    ReadTopics: Controller._read_topics,
-    ReadAssignments: Controller._read_assignments,
-    ReadDeletions: Controller._read_deletions,
-    ReadPartitionStates: Controller._read_partition_states,
-    ReadUncleanElection: Controller._read_unclean_election,
-    WritePartitionStates: Controller._write_partition_states,
-    MarkForDeletion: Controller._mark_for_deletion,
-    DeleteMarkers: Controller._delete_markers,
+    ReadCluster: lambda c, e: c._reader.cluster(),
+    ReadBrokers: lambda c, e: c._reader.brokers(),
+    ReadTopics: lambda c, e: c._reader.topics(),
+    ReadAssignments: lambda c, e: c._reader.assignments(e.topics),
+    ReadDeletions: lambda c, e: c._reader.marked_for_deletion(),
+    ReadPartitionStates: lambda c, e: c._reader.partition_states(e.partitions),
+    ReadUncleanElection: lambda c, e: c._reader.unclean_election(e.partitions),
+    RefreshLeadership: lambda c, e: c._reader.leadership(e.partitions),
+    WatchLeadership: lambda c, e: c._reader.watched_leadership(e.partition),
+    ReadReassignments: lambda c, e: c._reader.reassignments(),
+    ReadPreferredElection: lambda c, e: c._reader.preferred_election(),
+    ReadIsrChanges: lambda c, e: c._reader.isr_changes(),
+    ReadLogDirEvents: lambda c, e: c._reader.log_dir_events(),
+    ClearNotifications: Controller._clear_notifications,
+    DeleteNotifications: lambda c, e: c._writer.delete_nodes(e.paths),
+    WriteAssignment: lambda c, e: c._writer.write_assignment(e),
+    DropReassignments: lambda c, e: c._writer.drop_reassignments(e.partitions),
+    DeletePreferredElection: lambda c, e: c._writer.delete_nodes([PreferredReplicaElection.path()]),
+    WritePartitionStates: lambda c, e: c._writer.write_states(e.writes),
+    MarkForDeletion: lambda c, e: c._writer.mark_for_deletion(e.topics),
+    DeleteMarkers: lambda c, e: c._writer.delete_markers(e.topics),
     DeleteTopicZnodes: Controller._delete_topic,
     Repeat: Controller._repeat,
 }

@@ -7,7 +7,7 @@ reads as a procedure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -26,7 +26,12 @@ class RegisterBroker:
 
 @attrs.frozen
 class Elect:
-    """See who the controller is, and become it if nobody is: Elected or ElectionLost."""
+    """See who the controller is, and become it if nobody is: Elected or ElectionLost.
+
+    The epoch is larger than `beyond`, whatever /controller_epoch says.
+    """
+
+    beyond: int = 0
 
 
 @attrs.frozen
@@ -75,6 +80,77 @@ class ReadUncleanElection:
     """Read whether the topics of these partitions allow unclean elections: UncleanElectionRead."""
 
     partitions: tuple[TopicPartition, ...]
+
+
+@attrs.frozen
+class RefreshLeadership:
+    """Read these partitions' state nodes, which their leaders changed: LeadershipRead."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@attrs.frozen
+class WatchLeadership:
+    """Read the state node of a partition on the move, and watch it: LeadershipRead."""
+
+    partition: TopicPartition
+
+
+@attrs.frozen
+class ReadReassignments:
+    """Read /admin/reassign_partitions and watch it: ReassignmentsRead."""
+
+
+@attrs.frozen
+class ReadPreferredElection:
+    """Read /admin/preferred_replica_election and watch it: PreferredElectionRead."""
+
+
+@attrs.frozen
+class ReadIsrChanges:
+    """List and read /isr_change_notification and watch it: IsrChangesRead."""
+
+
+@attrs.frozen
+class ReadLogDirEvents:
+    """List and read /log_dir_event_notification and watch it: LogDirEventsRead."""
+
+
+@attrs.frozen
+class ClearNotifications:
+    """Watch both kinds of notifications, and delete those that are there."""
+
+
+@attrs.frozen
+class DeleteNotifications:
+    """Delete these notifications."""
+
+    paths: tuple[str, ...]
+
+
+@attrs.frozen
+class WriteAssignment:
+    """Write the partition's replicas, those that come and those that go: AssignmentWritten.
+
+    What else is in the topic's node stays as it is.
+    """
+
+    partition: TopicPartition
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class DropReassignments:
+    """Take these partitions out of /admin/reassign_partitions, and the node with the last."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@attrs.frozen
+class DeletePreferredElection:
+    """Delete /admin/preferred_replica_election: what it asked for was tried."""
 
 
 @attrs.frozen
@@ -130,7 +206,7 @@ class CloseChannel:
 
 @attrs.frozen
 class CloseChannels:
-    """Drop every channel."""
+    """Drop every channel, and refuse the requests that wait for an answer."""
 
 
 @attrs.frozen
@@ -174,10 +250,28 @@ class SendUpdateMetadata:
 
 @attrs.frozen
 class SendStopReplica:
-    """Make the broker drop these replicas and delete their logs: StopReplicaAnswered, later."""
+    """Make the broker drop these replicas, with `delete` their logs too: then, later,
+    StopReplicaAnswered."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
+    delete: bool = True
+
+
+@attrs.frozen
+class SetTimer:
+    """Deliver the event after `delay_ms`."""
+
+    event: Event
+    delay_ms: int
+
+
+@attrs.frozen
+class Answer:
+    """What the request of this id comes to; an ApiError refuses it."""
+
+    request_id: int
+    value: Any
 
 
 @attrs.frozen
@@ -198,6 +292,17 @@ Effect = (
     | ReadDeletions
     | ReadPartitionStates
     | ReadUncleanElection
+    | RefreshLeadership
+    | WatchLeadership
+    | ReadReassignments
+    | ReadPreferredElection
+    | ReadIsrChanges
+    | ReadLogDirEvents
+    | ClearNotifications
+    | DeleteNotifications
+    | WriteAssignment
+    | DropReassignments
+    | DeletePreferredElection
     | WritePartitionStates
     | MarkForDeletion
     | DeleteMarkers
@@ -208,5 +313,7 @@ Effect = (
     | SendLeaderAndIsr
     | SendUpdateMetadata
     | SendStopReplica
+    | SetTimer
+    | Answer
     | Repeat
 )

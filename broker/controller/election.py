@@ -6,6 +6,7 @@ checks the version of /controller_epoch is a write of the controller of that epo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ from broker.controller.events import Elected, ElectionLost
 from broker.zk_retry import retry_until_connected
 from zk.api import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Stat, Watch, ZkSession
 from zk.znodes import Controller, ControllerEpoch, ZnodeError
+
+logger = logging.getLogger(__name__)
 
 FIRST_EPOCH = 1
 
@@ -24,15 +27,17 @@ async def elect(
     watch: Watch,
     *,
     reigning: bool,
+    beyond: int = 0,
 ) -> Elected | ElectionLost | None:
     """See who the controller is; when nobody is, become it. `watch` is left on /controller.
 
-    None when this broker is the controller and knows it (`reigning`). Raises SessionExpired.
+    None when this broker is the controller and knows it (`reigning`). The epoch is larger than
+    `beyond`. Raises SessionExpired, and ZnodeError when /controller_epoch cannot be read.
     """
     while True:
         found = await _controller(zk, watch)
         if found is None:
-            elected = await _stand(zk, broker_id, now_ms())
+            elected = await _stand(zk, broker_id, now_ms(), beyond)
             if elected is not None:
                 return elected
             continue  # somebody was quicker
@@ -61,14 +66,16 @@ async def _controller(zk: ZkSession, watch: Watch) -> tuple[int, int] | None:
             continue
         try:
             return Controller.decode(data).broker_id, stat.ephemeral_owner
-        except ZnodeError:
+        except ZnodeError as error:
+            if not stat.ephemeral_owner:
+                logger.error("%s; no controller is elected until the node is deleted", error)
             return -1, stat.ephemeral_owner
 
 
-async def _stand(zk: ZkSession, broker_id: int, now_ms: int) -> Elected | None:
+async def _stand(zk: ZkSession, broker_id: int, now_ms: int, beyond: int) -> Elected | None:
     """Try to be elected; None when the try has failed because another one did not."""
     known, version = await _epoch(zk)
-    epoch = known + 1
+    epoch = max(known, beyond) + 1
     mine = Controller(broker_id=broker_id, timestamp_ms=now_ms)
     ops: list[Op] = [
         Create(Controller.path(), mine.encode(), ephemeral=True),
@@ -99,9 +106,19 @@ async def _epoch(zk: ZkSession) -> tuple[int, int]:
     while True:
         with suppress(NoNode):
             data, stat = await retry_until_connected(zk, lambda: zk.get(path))
-            return ControllerEpoch.decode(data).epoch, stat.version
+            return _understood(data).epoch, stat.version
         with suppress(NodeExists):
             await retry_until_connected(zk, lambda: zk.create(path, before_first))
+
+
+def _understood(data: bytes | None) -> ControllerEpoch:
+    """Raises ZnodeError, and says what is to be done: to guess a number could be to use one
+    again under which another controller has written."""
+    try:
+        return ControllerEpoch.decode(data)
+    except ZnodeError as error:
+        remedy = "no controller is elected until it is as large as every controller_epoch under"
+        raise ZnodeError(error.path, f"{error.reason}; {remedy} /brokers/topics") from None
 
 
 async def _give_up(zk: ZkSession) -> None:

@@ -169,7 +169,7 @@ def _stop_replica(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
         broker_epoch=broker_epoch,
-        delete_partitions=True,
+        delete_partitions=send.delete,
         ungrouped_partitions=[
             StopReplicaRequestUngroupedPartition(topic_name=topic, partition_index=partition)
             for topic, partition in (send.partitions if version < 1 else ())

@@ -1,12 +1,11 @@
 """What the active controller knows of the cluster: Kafka's controller context.
 
-Only `decide` changes it. Kafka keeps a state machine per partition and per replica beside the
-facts; here the facts are enough, and the states of Kafka are read off them:
+Only `decide` changes it. Beside the facts stand the states of partitions and replicas, which
+change along the tables of `partition_states` and `replica_states` alone; whether a partition has
+a leader, or a replica may be told to delete its log, is read off them.
 
-- a partition is *new* while it has an assignment and no leadership, *online* while its leader is
-  a live broker, *offline* otherwise;
-- a replica is *online* while its broker is live; a replica of a topic that is being deleted is
-  in `TopicDeletion.asked`, `.deleted` or `.failed`, or its turn has not come.
+A broker is *live* while it is registered and not shutting down; one that is shutting down is
+told everything, and elected nowhere.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
+from broker.controller.partition_states import PARTITION_STATES, PartitionStatus
+from broker.controller.replica_states import REPLICA_STATES, ReplicaStatus
 from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint, PartitionState
 
@@ -39,36 +40,70 @@ class LiveBroker:
 
 @attrs.frozen
 class Leadership:
-    """A partition's state node as last read or written, and the version the node had then."""
+    """A partition's state node as last read or written, and the version the node had then.
+
+    `mzxid` is the transaction that wrote it; -1 where that was not read.
+    """
 
     state: PartitionState
     zk_version: int
+    mzxid: int = attrs.field(default=-1, eq=False)
 
 
-@attrs.define(eq=False)
-class TopicDeletion:
-    """How far the deletion of a topic has come, replica by replica.
+@attrs.frozen
+class Reassignment:
+    """A partition on its way from one set of replicas to another.
 
-    Kafka: asked is DeletionStarted, deleted DeletionSuccessful, failed DeletionIneligible. A
-    failed replica is tried again when its broker registers anew.
+    `by_tool`: asked for by /admin/reassign_partitions, which holds it until it is done; others
+    (KIP-455) are held by the topic's node.
     """
 
-    asked: set[Replica] = attrs.Factory(set)
-    deleted: set[Replica] = attrs.Factory(set)
-    failed: set[Replica] = attrs.Factory(set)
+    original: tuple[int, ...]
+    target: tuple[int, ...]
+    by_tool: bool = False
 
-    def forget_answers_of(self, brokers: Collection[int]) -> None:
-        """A broker that went or came will never answer what was asked of it before."""
-        self.asked = {each for each in self.asked if each[1] not in brokers}
-        self.failed = {each for each in self.failed if each[1] not in brokers}
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """All that keep the partition meanwhile, those it goes to first."""
+        return self.target + self.removing
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """The replicas that are to come."""
+        return tuple(each for each in self.target if each not in self.original)
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        """The replicas that are to go."""
+        return tuple(each for each in self.original if each not in self.target)
+
+    def is_caught_up(self, isr: Collection[int]) -> bool:
+        """Whether the target can take over; one that is cancelled has nobody to wait for."""
+        return not (self.adding or self.removing) or set(self.target) <= set(isr)
+
+
+@attrs.frozen
+class LeaderRebalance:
+    """Preferred leaders are elected each `check_interval_ms` where more than
+    `imbalance_percentage` % of the partitions that prefer a broker are led by another."""
+
+    check_interval_ms: int = 300_000
+    imbalance_percentage: int = 10
 
 
 @attrs.define(eq=False)
 class ControllerState:
-    """The context of the controller on broker `broker_id`, active or not."""
+    """The context of the controller on broker `broker_id`, active or not.
+
+    `brokers` has the registered ones, `brokers_seen` all there ever were in this reign;
+    `offline_dirs`, per broker, the partitions whose replica is on a disk that failed; `lost_logs`,
+    per partition, the brokers that should have its log and have not. `deletions`
+    are the topics that are to be deleted, whether or not that could begin.
+    """
 
     broker_id: int
     delete_topic_enable: bool = True
+    rebalance: LeaderRebalance | None = None
     active_controller_id: int = -1
     is_active: bool = False
     is_loaded: bool = False  # active, and the cluster has been read
@@ -76,9 +111,16 @@ class ControllerState:
     epoch: int = 0
     epoch_zk_version: int = -1
     brokers: dict[int, LiveBroker] = attrs.Factory(dict)
-    assignments: dict[str, Mapping[int, tuple[int, ...]]] = attrs.Factory(dict)
+    brokers_seen: set[int] = attrs.Factory(set)
+    shutting_down: set[int] = attrs.Factory(set)
+    offline_dirs: dict[int, set[TopicPartition]] = attrs.Factory(dict)
+    lost_logs: dict[TopicPartition, set[int]] = attrs.Factory(dict)
+    assignments: dict[str, dict[int, tuple[int, ...]]] = attrs.Factory(dict)
     leadership: dict[TopicPartition, Leadership] = attrs.Factory(dict)
-    deletions: dict[str, TopicDeletion] = attrs.Factory(dict)
+    partition_states: dict[TopicPartition, PartitionStatus] = attrs.Factory(dict)
+    replica_states: dict[Replica, ReplicaStatus] = attrs.Factory(dict)
+    deletions: set[str] = attrs.Factory(set)
+    reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
 
     def resign(self) -> None:
         """Forget the cluster: another controller may be changing it from now on."""
@@ -86,8 +128,22 @@ class ControllerState:
         self.active_controller_id = -1
         self.is_active = self.is_loaded = False
         self.epoch, self.epoch_zk_version = 0, -1
-        for known in (self.brokers, self.assignments, self.leadership, self.deletions):
+        for known in (
+            self.brokers,
+            self.brokers_seen,
+            self.shutting_down,
+            self.offline_dirs,
+            self.lost_logs,
+            self.assignments,
+            self.leadership,
+            self.partition_states,
+            self.replica_states,
+            self.deletions,
+            self.reassignments,
+        ):
             known.clear()
+
+    # --- which partitions and replicas there are
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         """The assigned replicas, preferred leader first; none when the partition is unknown."""
@@ -102,28 +158,90 @@ class ControllerState:
         """The partitions of one topic, in the order of its assignment."""
         return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
 
-    def partitions_on(self, brokers: Collection[int]) -> list[TopicPartition]:
-        """The partitions that have a replica on one of these brokers."""
-        return [
-            TopicPartition(topic, index)
-            for topic, assignment in self.assignments.items()
-            for index, replicas in assignment.items()
-            if any(replica in brokers for replica in replicas)
-        ]
+    def replicas_of(self, partitions: Iterable[TopicPartition]) -> list[Replica]:
+        """The replicas of these partitions."""
+        return [(each, broker_id) for each in partitions for broker_id in self.replicas(each)]
+
+    def replicas_on(self, brokers: Collection[int]) -> list[Replica]:
+        """The replicas that these brokers keep."""
+        return [each for each in self.replicas_of(self.partitions()) if each[1] in brokers]
+
+    def is_registered(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether this is still the broker's registration; -1 is any."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker_epoch in (-1, broker.epoch)
+
+    # --- how they are
+
+    def is_alive(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether the broker is registered and its disk, as far as is known, works."""
+        return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
+
+    def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether the replica may lead, and be in sync."""
+        return self.is_alive(partition, broker_id) and broker_id not in self.shutting_down
+
+    def online(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
+        """Those of `replicas` that are online."""
+        return {each for each in replicas if self.is_online(partition, each)}
+
+    def is_nowhere(self, partition: TopicPartition) -> bool:
+        """Whether no replica of the partition has a log."""
+        return self.lost_logs.get(partition, set()).issuperset(self.replicas(partition))
 
     def leaderless(self) -> list[TopicPartition]:
         """The partitions that are new or offline."""
-        return [each for each in self.partitions() if not self.has_live_leader(each)]
+        waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
+        return [each for each, status in self.partition_states.items() if status in waiting]
 
-    def has_live_leader(self, partition: TopicPartition) -> bool:
-        """Whether the partition is online."""
-        known = self.leadership.get(partition)
-        return known is not None and known.state.leader in self.brokers
+    def status(self, partition: TopicPartition) -> PartitionStatus:
+        """The state the partition is in."""
+        return self.partition_states.get(partition, PartitionStatus.NON_EXISTENT)
+
+    def replica_status(self, replica: Replica) -> ReplicaStatus:
+        """The state the replica is in."""
+        return self.replica_states.get(replica, ReplicaStatus.NON_EXISTENT)
+
+    # --- how they change
+
+    def enter(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> None:
+        """Put the partitions into a state, those that may go there."""
+        PARTITION_STATES.enter(self.partition_states, partitions, target)
+
+    def enter_replicas(self, replicas: Iterable[Replica], *targets: ReplicaStatus) -> None:
+        """Put the replicas into these states, one after the other, those that may go there."""
+        for target in targets:
+            replicas = REPLICA_STATES.enter(self.replica_states, replicas, target)
+
+    def add_partitions(self, topic: str, assignment: Mapping[int, tuple[int, ...]]) -> None:
+        """The topic has these partitions too, and they are new."""
+        self.assignments.setdefault(topic, {}).update(assignment)
+        added = [TopicPartition(topic, index) for index in assignment]
+        self.enter(added, PartitionStatus.NEW)
+        self.enter_replicas(self.replicas_of(added), ReplicaStatus.NEW)
+
+    def set_replicas(self, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
+        """The partition is kept by these replicas now."""
+        self.assignments[partition.topic][partition.partition] = replicas
+
+    def learn(self, partition: TopicPartition, known: Leadership) -> None:
+        """The partition's state node is known; whether its leader is there decides its state."""
+        self.leadership[partition] = known
+        is_led = self.is_alive(partition, known.state.leader)
+        self.enter([partition], PartitionStatus.ONLINE if is_led else PartitionStatus.OFFLINE)
 
     def forget_topics(self, topics: Iterable[str]) -> None:
         """The topics are no more."""
         for topic in topics:
-            for partition in self.partitions_of(topic):
+            partitions = self.partitions_of(topic)
+            for replica in self.replicas_of(partitions):
+                self.replica_states.pop(replica, None)
+            for partition in partitions:
                 self.leadership.pop(partition, None)
+                self.partition_states.pop(partition, None)
+                self.reassignments.pop(partition, None)
+                self.lost_logs.pop(partition, None)
+            for offline in self.offline_dirs.values():
+                offline.difference_update(partitions)
             self.assignments.pop(topic, None)
-            self.deletions.pop(topic, None)
+            self.deletions.discard(topic)

@@ -1,4 +1,5 @@
-"""What a topic may be called and made of: the checks of CreateTopics and of automatic creation."""
+"""What a topic may be called and made of: the checks of CreateTopics, of automatic creation and of
+CreatePartitions."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
+from broker.controller.replica_placement import place_replicas
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
     CreateTopicsRequestConfig,
@@ -114,6 +117,54 @@ def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> A
     if any(len(set(replicas)) != len(replicas) for replicas in made.values()):
         raise _bad_assignment("a partition has at most one replica on a broker")
     return dict(sorted(made.items()))
+
+
+def plan_partitions(
+    topic: CreatePartitionsRequestTopic,
+    existing: Assignment,
+    racks: Mapping[int, str | None],
+) -> Assignment:
+    """The partitions a CreatePartitions request adds to those in `existing`. Raises ApiError.
+
+    `racks` has the live brokers. What is placed goes on where the first partition's leader is, so
+    that the new leaders do not all begin at the same broker.
+    """
+    added = topic.count - len(existing)
+    if added <= 0:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {len(existing)} partitions: {topic.count} would not be more",
+        )
+    if 0 not in existing:
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"topic {topic.name} has no partition 0 to go by"
+        )
+    first = existing[0]
+    if topic.assignments is not None:
+        given = [tuple(each.broker_ids) for each in topic.assignments]
+        _check_growth(given, added, len(first), racks)
+        return dict(enumerate(given, start=len(existing)))
+    brokers = sorted(racks)
+    start = next((place for place, each in enumerate(brokers) if each >= first[0]), 0)
+    return place_replicas(
+        racks, added, len(first), start_index=start, shift=start, start_partition=len(existing)
+    )
+
+
+def _check_growth(
+    given: Sequence[tuple[int, ...]], added: int, factor: int, brokers: Collection[int]
+) -> None:
+    if len(given) != added:
+        raise _bad_assignment(f"{added} partitions are to be added, and {len(given)} assigned")
+    for replicas in given:
+        if len(replicas) != factor:
+            raise _bad_assignment(
+                f"{list(replicas)}: the topic's partitions have {factor} replicas"
+            )
+        if len(set(replicas)) != len(replicas):
+            raise _bad_assignment("a partition has at most one replica on a broker")
+        if absent := [each for each in replicas if each not in brokers]:
+            raise _bad_assignment(f"broker {', '.join(map(str, absent))} is not there")
 
 
 def _configs(given: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:

@@ -64,9 +64,7 @@ def _plan(
 ) -> NewTopic:
     if creator.is_under_way(topic.name):
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
-    planned = plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
-    creator.check_replication(max(map(len, planned.assignment.values())))
-    return planned
+    return plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
 
 
 def _try_complete(

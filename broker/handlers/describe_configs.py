@@ -1,12 +1,22 @@
-"""DescribeConfigs: the settings of topics and of this broker, and where each comes from."""
+"""DescribeConfigs: the settings of topics and of this broker, and where each comes from.
+
+Of several values that a setting was given, the one in force is the first of: the topic's own, the
+broker's own and that of all brokers (both of ZooKeeper, KIP-226), its file's, the default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from broker.config import BrokerConfig
+import attrs
+
+from broker.accepted_settings import ACCEPTED
+from broker.broker_configs import BrokerConfigs
+from broker.config_resources import BROKER, TOPIC
 from broker.dispatch import RequestContext
+from broker.dynamic_config import DYNAMIC
 from broker.metadata_cache import MetadataCache
 from broker.topic_configs import TopicConfigs
 from core_log.config import BROKER_NAME, LogConfig
@@ -21,43 +31,52 @@ from protocol.messages.describe_configs import (
 )
 from protocol.settings import declared
 
-TOPIC, BROKER = 2, 4
-FROM_TOPIC, FROM_STATIC_BROKER, FROM_DEFAULT = 1, 4, 5
+FROM_TOPIC, FROM_BROKER, FROM_ALL_BROKERS, FROM_STATIC_BROKER, FROM_DEFAULT = 1, 2, 3, 4, 5
 
-TopicOverrides = Callable[[str], Mapping[str, str]]
+SENSITIVE = re.compile(
+    r"(password|encoder\.(old\.)?secret|(secret|master|keystore)\.key"
+    r"|certificate\.chain|truststore\.certificates|jaas\.config)$"
+)
+"""Names of settings whose values are nobody's business."""
 
 
 def handle(
     cache: MetadataCache,
-    config: BrokerConfig,
-    configs: TopicConfigs,
+    topics: TopicConfigs,
+    brokers: BrokerConfigs,
     request: DescribeConfigsRequest,
     context: RequestContext,
 ) -> Any:
-    """Answer once the settings of the topics asked for are known."""
-    topics = {
+    """Answer once the settings of the topics asked for have been read."""
+    asked = {
         r.resource_name
         for r in request.resources
         if r.resource_type == TOPIC and cache.has_topic(r.resource_name)
     }
-    return configs.when_known(
-        topics,
-        lambda: _describe(cache, config, configs.overrides, request),
-        config.request_timeout_ms,
+    return topics.when_read(
+        asked,
+        lambda: _describe(cache, topics, brokers, request),
+        brokers.static.request_timeout_ms,
     )
 
 
 def _describe(
     cache: MetadataCache,
-    config: BrokerConfig,
-    overrides: TopicOverrides,
+    topics: TopicConfigs,
+    brokers: BrokerConfigs,
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
         code, message, configs = ErrorCode.NONE, None, []
         try:
-            configs = _configs(cache, config, overrides, request, resource)
+            described = _resource(cache, topics, brokers, resource)
+            wanted = resource.configuration_keys
+            configs = [
+                each.on_wire(request.include_synonyms)
+                for each in described
+                if wanted is None or each.name in wanted
+            ]
         except ApiError as error:
             code, message = error.code, str(error)
         results.append(
@@ -72,81 +91,113 @@ def _describe(
     return DescribeConfigsResponse(results=results)
 
 
-def _configs(
+Value = tuple[str, str | None, int]  # the name it was given under, the value, the source
+
+
+@attrs.frozen
+class _Described:
+    """A setting and all its values, the one in force first."""
+
+    name: str
+    values: list[Value]
+    read_only: bool = False
+
+    def on_wire(self, synonyms: bool) -> DescribeConfigsResponseConfig:
+        """As it is told; a sensitive one without its values."""
+        is_sensitive = SENSITIVE.search(self.name) is not None
+        values = [(name, None if is_sensitive else v, source) for name, v, source in self.values]
+        _, value, source = values[0]
+        return DescribeConfigsResponseConfig(
+            name=self.name,
+            value=value,
+            read_only=self.read_only,
+            is_default=source == FROM_DEFAULT,
+            config_source=source,
+            is_sensitive=is_sensitive,
+            synonyms=[
+                DescribeConfigsResponseSynonym(name=n, value=v, source=s) for n, v, s in values
+            ]
+            if synonyms
+            else [],
+        )
+
+
+def _resource(
     cache: MetadataCache,
-    config: BrokerConfig,
-    overrides: TopicOverrides,
-    request: DescribeConfigsRequest,
+    topics: TopicConfigs,
+    brokers: BrokerConfigs,
     resource: DescribeConfigsRequestResource,
-) -> list[DescribeConfigsResponseConfig]:
+) -> list[_Described]:
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         if not cache.has_topic(name):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        entries = _topic_entries(config, overrides(name))
-    elif resource.resource_type == BROKER:
-        if name not in ("", str(config.broker_id)):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"broker {name} is not this one, {config.broker_id}"
-            )
-        entries = _broker_entries(config) if name else []
-    else:
+        return _topic(brokers, topics.overrides(name))
+    if resource.resource_type != BROKER:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type}")
-    wanted = resource.configuration_keys
-    return [
-        _entry(key, values, request.include_synonyms, resource.resource_type == BROKER)
-        for key, values in entries
-        if wanted is None or key in wanted
-    ]
+    if not name:
+        return [
+            _Described(each, [(each, value, FROM_ALL_BROKERS)])
+            for each, value in sorted(brokers.cluster.items())
+        ]
+    own = brokers.static.broker_id
+    if name != str(own):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name} is not this one, {own}")
+    return _broker(brokers)
 
 
-_Values = list[tuple[str, str | None, int]]
-"""(name, value, source) of one setting, the one in force first."""
-
-
-def _topic_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[tuple[str, _Values]]:
-    entries = []
-    defaults = LogConfig()
+def _topic(brokers: BrokerConfigs, own: Mapping[str, str]) -> list[_Described]:
+    static, defaults = brokers.static.log, LogConfig()
+    described = []
     for field, setting in sorted(declared(LogConfig).items(), key=lambda item: item[1].name):
-        values: _Values = []
+        broker_name = BROKER_NAME.get(setting.name, setting.name)
+        values: list[Value] = []
         if setting.name in own:
             values.append((setting.name, own[setting.name], FROM_TOPIC))
-        broker_name = BROKER_NAME.get(setting.name, setting.name)
-        if getattr(config.log, field) != getattr(defaults, field):
-            values.append((broker_name, text(getattr(config.log, field)), FROM_STATIC_BROKER))
+        values += _dynamic(brokers, broker_name)
+        if getattr(static, field) != getattr(defaults, field):
+            values.append((broker_name, text(getattr(static, field)), FROM_STATIC_BROKER))
         values.append((broker_name, text(getattr(defaults, field)), FROM_DEFAULT))
-        entries.append((setting.name, values))
-    return entries
+        described.append(_Described(setting.name, values))
+    return described
 
 
-def _broker_entries(config: BrokerConfig) -> list[tuple[str, _Values]]:
-    entries = []
-    for part in (config, config.offsets, config.groups):
-        for field, setting in declared(type(part)).items():
-            source = FROM_STATIC_BROKER if setting.name in config.given else FROM_DEFAULT
-            entries.append((setting.name, [(setting.name, text(getattr(part, field)), source)]))
-    for topic_name, broker_name in BROKER_NAME.items():
-        source = FROM_STATIC_BROKER if broker_name in config.given else FROM_DEFAULT
-        value = text(getattr(config.log, topic_name.replace(".", "_")))
-        entries.append((broker_name, [(broker_name, value, source)]))
-    return sorted(entries, key=lambda entry: entry[0])
+def _broker(brokers: BrokerConfigs) -> list[_Described]:
+    static = brokers.static
+    described = [
+        _of_broker(brokers, setting.name, part, field)
+        for part in (static, static.offsets, static.groups)
+        for field, setting in declared(type(part)).items()
+    ]
+    described += [
+        _of_broker(brokers, BROKER_NAME[setting.name], static.log, field)
+        for field, setting in declared(LogConfig).items()
+        if setting.name in BROKER_NAME
+    ]
+    described += [
+        _Described(name, [(name, value, FROM_STATIC_BROKER)], read_only=True)
+        for name, value in static.given.items()
+        if name in ACCEPTED or name.startswith("listener.name.")
+    ]
+    return sorted(described, key=lambda each: each.name)
 
 
-def _entry(
-    name: str, values: _Values, synonyms: bool, read_only: bool
-) -> DescribeConfigsResponseConfig:
-    _, value, source = values[0]
-    return DescribeConfigsResponseConfig(
-        name=name,
-        value=value,
-        read_only=read_only,
-        is_default=source == FROM_DEFAULT,
-        config_source=source,
-        is_sensitive=False,
-        synonyms=[DescribeConfigsResponseSynonym(name=n, value=v, source=s) for n, v, s in values]
-        if synonyms
-        else [],
-    )
+def _of_broker(
+    brokers: BrokerConfigs, name: str, part: attrs.AttrsInstance, field: str
+) -> _Described:
+    """A setting of the broker, which was started with what `field` of `part` has."""
+    value, default = getattr(part, field), attrs.fields_dict(type(part))[field].default
+    values = _dynamic(brokers, name)
+    if name in brokers.static.given or value != default:
+        values.append((name, text(value), FROM_STATIC_BROKER))
+    if default is not attrs.NOTHING:
+        values.append((name, text(default), FROM_DEFAULT))
+    return _Described(name, values, read_only=name not in DYNAMIC)
+
+
+def _dynamic(brokers: BrokerConfigs, name: str) -> list[Value]:
+    layers = ((brokers.own, FROM_BROKER), (brokers.cluster, FROM_ALL_BROKERS))
+    return [(name, layer[name], source) for layer, source in layers if name in layer]
 
 
 def text(value: object) -> str | None:

@@ -1,9 +1,9 @@
 """Fetch: ranges of log files, at once or when `min_bytes` of them are there.
 
-Sessions (KIP-227) are not kept: every request is a full one and is answered with session id 0 and
-an entry for each partition asked, in order, which is what a broker with a full session cache does.
 Partitions are read in the order asked; the first one with data gives at least one batch whatever
-the limits (KIP-74).
+the limits (KIP-74). A consumer reads up to the high watermark, a follower to the log's end, and
+what a follower asks for tells the leader how far it is. A follower that is throttled and not in
+sync gets nothing while the quota is exceeded. Sessions: `fetch_sessions`.
 
 Versions 0-3 read older formats, and what is kept in a newer one is converted for them
 (`down_conversion`); 0-2 take no byte more than they ask for, though it cut the first message.
@@ -24,16 +24,18 @@ from broker.down_conversion import (
     Conversion,
     for_old_reader,
 )
+from broker.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
 from broker.metadata_cache import MetadataCache
+from broker.partition import Partition
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
+from broker.replication_quota import ReplicationQuota
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
     FetchResponsePartition,
-    FetchResponseTopic,
     error_response,
     partition_error,
 )
@@ -42,8 +44,6 @@ from protocol.records.convert import NoOlderForm
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
 FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
@@ -67,92 +67,130 @@ class _Reader:
     replicas: ReplicaManager
     cache: MetadataCache
     request: FetchRequest
+    context: FetchContext
     max_bytes: int
     zstd_allowed: bool
     old: _OldReader | None
+    quota: ReplicationQuota
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a broker asks, for its own replicas."""
+        return self.request.replica_id >= 0
+
+    def is_throttled(self, partition: Partition) -> bool:
+        """Whether what a follower reads of this partition counts towards the quota."""
+        if not self.is_follower:
+            return False
+        listed = partition.log.config.leader_throttled
+        return self.quota.covers(partition.topic_partition.partition, listed)
+
+    def is_held_back(self, partition: Partition) -> bool:
+        """Whether this follower is to get nothing of it now."""
+        return (
+            self.is_throttled(partition)
+            and self.request.replica_id not in partition.isr
+            and self.quota.is_exceeded
+        )
 
 
 def handle(
     replicas: ReplicaManager,
     cache: MetadataCache,
+    sessions: FetchSessions,
     most_bytes: int,
     deferred: Deferred,
+    quota: ReplicationQuota,
     request: FetchRequest,
     context: RequestContext,
 ) -> Any:
     """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
-    if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    try:
+        fetch = sessions.open(request, context.now_ms)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code, responses=[])
     version = context.api_version
     reader = _Reader(
         replicas,
         cache,
         request,
+        fetch,
         min(request.max_bytes, most_bytes),
         version >= FIRST_VERSION_OF_ZSTD,
         None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred),
+        quota,
     )
+    if reader.is_follower:
+        replicas.follower_fetched(request.replica_id, fetch.asked, context.now_ms)
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
-    keys = tuple(
-        TopicPartition(topic.topic, p.partition)
-        for topic in request.topics
-        for p in topic.partitions
-    )
 
     def try_complete(expired: bool) -> Any:
         return _answer(reader) if expired or _enough(reader) else None
 
+    keys = tuple(tp for tp, _ in fetch.asked)
     return Wait(keys=keys, timeout_ms=request.max_wait_ms, try_complete=try_complete)
 
 
 def _answer(reader: _Reader) -> FetchResponse | Wait:
-    response = _read(reader)
-    return response if reader.old is None else _readable(reader.request, reader.old, response)
+    parts = _read(reader)
+    if reader.old is None:
+        return reader.context.answer(parts)
+    return _readable(reader.request, reader.old, parts)
 
 
 def _enough(reader: _Reader) -> bool:
     """Whether to answer now: enough bytes, nothing asked, or something to say at once."""
-    wanted = reader.request.min_bytes
-    if wanted <= 0 or not any(topic.partitions for topic in reader.request.topics):
+    wanted, found = reader.request.min_bytes, 0
+    if wanted <= 0 or not reader.context.asked:
         return True
-    found = 0
-    for topic in reader.request.topics:
-        for p in topic.partitions:
-            try:
-                partition = reader.replicas.partition(TopicPartition(topic.topic, p.partition))
-                partition.require_leader(p.current_leader_epoch)
-            except ApiError:
-                return True
-            log = partition.log
-            if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
-                return True
-            available = log.bytes_between(p.fetch_offset, partition.high_watermark)
-            found += min(available, p.partition_max_bytes)
-            if found >= wanted:
-                return True
+    for tp, p in reader.context.asked:
+        try:
+            partition = reader.replicas.partition(tp)
+            partition.require_leader(p.current_leader_epoch)
+        except ApiError:
+            return True
+        log = partition.log
+        if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
+            return True
+        end = log.log_end_offset if reader.is_follower else partition.high_watermark
+        if not reader.is_follower and not partition.is_watermark_known:
+            continue  # what it has been told of the log by an earlier leader may be ahead of us
+        if p.fetch_offset >= end or reader.is_held_back(partition):
+            continue
+        found += min(log.bytes_between(p.fetch_offset, end), p.partition_max_bytes)
+        if found >= wanted:
+            return True
     return False
 
 
-def _read(reader: _Reader) -> FetchResponse:
+def _read(reader: _Reader) -> list[Part]:
     left, first = reader.max_bytes, True
-    topics = []
-    for topic in reader.request.topics:
-        partitions = []
-        for p in topic.partitions:
-            part = _read_partition(reader, topic.topic, p, left, first)
-            size = getattr(part.records, "size", 0)
-            first = first and not size
-            left = max(0, left - size)
-            partitions.append(part)
-        topics.append(FetchResponseTopic(topic=topic.topic, partitions=partitions))
-    return FetchResponse(responses=topics)
+    parts = []
+    for tp, p in reader.context.asked:
+        part = _read_partition(reader, tp, p, left, first)
+        size = getattr(part.records, "size", 0)
+        first = first and not size
+        left = max(0, left - size)
+        parts.append((tp, part))
+    return parts
+
+
+def _may_have(reader: _Reader, tp: TopicPartition, size: int) -> bool:
+    """Whether the quota lets the reader have so many bytes of it; then they are spent."""
+    partition = reader.replicas.partition(tp)
+    if not reader.is_throttled(partition):
+        return True
+    if reader.is_held_back(partition):
+        return False
+    reader.quota.record(size)
+    return True
 
 
 def _read_partition(
-    reader: _Reader, topic: str, p: FetchRequestPartition, left: int, first: bool
+    reader: _Reader, tp: TopicPartition, p: FetchRequestPartition, left: int, first: bool
 ) -> FetchResponsePartition:
-    tp, replicas, old = TopicPartition(topic, p.partition), reader.replicas, reader.old
+    replicas, old = reader.replicas, reader.old
     try:
         if reader.cache.partition_state(tp) is None and tp not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
@@ -162,13 +200,17 @@ def _read_partition(
             min(p.partition_max_bytes, left),
             min_one=first or (old is not None and old.hard_limits),
             current_leader_epoch=p.current_leader_epoch,
+            replica_id=reader.request.replica_id,
         )
         if not reader.zstd_allowed and replicas.log(tp).config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{tp} is kept in zstd")
-        records: Any = _EMPTY if found.range is None else found.range
-        if old is not None and found.range is not None:
+        data = found.range
+        if data is not None and not _may_have(reader, tp, data.size):
+            data = None
+        records: Any = _EMPTY if data is None else data
+        if old is not None and data is not None:
             records = for_old_reader(
-                found.range,
+                data,
                 replicas.log(tp).config,
                 magic=old.magic,
                 fetch_offset=p.fetch_offset,
@@ -195,29 +237,15 @@ def _old_reader(version: int, deferred: Deferred) -> _OldReader:
     return _OldReader(magic, version < FIRST_VERSION_OF_SOFT_LIMITS, deferred)
 
 
-def _readable(
-    request: FetchRequest, old: _OldReader, response: FetchResponse
-) -> FetchResponse | Wait:
+def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> FetchResponse | Wait:
     """The response, after what must be converted in it is, or has begun to be."""
-    conversions = [
-        p.records
-        for topic in response.responses
-        for p in topic.partitions
-        if isinstance(p.records, Conversion)
-    ]
+    conversions = [part.records for _, part in parts if isinstance(part.records, Conversion)]
     if not conversions:
-        return response
+        return FetchResponse(responses=by_topic(parts))
 
     def convert() -> FetchResponse:
-        return FetchResponse(
-            responses=[
-                FetchResponseTopic(
-                    topic=topic.topic,
-                    partitions=[_converted(p, old.deferred.executor) for p in topic.partitions],
-                )
-                for topic in response.responses
-            ]
-        )
+        converted = [(tp, _converted(part, old.deferred.executor)) for tp, part in parts]
+        return FetchResponse(responses=by_topic(converted))
 
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):

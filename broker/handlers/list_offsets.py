@@ -9,6 +9,7 @@ from collections import Counter
 
 from broker.dispatch import RequestContext
 from broker.metadata_cache import MetadataCache
+from broker.partition import Partition
 from broker.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
@@ -23,6 +24,8 @@ from protocol.topic_partition import TopicPartition
 LATEST_TIME = -1
 EARLIEST_TIME = -2
 CONSUMER = -1
+FIRST_VERSION_OF_NOT_AVAILABLE = 5
+"""From this version on a client knows OFFSET_NOT_AVAILABLE."""
 
 
 def handle(
@@ -44,7 +47,7 @@ def handle(
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    _answer(replicas, cache, asked, request.replica_id, topic.name, p)
+                    _answer(replicas, cache, asked, request.replica_id, topic.name, p, context)
                     for p in topic.partitions
                 ],
             )
@@ -60,6 +63,7 @@ def _answer(
     replica_id: int,
     topic: str,
     p: ListOffsetsRequestPartition,
+    context: RequestContext,
 ) -> ListOffsetsResponsePartition:
     tp = TopicPartition(topic, p.partition_index)
     try:
@@ -70,9 +74,8 @@ def _answer(
         timestamp, offset = _find(replicas, tp, replica_id, p)
         epoch = replicas.log(tp).leader_epochs.epoch_of(offset) if offset >= 0 else -1
     except ApiError as error:
-        return ListOffsetsResponsePartition(
-            partition_index=p.partition_index, error_code=error.code
-        )
+        code = _known(error.code, context.api_version)
+        return ListOffsetsResponsePartition(partition_index=p.partition_index, error_code=code)
     return ListOffsetsResponsePartition(
         partition_index=p.partition_index,
         error_code=ErrorCode.NONE,
@@ -82,6 +85,13 @@ def _answer(
     )
 
 
+def _known(code: ErrorCode, api_version: int) -> ErrorCode:
+    """What a client of this version calls the error."""
+    if code == ErrorCode.OFFSET_NOT_AVAILABLE and api_version < FIRST_VERSION_OF_NOT_AVAILABLE:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return code
+
+
 def _find(
     replicas: ReplicaManager, tp: TopicPartition, replica_id: int, p: ListOffsetsRequestPartition
 ) -> tuple[int, int]:
@@ -89,16 +99,27 @@ def _find(
     partition.require_leader(p.current_leader_epoch)
     log = partition.log
     end = partition.high_watermark if replica_id == CONSUMER else log.log_end_offset
-    if p.timestamp == LATEST_TIME:
-        return -1, end
     if p.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
+    if p.timestamp == LATEST_TIME:
+        _require_known_end(partition, replica_id)
+        return -1, end
     if log.config.magic == 0:
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{tp} is kept without timestamps")
     found = log.offset_for_timestamp(p.timestamp)
     if found is None or found[1] >= end:
+        _require_known_end(partition, replica_id)
         return -1, -1
     return found
+
+
+def _require_known_end(partition: Partition, replica_id: int) -> None:
+    """A new leader's watermark may lag behind the one its predecessor has told (KIP-207)."""
+    if replica_id == CONSUMER and not partition.is_watermark_known:
+        raise ApiError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{partition.topic_partition}: the followers have not been heard yet",
+        )
 
 
 # ---- version 0
@@ -115,7 +136,7 @@ def _list_segments(
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
             offsets = _segments_before(replicas, tp, request.replica_id, p, now_ms)
         except ApiError as error:
-            code = error.code
+            code = _known(error.code, 0)
         return ListOffsetsResponsePartition(
             partition_index=p.partition_index, error_code=code, old_style_offsets=offsets
         )
@@ -140,6 +161,8 @@ def _segments_before(
     """Newest first; for a consumer the high watermark takes the place of all that is above it."""
     partition = replicas.partition(tp)
     partition.require_leader()
+    if p.timestamp != EARLIEST_TIME:
+        _require_known_end(partition, replica_id)
     if p.max_num_offsets < 0:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{p.max_num_offsets} offsets of {tp}")
     offsets = partition.log.offsets_before(p.timestamp, p.max_num_offsets, now_ms)

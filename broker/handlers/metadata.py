@@ -52,7 +52,11 @@ def _topic(
 ) -> MetadataResponseTopic:
     if not cache.has_topic(name):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if create is not None:
+        if not cache.brokers:
+            # Just started, and told of nothing yet: a client that hears that a topic is not there
+            # may give up what it was to send.
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        elif create is not None:
             try:
                 create(name)
                 code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -6,6 +6,7 @@ written anew for the log, which may take a while: large ones are checked and con
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,21 +33,31 @@ from protocol.messages.produce import (
 )
 from protocol.topic_partition import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
+
+OUT_OF_STEP = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+"""What an idempotent producer hears that has lost count, or of which we have: worth a line."""
 
 ValidSet = Sequence[ValidBatch | ValidMessages]
 
 
 @attrs.define(eq=False)
 class _Pending:
-    """One partition's part of the answer; `until` is the offset to be replicated, or -1."""
+    """One partition's part of the answer; `until` is the offset to be reached, or -1: by the high
+    watermark, or, where the leader alone is asked, by what its disk has settled."""
 
     tp: TopicPartition
     response: ProduceResponsePartition
     until: int = -1
-    flushed: bool = True
+    all_in_sync: bool = False
 
 
 def handle(
@@ -100,8 +111,11 @@ def _append(
             now_ms=context.now_ms,
         )
     except ApiError as error:
-        return _Pending(tp, _failed(tp, error.code))
-    return _appended(replicas, tp, appended, acks, context.now_ms)
+        if error.code in OUT_OF_STEP:
+            logger.info("%s: refused a batch of %r: %s", tp, context.client_id, error)
+        start = replicas.log(tp).log_start_offset if tp in replicas.partitions else -1
+        return _Pending(tp, _failed(tp, error.code, start))
+    return _appended(replicas, tp, appended, acks)
 
 
 def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestContext) -> None:
@@ -112,7 +126,7 @@ def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestConte
 
 
 def _appended(
-    replicas: ReplicaManager, tp: TopicPartition, appended: Appended, acks: int, now_ms: int
+    replicas: ReplicaManager, tp: TopicPartition, appended: Appended, acks: int
 ) -> _Pending:
     response = ProduceResponsePartition(
         index=tp.partition,
@@ -121,9 +135,10 @@ def _appended(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
-    flushed = not replicas.log(tp).flush_due(now_ms)
-    until = appended.last_offset + 1 if acks == -1 or not flushed else -1
-    return _Pending(tp, response, until, flushed)
+    end = appended.last_offset + 1
+    if acks != -1 and replicas.log(tp).settled_end >= end:
+        return _Pending(tp, response)
+    return _Pending(tp, response, end, acks == -1)
 
 
 def _done(replicas: ReplicaManager, part: _Pending) -> bool:
@@ -133,16 +148,16 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     try:
         partition = replicas.partition(part.tp)
         partition.require_leader()
-        if not part.flushed and partition.log.recovery_point < part.until:
-            if partition.log.failure is None:
-                return False
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.failure)
+        log = partition.log
+        if log.failure is not None and log.settled_end < part.until:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
     except ApiError as error:
         part.response, part.until = _failed(part.tp, error.code), -1
         return True
-    if partition.high_watermark < part.until:
+    reached = partition.high_watermark if part.all_in_sync else log.settled_end
+    if reached < part.until:
         return False
-    if len(partition.isr) < partition.log.config.min_insync_replicas:
+    if part.all_in_sync and not partition.is_enough_in_sync:
         part.response = _failed(part.tp, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     part.until = -1
     return True
@@ -171,8 +186,13 @@ def _response(parts: list[_Pending]) -> ProduceResponse:
     )
 
 
-def _failed(tp: TopicPartition, code: ErrorCode) -> ProduceResponsePartition:
-    return ProduceResponsePartition(index=tp.partition, error_code=code, base_offset=-1)
+def _failed(
+    tp: TopicPartition, code: ErrorCode, log_start_offset: int = -1
+) -> ProduceResponsePartition:
+    """The start tells a producer that is not known any more whether retention took its records."""
+    return ProduceResponsePartition(
+        index=tp.partition, error_code=code, base_offset=-1, log_start_offset=log_start_offset
+    )
 
 
 # ---- versions 0-2
@@ -256,4 +276,4 @@ def _append_set(replicas: ReplicaManager, one: _MessageSet, acks: int, now_ms: i
         )
     except ApiError as error:
         return _Pending(one.tp, _failed(one.tp, error.code))
-    return _appended(replicas, one.tp, appended, acks, now_ms)
+    return _appended(replicas, one.tp, appended, acks)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from broker.control_gate import ControlGate
 from broker.dispatch import RequestContext
 from broker.metadata_cache import MetadataCache
-from broker.replica_manager import ReplicaManager
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
@@ -14,15 +14,16 @@ from protocol.topic_partition import TopicPartition
 
 def handle(
     cache: MetadataCache,
-    replicas: ReplicaManager,
+    gate: ControlGate,
     touch: Callable[[Hashable], None],
     on_deleted: Callable[[list[TopicPartition]], None],
     request: UpdateMetadataRequest,
     context: RequestContext,
 ) -> UpdateMetadataResponse:
-    """Update the cache, unless the controller is one of the past."""
-    if not replicas.take_controller_epoch(request.controller_epoch):
-        return UpdateMetadataResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    """Update the cache, if the request is to be obeyed."""
+    refusal = gate.refusal(request, context)
+    if refusal is not None:
+        return UpdateMetadataResponse(error_code=refusal)
     touched, deleted = cache.update(request)
     if deleted:
         on_deleted(deleted)

@@ -1,17 +1,25 @@
 """`kbroker cluster`: brokers, controller, partitions in trouble."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from broker.kbroker.topics import is_unavailable, is_under_replicated, topic_item
+from broker.kbroker.over_brokers import OverBrokers
+from broker.kbroker.topic_rows import (
+    is_unavailable,
+    is_under_min_isr,
+    is_under_replicated,
+    topic_item,
+)
 from clients.descriptions import ClusterDescription
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
 from zk.session import NoNode, ZkSession
-from zk.znodes import ControllerEpoch
+from zk.znodes import BrokerId, ControllerEpoch
 
 CLUSTER_COLUMNS = (
     Column("CLUSTER-ID"),
@@ -19,7 +27,9 @@ CLUSTER_COLUMNS = (
     Column("CONTROLLER-EPOCH"),
     Column("BROKERS"),
     Column("UNDER-REPLICATED"),
+    Column("UNDER-MIN-ISR"),
     Column("OFFLINE"),
+    Column("NOT-PREFERRED"),
 )
 
 BROKER_COLUMNS = (
@@ -27,7 +37,11 @@ BROKER_COLUMNS = (
     Column("HOST", 15),
     Column("PORT", 8),
     Column("RACK", 10),
-    Column("CONTROLLER"),
+    Column("CONTROLLER", 10),
+    Column("LEADERS", 8),
+    Column("PREFERRED", 9),
+    Column("IMBALANCE", 9, text=lambda ratio: "-" if ratio is None else f"{ratio:.0%}"),
+    Column("LISTENERS", text=lambda listeners: ",".join(listeners or ()) or "-"),
 )
 
 Item = dict[str, Any]
@@ -42,35 +56,61 @@ def command() -> None:
     "describe",
     epilog="""\b
 Example:
-  kbroker cluster describe --zookeeper localhost:2181""",
+  kbroker cluster describe --zookeeper localhost:2181 --watch 2""",
 )
 @target_options
 @output_option
-def describe(target: Target, output: str) -> None:
-    """Brokers, the controller, under-replicated and offline partitions.
+@click.option(
+    "--watch", type=click.FloatRange(min=0.1), metavar="SEC", help="Again and again, until Ctrl-C."
+)
+def describe(target: Target, output: str, watch: float | None) -> None:
+    """Brokers, the controller, and partitions in trouble.
 
-    The controller's epoch is shown when --zookeeper is known: no request tells it.
+    IMBALANCE is how much of what a broker should lead, being the first of the replicas, others
+    lead. The controller's epoch and the brokers' listeners are shown when --zookeeper is known: no
+    request tells them.
     """
-    item = asyncio.run(described(target))
+    asyncio.run(shown(target, output, watch))
+
+
+async def shown(target: Target, output: str, watch: float | None) -> None:
+    """Look and print, once or for ever."""
+    async with connected(target) as sessions:
+        cluster = OverBrokers(sessions.admin)
+        while True:
+            print_item(await described(cluster, sessions.zk), output)
+            if watch is None:
+                return
+            click.echo()
+            await asyncio.sleep(watch)
+
+
+def print_item(item: Item, output: str) -> None:
+    """In one of the formats; tables begin with what is in trouble."""
     if output == "json":
         show(Listing("cluster", CLUSTER_COLUMNS, [item]), output)
-    elif output == "csv":
-        show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
-    else:
+        return
+    if output != "csv":
         click.echo(summary(item))
-        show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
+    show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
 
 
-async def described(target: Target) -> Item:
+async def described(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     """The cluster as one item of CLUSTER_COLUMNS."""
-    async with connected(target) as sessions:
-        cluster = await sessions.admin.describe_cluster()
-        topics = await sessions.admin.describe_topics()
-        epoch = None if sessions.zk is None else await controller_epoch(sessions.zk)
+    description = await cluster.admin.describe_cluster()
+    topics = await cluster.topics()
+    least = await cluster.min_insync_replicas(topics)
     partitions = [
-        partition for topic in topics.values() for partition in topic_item(topic, {})["partitions"]
+        partition
+        for topic in topics.values()
+        for partition in topic_item(topic, {}, min_isr=least.get(topic.name))["partitions"]
     ]
-    return cluster_item(cluster, epoch, partitions)
+    if zk is None:
+        return cluster_item(description, None, partitions)
+    ids = [broker.node_id for broker in description.brokers]
+    return cluster_item(
+        description, await controller_epoch(zk), partitions, await listeners(zk, ids)
+    )
 
 
 async def controller_epoch(zk: ZkSession) -> int | None:
@@ -82,29 +122,63 @@ async def controller_epoch(zk: ZkSession) -> int | None:
     return ControllerEpoch.decode(data).epoch
 
 
-def cluster_item(cluster: ClusterDescription, epoch: int | None, partitions: list[Item]) -> Item:
+async def listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, list[str]]:
+    """Where each of these brokers listens, as `NAME://host:port`."""
+    nodes = await zk.get_many([BrokerId.path(each) for each in brokers])
+    return {
+        broker: [str(each) for each in BrokerId.decode(node[0], BrokerId.path(broker)).endpoints]
+        for broker, node in zip(brokers, nodes, strict=True)
+        if node is not None
+    }
+
+
+def cluster_item(
+    cluster: ClusterDescription,
+    epoch: int | None,
+    partitions: list[Item],
+    listeners: Mapping[int, list[str]] | None = None,
+) -> Item:
     """`partitions` are all there are, as `topic_item` makes them."""
 
     def names(of: list[Item]) -> list[str]:
         return [str(TopicPartition(p["topic"], p["partition"])) for p in of]
 
+    away = [p for p in partitions if p["leader"] != p["replicas"][0]]
+    led = Counter(p["leader"] for p in partitions)
+    preferred = Counter(p["replicas"][0] for p in partitions)
+    led_by_others = Counter(p["replicas"][0] for p in away)
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller_id if cluster.controller_id >= 0 else None,
         "controller_epoch": epoch,
         "brokers": [
             {
-                "broker": broker.node_id,
+                "broker": (broker_id := broker.node_id),
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
-                "controller": broker.node_id == cluster.controller_id,
+                "controller": broker_id == cluster.controller_id,
+                "leaders": led[broker_id],
+                "preferred": preferred[broker_id],
+                "imbalance": led_by_others[broker_id] / preferred[broker_id]
+                if preferred[broker_id]
+                else None,
+                "listeners": (listeners or {}).get(broker_id),
             }
             for broker in cluster.brokers
         ],
         "under_replicated": names([p for p in partitions if is_under_replicated(p)]),
+        "under_min_isr": names([p for p in partitions if "min_isr" in p and is_under_min_isr(p)]),
         "offline": names([p for p in partitions if is_unavailable(p)]),
+        "not_preferred": names(away),
     }
+
+
+TROUBLES = (
+    ("Under-replicated", "under_replicated"),
+    ("Under-min-ISR", "under_min_isr"),
+    ("Offline", "offline"),
+)
 
 
 def summary(item: Item) -> str:
@@ -112,6 +186,7 @@ def summary(item: Item) -> str:
     controller = "none" if item["controller"] is None else f"broker {item['controller']}"
     epoch = "" if item["controller_epoch"] is None else f", epoch {item['controller_epoch']}"
     lines = [f"Cluster: {item['cluster_id'] or '-'}", f"Controller: {controller}{epoch}"]
-    for title, key in (("Under-replicated", "under_replicated"), ("Offline", "offline")):
+    for title, key in TROUBLES:
         lines.append(f"{title} partitions: {', '.join(item[key]) or 'none'}")
+    lines.append(f"Led by another than the preferred: {', '.join(item['not_preferred']) or 'none'}")
     return "\n".join([*lines, ""])

@@ -1,4 +1,4 @@
-"""`kbroker`: brokers, whole clusters on one machine, and topics."""
+"""`kbroker`: brokers, whole clusters on one machine, their topics and replicas."""
 
 import click
 
@@ -8,19 +8,25 @@ ROWS = {
     "dev": ("broker.kbroker.dev", "A whole cluster on this machine."),
     "start": ("broker.kbroker.start", "One broker from a server.properties."),
     "zookeeper": ("broker.kbroker.zookeeper", "The embedded ZooKeeper alone."),
-    "topics": ("broker.kbroker.topics", "List, create, describe and delete topics."),
+    "topics": ("broker.kbroker.topics", "List, create, describe, alter and delete topics."),
+    "configs": ("broker.kbroker.configs", "Settings of topics and brokers."),
+    "reassign": ("broker.kbroker.reassign", "Move partitions to other brokers."),
+    "elect": ("broker.kbroker.elect", "Have leaders elected."),
     "cluster": ("broker.kbroker.cluster", "Brokers, controller, partitions in trouble."),
+    "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
 }
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
     """What ends a command with one line; imported late, since only a failing one pays for it."""
     from broker.kbroker.local_cluster import LocalClusterError
+    from broker.kbroker.reassignment_plan import ReassignmentError
     from broker.registration import AlreadyRegistered
     from broker.server import BrokerStopped
     from clients.errors import ClientError
     from core_log.log_manager import LogDirectoryError
     from core_log.meta_properties import InconsistentMetaProperties
+    from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.errors import ApiError
     from protocol.settings import SettingError
     from zk.embedded import ZkServerError
@@ -33,8 +39,10 @@ def expected_errors() -> tuple[type[Exception], ...]:
         BrokerStopped,
         ClientError,
         InconsistentMetaProperties,
+        InvalidTopicFilter,
         LogDirectoryError,
         LocalClusterError,
+        ReassignmentError,
         SettingError,
         ZkError,
         ZkServerError,
@@ -42,10 +50,18 @@ def expected_errors() -> tuple[type[Exception], ...]:
     )
 
 
+def misuse() -> tuple[type[Exception], ...]:
+    """Those of them that are the command line's fault."""
+    from groups.zookeeper.filters import InvalidTopicFilter
+
+    return (InvalidTopicFilter,)
+
+
 @click.group(
     cls=CommandGroup,
     rows=ROWS,
     expected=expected_errors,
+    misuse=misuse,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
@@ -55,7 +71,7 @@ Examples:
 )
 @version_option()
 def main() -> None:
-    """Run brokers and look after their topics."""
+    """Run brokers, and look after their topics and replicas."""
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
 
+MOST_REPLICAS = 3
+"""Of the offsets topic, as in Kafka; fewer where there are fewer brokers."""
 DEV_SETTINGS = {
-    "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "controlled.shutdown.retry.backoff.ms": "1000",
 }
 """Where a development cluster wants something else than Kafka's defaults."""
 
@@ -45,14 +47,20 @@ class LocalClusterError(Exception):
 
 
 def broker_properties(
-    broker_id: int, port: int, log_dir: Path, zookeeper: str, overrides: Mapping[str, str]
+    broker_id: int,
+    port: int,
+    log_dir: Path,
+    zookeeper: str,
+    brokers: int,
+    overrides: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings of one broker; `overrides` win."""
+    """The settings of one broker of so many; `overrides` win."""
     return {
         "broker.id": str(broker_id),
         "listeners": f"PLAINTEXT://{HOST}:{port}",
         "log.dirs": str(log_dir),
         "zookeeper.connect": zookeeper,
+        "offsets.topic.replication.factor": str(min(brokers, MOST_REPLICAS)),
         **DEV_SETTINGS,
         **overrides,
     }
@@ -172,7 +180,9 @@ class LocalCluster:
     async def _spawn(self, broker_id: int, port: int) -> BrokerProcess:
         properties = self.directory / f"broker-{broker_id}.properties"
         log_dir = self.directory / f"broker-{broker_id}"
-        settings = broker_properties(broker_id, port, log_dir, self.zookeeper, self.overrides)
+        settings = broker_properties(
+            broker_id, port, log_dir, self.zookeeper, self.brokers, self.overrides
+        )
         properties.write_text(properties_text(settings), "utf-8")
         command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import logging
 import resource
 from pathlib import Path
@@ -16,6 +17,9 @@ from clients.output import KeyValue, read_properties
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
 KEPT_BYTES = 32 * 1024 * 1024
 """Most freed memory that is kept between two requests; malloc allows no larger threshold."""
+
+GC_THRESHOLDS = (50_000, 20, 50)
+"""A request makes thousands of objects and no cycles: look for cycles seldom."""
 
 LOG_LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 """As Kafka's log4j.properties has it."""
@@ -65,6 +69,13 @@ def keep_freed_memory() -> None:
         mallopt(M_TOP_PAD, KEPT_BYTES // 2)
 
 
+def seldom_look_for_cycles() -> None:
+    """Leave what has been made so far alone, and look at the rest seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
 async def serve(properties: dict[str, str], with_parent: bool) -> None:
     """Run a broker until it is told to stop."""
     stop = stop_event()
@@ -76,6 +87,7 @@ async def serve(properties: dict[str, str], with_parent: bool) -> None:
     broker = Broker(config)
     try:
         if await finished_before(stop, broker.start()):
+            seldom_look_for_cycles()
             click.echo(f"ready bootstrap={broker.bootstrap}")
             await broker.run_until(stop)
     finally:

@@ -1,12 +1,31 @@
-"""`kbroker topics`: list, create, describe and delete topics."""
+"""`kbroker topics`: list, create, describe, alter and delete topics.
+
+Kafka's spelling works as it is: `kbroker topics --create --topic t --partitions 3 …`. There
+`--topic` may be a regular expression, except for --create; a topic called exactly so goes first.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from clients.descriptions import ConfigResource, NewTopic, TopicDescription
+from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.topic_choice import named, topics_of
+from broker.kbroker.topic_rows import (
+    FILTERS,
+    NAME_COLUMNS,
+    NEED_MIN_ISR,
+    PARTITION_COLUMNS,
+    TOPIC_COLUMNS,
+    Item,
+    only,
+    partition_lines,
+    topic_item,
+    topic_line,
+)
+from clients.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
+from clients.kafka_spelling import ActionGroup
 from clients.output import (
     Column,
     Failure,
@@ -17,35 +36,27 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.sessions import connected
+from groups.zookeeper.filters import INTERNAL_TOPICS
+from protocol.errors import ApiError, ErrorCode
 
-TOPIC_CONFIG_SOURCE = 1
-"""DYNAMIC_TOPIC_CONFIG: a setting that the topic itself was given."""
+DELETED = {False: "Deleted topic {}.", True: "Topic {} is marked for deletion."}
+"""By whether ZooKeeper was written to."""
 
-NAME_COLUMNS = (Column("TOPIC"), Column("INTERNAL", wide=True), Column("PARTITIONS", wide=True))
 
-TOPIC_COLUMNS = (
-    Column("TOPIC"),
-    Column("PARTITION-COUNT"),
-    Column("REPLICATION-FACTOR"),
-    Column("CONFIGS"),
-    Column("PARTITIONS"),
+@click.group(
+    "topics",
+    cls=ActionGroup,
+    epilog="""\b
+Examples:
+  kbroker topics create flights --partitions 6 --replication-factor 3
+  kbroker topics --describe --topic flights --zookeeper localhost:2181""",
 )
-
-PARTITION_COLUMNS = (
-    Column("TOPIC"),
-    Column("PARTITION"),
-    Column("LEADER"),
-    Column("REPLICAS"),
-    Column("ISR"),
-)
-
-Item = dict[str, Any]
-
-
-@click.group("topics")
 def command() -> None:
-    """List, create, describe and delete topics."""
+    """List, create, describe, alter and delete topics.
+
+    Asks the brokers; with --zookeeper, and no --bootstrap-server, on the command line it reads and
+    writes ZooKeeper itself, as kafka-topics.sh did up to Kafka 2.3.
+    """
 
 
 class Assignment(click.ParamType):  # type: ignore[type-arg]
@@ -68,6 +79,16 @@ class Assignment(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not broker ids as in 0:1,1:2", param, ctx)
 
 
+topic_option = click.option("--topic", "pattern", metavar="REGEX", help="Kafka's way to say NAME.")
+if_exists_option = click.option("--if-exists", is_flag=True, help="No topic is no failure.")
+exclude_internal_option = click.option(
+    "--exclude-internal", is_flag=True, help="Leave Kafka's own topics out."
+)
+config_option = click.option(
+    "--config", "configs", type=KeyValue(), multiple=True, help="A topic's setting."
+)
+
+
 @command.command(
     "list",
     epilog="""\b
@@ -76,18 +97,34 @@ Example:
 )
 @target_options
 @output_option
-def list_topics(target: Target, output: str) -> None:
+@topic_option
+@exclude_internal_option
+def list_topics(target: Target, output: str, pattern: str | None, exclude_internal: bool) -> None:
     """Names of all topics, one a line; -o wide tells more."""
 
     async def ask() -> list[Item]:
-        async with connected(target) as sessions:
-            topics = await sessions.admin.describe_topics()
+        async with cluster_access(target) as cluster:
+            topics = await topics_of(cluster, (), pattern, if_exists=True)
+            marked = await cluster.marked_for_deletion()
         return [
-            {"topic": t.name, "internal": t.internal, "partitions": len(t.partitions)}
-            for t in topics.values()
+            {
+                "topic": topic.name,
+                "internal": topic.internal,
+                "partitions": len(topic.partitions),
+                "marked_for_deletion": topic.name in marked,
+            }
+            for topic in topics.values()
+            if not (exclude_internal and topic.name in INTERNAL_TOPICS)
         ]
 
     items = asyncio.run(ask())
+    if output == "table":  # as Kafka says it
+        items = [
+            item | {"topic": f"{item['topic']} - marked for deletion"}
+            if item["marked_for_deletion"]
+            else item
+            for item in items
+        ]
     show(Listing("topics", NAME_COLUMNS, items, header=False), output)
 
 
@@ -99,7 +136,8 @@ Example:
 )
 @target_options
 @output_option
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--topic", "pattern", metavar="NAME", help="Kafka's way to say NAME.")
 @click.option("--partitions", type=click.IntRange(min=1), help="How many.  [default: the broker's]")
 @click.option(
     "--replication-factor",
@@ -109,51 +147,41 @@ Example:
 @click.option(
     "--replica-assignment", type=Assignment(), help="Brokers of each partition, instead of both."
 )
-@click.option("--config", "configs", type=KeyValue(), multiple=True, help="A topic's setting.")
+@config_option
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no failure.")
 def create(
     target: Target,
     output: str,
-    name: str,
+    name: str | None,
+    pattern: str | None,
     partitions: int | None,
     replication_factor: int | None,
     replica_assignment: tuple[tuple[int, ...], ...] | None,
     configs: tuple[tuple[str, str], ...],
+    if_not_exists: bool,
 ) -> None:
     """Create a topic."""
     if replica_assignment and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many partitions and replicas")
     topic = NewTopic(
-        name,
+        named(name, pattern),
         partitions or -1,
         replication_factor or -1,
         dict(configs),
         dict(enumerate(replica_assignment or ())),
     )
 
-    async def ask() -> dict[str, Exception | None]:
-        async with connected(target) as sessions:
-            return dict(await sessions.admin.create_topics([topic]))
+    async def ask() -> dict[str, ApiError | None]:
+        async with cluster_access(target) as cluster:
+            try:
+                await cluster.create_topic(topic)
+            except ApiError as error:
+                if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return {topic.name: error}
+                return {}
+        return {topic.name: None}
 
     show_done(asyncio.run(ask()), "Created topic {}.", output)
-
-
-@command.command(
-    "delete",
-    epilog="""\b
-Example:
-  kbroker topics delete flights""",
-)
-@target_options
-@output_option
-@click.argument("names", nargs=-1, required=True)
-def delete(target: Target, output: str, names: tuple[str, ...]) -> None:
-    """Delete topics with all they hold."""
-
-    async def ask() -> dict[str, Exception | None]:
-        async with connected(target) as sessions:
-            return dict(await sessions.admin.delete_topics(names))
-
-    show_done(asyncio.run(ask()), "Deleted topic {}.", output)
 
 
 @command.command(
@@ -166,100 +194,209 @@ Examples:
 @target_options
 @output_option
 @click.argument("name", required=False)
-@click.option("--under-replicated", is_flag=True, help="Only partitions that lack a replica.")
-@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@topic_option
+@click.option(
+    "--under-replicated",
+    "--under-replicated-partitions",
+    is_flag=True,
+    help="Only partitions that lack a replica.",
+)
+@click.option(
+    "--unavailable",
+    "--unavailable-partitions",
+    is_flag=True,
+    help="Only partitions without a leader.",
+)
+@click.option(
+    "--under-min-isr",
+    "--under-min-isr-partitions",
+    is_flag=True,
+    help="Only partitions with fewer in sync than acks=all needs.",
+)
+@click.option(
+    "--at-min-isr",
+    "--at-min-isr-partitions",
+    is_flag=True,
+    help="Only partitions with just as many in sync as acks=all needs.",
+)
+@click.option(
+    "--topics-with-overrides", is_flag=True, help="Only topics with settings of their own."
+)
+@exclude_internal_option
+@if_exists_option
 def describe(
-    target: Target, output: str, name: str | None, under_replicated: bool, unavailable: bool
+    target: Target,
+    output: str,
+    name: str | None,
+    pattern: str | None,
+    topics_with_overrides: bool,
+    exclude_internal: bool,
+    if_exists: bool,
+    **filters: bool,
 ) -> None:
     """Partitions of a topic, or of all: leader, replicas, in-sync replicas, settings."""
-    topics = asyncio.run(described(target, None if name is None else [name]))
-    wanted = {is_under_replicated: under_replicated, is_unavailable: unavailable}
-    tests = [test for test, asked in wanted.items() if asked]
-    if tests:
-        topics = [only(topic, lambda p: any(test(p) for test in tests)) for topic in topics]
+    if name is not None and pattern is not None:
+        named(name, pattern)
+    asked = [option for option, is_asked in filters.items() if is_asked]
+
+    async def ask() -> list[Item]:
+        names = [name] if name is not None else []
+        async with cluster_access(target) as cluster:
+            topics = await topics_of(cluster, names, pattern, if_exists=if_exists)
+            if exclude_internal:
+                topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
+            return await described(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(asked)))
+
+    topics = asyncio.run(ask())
+    if topics_with_overrides:
+        topics = [topic for topic in topics if topic["configs"]]
+    if asked:
+        topics = [
+            only(topic, lambda p: any(FILTERS[each](p) for each in asked)) for topic in topics
+        ]
     if output == "json":
-        show(Listing("topics", TOPIC_COLUMNS, topics), output)
+        shown = [topic for topic in topics if topic["partitions"] or not asked]
+        show(Listing("topics", TOPIC_COLUMNS, shown), output)
     elif output == "csv":
         partitions = [partition for topic in topics for partition in topic["partitions"]]
         show(Listing("topics", PARTITION_COLUMNS, partitions), output)
     else:
         for topic in topics:
-            click.echo("\n".join(topic_lines(topic, summary=not tests)))
+            lines = [] if asked else [topic_line(topic)]
+            lines += [] if topics_with_overrides else partition_lines(topic)
+            if lines:
+                click.echo("\n".join(lines))
 
 
-async def described(target: Target, names: Sequence[str] | None) -> list[Item]:
-    """The topics as items of TOPIC_COLUMNS, `partitions` being items of PARTITION_COLUMNS."""
-    async with connected(target) as sessions:
-        topics = await sessions.admin.describe_topics(names)
-        resources = [ConfigResource.topic(name) for name in topics]
-        configs = await sessions.admin.describe_configs(resources)
+async def described(
+    cluster: ClusterAccess, topics: Mapping[str, TopicDescription], *, min_isr: bool = False
+) -> list[Item]:
+    """Items of TOPIC_COLUMNS, `partitions` being items of PARTITION_COLUMNS."""
+    configs = await cluster.own_configs(map(ConfigResource.topic, topics))
+    marked = await cluster.marked_for_deletion()
+    least = await cluster.min_insync_replicas(topics) if min_isr else {}
     return [
         topic_item(
-            topics[resource.name],
-            {
-                config.name: config.value
-                for config in configs[resource]
-                if config.config_source == TOPIC_CONFIG_SOURCE
-            },
+            topic,
+            configs[ConfigResource.topic(name)],
+            marked=name in marked,
+            min_isr=least.get(name),
         )
-        for resource in resources
+        for name, topic in topics.items()
     ]
 
 
-def topic_item(topic: TopicDescription, configs: Mapping[str, str | None]) -> Item:
-    """One topic with its partitions; a leader that is not there is None."""
-    partitions = [
-        {
-            "topic": topic.name,
-            "partition": number,
-            "leader": partition.leader if partition.leader >= 0 else None,
-            "replicas": list(partition.replicas),
-            "isr": list(partition.isr),
-        }
-        for number, partition in sorted(topic.partitions.items())
-    ]
-    return {
-        "topic": topic.name,
-        "partition_count": len(partitions),
-        "replication_factor": max((len(p.replicas) for p in topic.partitions.values()), default=0),
-        "configs": dict(sorted(configs.items())),
-        "partitions": partitions,
-    }
+@command.command(
+    "alter",
+    epilog="""\b
+Example:
+  kbroker topics alter flights --partitions 12""",
+)
+@target_options
+@output_option
+@click.argument("name", required=False)
+@topic_option
+@click.option("--partitions", type=click.IntRange(min=1), help="How many it shall have in all.")
+@click.option(
+    "--replica-assignment",
+    type=Assignment(),
+    help="Brokers of each partition from 0 on; those that exist are passed over.",
+)
+@config_option
+@click.option("--delete-config", "removed", multiple=True, metavar="NAME", help="Back to default.")
+@if_exists_option
+def alter(
+    target: Target,
+    output: str,
+    name: str | None,
+    pattern: str | None,
+    partitions: int | None,
+    replica_assignment: tuple[tuple[int, ...], ...] | None,
+    configs: tuple[tuple[str, str], ...],
+    removed: tuple[str, ...],
+    if_exists: bool,
+) -> None:
+    """Give a topic more partitions, or other settings.
+
+    Keys go to other partitions when there are more of them: what was written stays where it is.
+    """
+    named(name, pattern)
+    if partitions is None and not configs and not removed:
+        raise click.UsageError("say what to alter: --partitions, --config or --delete-config")
+    if replica_assignment and partitions is None:
+        raise click.UsageError("--replica-assignment needs --partitions")
+    changed = {**dict(configs), **dict.fromkeys(removed)}
+
+    async def alter_one(cluster: ClusterAccess, topic: TopicDescription) -> None:
+        if partitions is not None:
+            added = (replica_assignment or ())[len(topic.partitions) :]
+            if replica_assignment and len(replica_assignment) != partitions:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(replica_assignment)} partitions are assigned, not {partitions}",
+                )
+            await cluster.create_partitions(topic.name, NewPartitions(partitions, added))
+        if changed:
+            resource = ConfigResource.topic(topic.name)
+            for error in (await cluster.change_configs({resource: changed})).values():
+                if error is not None:
+                    raise error
+
+    async def ask() -> dict[str, ApiError | None]:
+        results: dict[str, ApiError | None] = {}
+        names = [] if name is None else [name]
+        async with cluster_access(target) as cluster:
+            for topic in (await topics_of(cluster, names, pattern, if_exists=if_exists)).values():
+                try:
+                    await alter_one(cluster, topic)
+                    results[topic.name] = None
+                except ApiError as error:
+                    results[topic.name] = error
+        return results
+
+    show_done(asyncio.run(ask()), "Altered topic {}.", output)
 
 
-def is_under_replicated(partition: Item) -> bool:
-    """Whether a replica is not in sync."""
-    return len(partition["isr"]) < len(partition["replicas"])
+@command.command(
+    "delete",
+    epilog="""\b
+Example:
+  kbroker topics delete flights""",
+)
+@target_options
+@output_option
+@click.argument("names", nargs=-1)
+@topic_option
+@if_exists_option
+def delete(
+    target: Target, output: str, names: tuple[str, ...], pattern: str | None, if_exists: bool
+) -> None:
+    """Delete topics with all they hold.
+
+    With --zookeeper they are marked, and gone once every broker that keeps a replica has seen it.
+    """
+    if bool(names) == (pattern is not None):
+        raise click.UsageError("say which topics: NAMES, or --topic REGEX")
+
+    async def ask() -> tuple[dict[str, ApiError | None], bool]:
+        async with cluster_access(target) as cluster:
+            wanted = list(names)
+            if pattern is not None:
+                wanted = list(await topics_of(cluster, (), pattern, if_exists=if_exists))
+            results = await cluster.delete_topics(wanted) if wanted else {}
+        if if_exists:
+            results = {name: error for name, error in results.items() if not _is_unknown(error)}
+        return results, cluster.by_zookeeper
+
+    results, by_zookeeper = asyncio.run(ask())
+    show_done(results, DELETED[by_zookeeper], output)
 
 
-def is_unavailable(partition: Item) -> bool:
-    """Whether there is no leader."""
-    return partition["leader"] is None
+def _is_unknown(error: ApiError | None) -> bool:
+    return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def only(topic: Item, wanted: Callable[[Item], bool]) -> Item:
-    """The topic with those of its partitions that are wanted."""
-    return topic | {"partitions": [p for p in topic["partitions"] if wanted(p)]}
-
-
-def topic_lines(topic: Item, *, summary: bool) -> Iterator[str]:
-    """Kafka's lines: the topic's own if `summary`, then one a partition."""
-    if summary:
-        configs = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
-        yield (
-            f"Topic: {topic['topic']}\tPartitionCount: {topic['partition_count']}"
-            f"\tReplicationFactor: {topic['replication_factor']}\tConfigs: {configs}"
-        )
-    for partition in topic["partitions"]:
-        leader = "none" if partition["leader"] is None else partition["leader"]
-        replicas, isr = (",".join(map(str, partition[name])) for name in ("replicas", "isr"))
-        yield (
-            f"\tTopic: {partition['topic']}\tPartition: {partition['partition']}"
-            f"\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
-        )
-
-
-def show_done(results: Mapping[str, Exception | None], said: str, output: str) -> None:
+def show_done(results: Mapping[str, ApiError | None], said: str, output: str) -> None:
     """Say what was done for each topic, and name what was refused; exit 1 if anything was."""
     done = [name for name, error in results.items() if error is None]
     failures = [Failure.of(name, error) for name, error in results.items() if error is not None]

@@ -28,11 +28,20 @@ def legal_id() -> Check:
     )
 
 
+def legal_node() -> Check:
+    """A legal id that can be a znode."""
+    return lambda value: (
+        "cannot be the name of a node in ZooKeeper"
+        if value in ("", ".", "..")
+        else legal_id()(value)
+    )
+
+
 @attrs.frozen(kw_only=True)
 class ConsumerConfig:
     """Times in ms; sizes in bytes."""
 
-    group_id: str = setting("group.id", validator=legal_id(), doc="The group to consume in")
+    group_id: str = setting("group.id", validator=legal_node(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
@@ -44,7 +53,10 @@ class ConsumerConfig:
         "membership", "zookeeper", validator=one_of("zookeeper"), doc="Who keeps the members"
     )
     consumer_id: str | None = setting(
-        "consumer.id", None, doc="Fixed name of the member instead of a generated one; for tests"
+        "consumer.id",
+        None,
+        validator=legal_id(),
+        doc="Fixed name of the member instead of a generated one; for tests",
     )
     client_id: str | None = setting(
         "client.id", None, validator=legal_id(), doc="Name told to brokers; default group.id"
@@ -53,7 +65,10 @@ class ConsumerConfig:
         "zookeeper.session.timeout.ms", 6_000, validator=ge(1), doc="Silence that ends a member"
     )
     zookeeper_connection_timeout_ms: int | None = setting(
-        "zookeeper.connection.timeout.ms", None, doc="Time to connect; default the session's"
+        "zookeeper.connection.timeout.ms",
+        None,
+        validator=ge(1),
+        doc="Time to connect; default the session's",
     )
     zookeeper_sync_time_ms: int = setting(
         "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
@@ -62,7 +77,7 @@ class ConsumerConfig:
         "rebalance.max.retries", 4, validator=ge(1), doc="Attempts before the first one fails"
     )
     rebalance_backoff_ms: int | None = setting(
-        "rebalance.backoff.ms", None, doc="Pause between attempts to rebalance"
+        "rebalance.backoff.ms", None, validator=ge(0), doc="Pause between attempts to rebalance"
     )
     refresh_leader_backoff_ms: int = setting(
         "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause before asking for leaders"

@@ -13,19 +13,19 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.cluster_view import parse_bootstrap
 from clients.connection import Connection
+from clients.errors import NoBrokersAvailable
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
 from clients.high_level.fetchers import Fetchers
 from clients.high_level.leader_finder import LeaderFinder
 from clients.high_level.metrics import ConsumerMetrics, Meters
-from clients.high_level.streams import MessageStream
+from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
 from groups.zookeeper.filters import TopicFilter
@@ -81,15 +81,16 @@ class ConsumerConnector:
             session_timeout_ms=self.config.zookeeper_session_timeout_ms,
             connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
         )
-        self._cluster: Cluster | None = None
+        self._cluster = Cluster(
+            self.config.bootstrap_servers,
+            config=self.config.cluster_config,
+            find_brokers=self._registered_brokers,
+        )
         self._meters = Meters(time.monotonic)
         self._rebalance_error: str | None = None
         self._queues: dict[tuple[str, str], MessageStream] = {}
         self._finder = LeaderFinder(
-            self._find_cluster,
-            self._find_brokers_again,
-            self._lead,
-            self.config.refresh_leader_backoff_ms,
+            self._cluster, self._lead, self.config.refresh_leader_backoff_ms
         )
         self._store = self._offset_store()
         self._delivery = StreamDelivery(
@@ -178,7 +179,8 @@ class ConsumerConnector:
 
         A message counts as consumed when the next one of its stream is asked for. Only with
         `offsets` a group goes back. Raises CommitFailed after offsets.commit.max.retries,
-        offsets.channel.backoff.ms apart, and for a partition that is not ours.
+        offsets.channel.backoff.ms apart, and for a partition that is not ours; ValueError for a
+        negative offset.
         """
         await self._start()
         await self._delivery.commit_offsets(offsets)
@@ -215,8 +217,7 @@ class ConsumerConnector:
                 await self._withdraw()
             if self._owns_zk:
                 await self._zk.close()
-            if self._cluster:
-                await self._cluster.close()
+            await self._cluster.close()
 
     close = shutdown
     """The name this has in every other client."""
@@ -294,7 +295,7 @@ class ConsumerConnector:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._fetchers = Fetchers(
-                    self.config, self._connect, self._finder.add, tasks.create_task, self._meters
+                    self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
                 tasks.create_task(self._finder.run())
                 tasks.create_task(self._store.obey())
@@ -318,7 +319,12 @@ class ConsumerConnector:
         self._fetchers.add(broker_id, feed)
 
     async def _connect(self, broker_id: int, fetcher_id: int) -> Connection:
-        return await (await self._find_cluster()).connection(broker_id, f"fetch-{fetcher_id}")
+        return await self._cluster.connection(broker_id, f"fetch-{fetcher_id}")
+
+    def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
+        """Where a leader was said to be, there was none."""
+        self._cluster.ask_another()
+        self._finder.add(feeds)
 
     def _offset_store(self) -> GovernedStore:
         """What the settings say, under the group's migration if there is one."""
@@ -353,29 +359,19 @@ class ConsumerConnector:
             _log.info("%s: still among those that obey migrations: %r", self.consumer_id, error)
 
     async def _call_coordinator(self, request: Any) -> Any:
-        cluster = await self._find_cluster()
         timeout_ms = self.config.offsets_channel_socket_timeout_ms
-        return await cluster.call_coordinator(self.config.group_id, request, timeout_ms=timeout_ms)
+        group_id = self.config.group_id
+        return await self._cluster.call_coordinator(group_id, request, timeout_ms=timeout_ms)
 
     def _forget_coordinator(self) -> None:
-        if self._cluster:
-            self._cluster.forget_coordinator(self.config.group_id)
+        self._cluster.forget_coordinator(self.config.group_id)
 
-    async def _find_cluster(self) -> Cluster:
-        """The cluster, by bootstrap.servers or the brokers registered in ZooKeeper.
-
-        Raises NoBrokersAvailable.
-        """
-        if self._cluster is None:
-            config = self.config.cluster_config
-            bootstrap = config.bootstrap_servers or await registered_brokers(self._zk)
-            self._cluster = Cluster(bootstrap, config=config)
-        return self._cluster
-
-    async def _find_brokers_again(self) -> None:
-        """Every broker the cluster knew is gone: others may be registered."""
-        if self._cluster and not self.config.bootstrap_servers:
-            self._cluster.bootstrap = parse_bootstrap(await registered_brokers(self._zk))
+    async def _registered_brokers(self) -> list[str]:
+        """Whom to ask for the cluster without bootstrap.servers, or when all we know are gone."""
+        try:
+            return await registered_brokers(self._zk)
+        except ZkError as error:
+            raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
 
 
 def _now_ms() -> int:

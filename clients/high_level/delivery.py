@@ -66,6 +66,7 @@ class StreamDelivery:
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
     _committing: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    _under_way: asyncio.Timeout | None = None
 
     def stop(self, partitions: Partitions) -> None:
         """Close the feeds; their positions can still be committed."""
@@ -100,6 +101,7 @@ class StreamDelivery:
         self.paused = True
         for stream in self.streams:
             stream.pause()
+        self._interrupt_commit()
 
     def resume(self) -> None:
         """Go on."""
@@ -111,6 +113,13 @@ class StreamDelivery:
         """Close all feeds and drop their positions: others own them."""
         self.stop(self._feeds.keys())
         self._feeds.clear()
+        self._interrupt_commit()
+
+    def _interrupt_commit(self) -> None:
+        """One that still looks for the coordinator would be sent when others own what is in it."""
+        if self._under_way:
+            self._under_way.reschedule(0)
+            self._under_way = None
 
     # --- offsets ------------------------------------------------------------------------------
 
@@ -138,6 +147,7 @@ class StreamDelivery:
         except CommitFailed as failure:
             _log.error("%s: not committed: %s", self.consumer_id, failure)
         except TimeoutError:
+            self._interrupt_commit()  # one by the clock may be what took so long, and goes on
             _log.error("%s: not committed within %.0f s", self.consumer_id, COMMIT_PATIENCE_S)
 
     async def commit_offsets(
@@ -150,8 +160,11 @@ class StreamDelivery:
         """Commit these, or all positions (of some partitions); again after a pause while that can
         help.
 
-        Raises CommitFailed, for those of `offsets` that we do not own too.
+        Raises CommitFailed, for those of `offsets` that we do not own too; ValueError.
         """
+        for partition, committed in (offsets or {}).items():
+            if committed.offset < 0:
+                raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
         left = self.commit_retries if retries is None else retries
         while True:
             try:
@@ -187,12 +200,15 @@ class StreamDelivery:
             if self.paused or not self.entitled():
                 raise _all_failed(owned, "ZooKeeper is out of reach")
             try:
-                await self.store.commit(self.group_id, owned)
+                async with asyncio.timeout(None) as self._under_way:
+                    await self.store.commit(self.group_id, owned)
             except CommitFailed as failure:
                 self._note_committed(owned, owned.keys() - failure.errors.keys())
                 raise
-            except (ClientError, ApiError) as error:
-                raise _all_failed(owned, str(error)) from error
+            except (ClientError, ApiError, TimeoutError) as error:
+                raise _all_failed(owned, str(error) or "interrupted") from error
+            finally:
+                self._under_way = None
             self._note_committed(owned, owned.keys())
             return foreign
 

@@ -46,13 +46,17 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 
 @attrs.define(eq=False)
 class BrokerFetcher:
-    """What is read from one broker over one connection. It ends when nothing is."""
+    """What is read from one broker over one connection. It ends when nothing is.
+
+    `silent` has the brokers that cannot be read from and were complained of.
+    """
 
     config: ConsumerConfig
     broker_id: int
     connect: Callable[[], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
     meters: Meters
+    silent: set[int] = attrs.field(factory=set)
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -70,7 +74,9 @@ class BrokerFetcher:
             try:
                 await self._serve(ready)
             except (ClientError, ApiError) as error:
-                _log.warning("fetching stops until leaders are looked up again: %s", error)
+                level = logging.DEBUG if self.broker_id in self.silent else logging.WARNING
+                _log.log(level, "fetching stops until leaders are looked up again: %s", error)
+                self.silent.add(self.broker_id)
                 self._drop(self.feeds)
             self.feeds = self.feeds[1:] + self.feeds[:1]  # brokers fill in the order asked
 
@@ -93,6 +99,7 @@ class BrokerFetcher:
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
         )
+        self.silent.discard(self.broker_id)
         self.meters.requests[self.broker_id].mark()
         for partition, (offset, feed) in asked.items():
             if feed.live:
@@ -190,6 +197,7 @@ class Fetchers:
     give_back: Callable[[Feeds], None]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     meters: Meters
+    _silent: set[int] = attrs.field(factory=set)
     _running: dict[tuple[int, int], BrokerFetcher] = attrs.field(factory=dict)
     """By broker id and fetcher id."""
 
@@ -198,7 +206,12 @@ class Fetchers:
         key = broker_id, fetcher_id(feed.partition, self.config.num_consumer_fetchers)
         if (fetcher := self._running.get(key)) is None:
             fetcher = self._running[key] = BrokerFetcher(
-                self.config, broker_id, lambda: self.connect(*key), self.give_back, self.meters
+                self.config,
+                broker_id,
+                lambda: self.connect(*key),
+                self.give_back,
+                self.meters,
+                self._silent,
             )
             self.spawn(self._run(key, fetcher))
         fetcher.feeds.append(feed)

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
 from clients.cluster import Cluster
-from clients.errors import ClientError, NoBrokersAvailable
+from clients.errors import ClientError
 from clients.high_level.streams import PartitionFeed
 from protocol.errors import ApiError
-from zk.session import ZkError
-from zk.znodes import ZnodeError
 
 _log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class LeaderFinder:
-    """`find_cluster` gives the cluster, `find_brokers_again` looks for brokers it does not know;
-    `lead` is told (broker id, feed) of each leader found."""
+    """`lead` is told (broker id, feed) of each leader found."""
 
-    find_cluster: Callable[[], Awaitable[Cluster]]
-    find_brokers_again: Callable[[], Awaitable[None]]
+    cluster: Cluster
     lead: Callable[[int, PartitionFeed], None]
     backoff_ms: int
     _complaint: str = ""
@@ -47,7 +43,7 @@ class LeaderFinder:
             try:
                 await self._find()
                 self._complaint = ""
-            except (ClientError, ApiError, ZkError, ZnodeError) as error:
+            except (ClientError, ApiError) as error:
                 self._complain(f"cannot look up leaders: {error}")
             if not self._leaderless:
                 self._wanted.clear()
@@ -64,18 +60,13 @@ class LeaderFinder:
         topics = {feed.partition.topic for feed in self._leaderless}
         if not topics:  # and metadata of no topics would be metadata of all
             return
-        cluster = await self.find_cluster()
-        try:
-            await cluster.refresh(topics)
-        except NoBrokersAvailable:
-            await self.find_brokers_again()
-            raise
+        await self.cluster.refresh(topics)
         feeds, self._leaderless = self._leaderless, []
         for feed in feeds:
-            leader = cluster.view.leaders.get(feed.partition, -1)
+            leader = self.cluster.view.leaders.get(feed.partition, -1)
             if not feed.live:
                 continue
-            if leader in cluster.brokers:
+            if leader in self.cluster.brokers:
                 self.lead(leader, feed)
             else:
                 self._leaderless.append(feed)

@@ -20,11 +20,12 @@ from clients.serializers import Decoder, bytes_decoder
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
-FIRST_TURN = 128
+FIRST_TURN = 1
 TURN_S = 0.005
 MAX_TURN = 4096
 """After some messages a stream lets the event loop turn, so that an application that never awaits
-anything else cannot keep its own member from rebalancing. How many: what takes it about TURN_S."""
+anything else cannot keep its own member from rebalancing. How many: what takes it about TURN_S.
+Only between turns it is seen whether we may go on at all, so the first ones are short."""
 
 LEASE_CHECK_S = 0.05
 

@@ -4,11 +4,13 @@ Kafka's own spelling works as it is: `kgroup --bootstrap-server H:P --describe -
 into the order `describe --bootstrap-server H:P --group g` before anything is parsed.
 """
 
-from collections.abc import Collection, Sequence
+import logging
+from typing import Any
 
 import click
 
-from clients.output import SHARED_NAMES, CommandGroup, version_option
+from clients.kafka_spelling import sub_command_first
+from clients.output import CommandGroup, version_option
 
 ROWS = {
     "list": ("clients.kgroup.list", "List groups, in ZooKeeper and with coordinators."),
@@ -61,31 +63,44 @@ def expected_errors() -> tuple[type[Exception], ...]:
     )
 
 
+def misuse() -> tuple[type[Exception], ...]:
+    """Those of them that are the command line's fault: settings that cannot be, and patterns."""
+    from groups.zookeeper.filters import InvalidTopicFilter
+    from protocol.settings import SettingError
+
+    return InvalidTopicFilter, SettingError
+
+
+class OneLine(logging.Formatter):
+    """What the libraries log, as a line each like our own errors: no time, no traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The level, the message, and the exception's text."""
+        error = record.exc_info[1] if record.exc_info else None
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        return " ".join((f"{text}: {error}" if error else text).split())
+
+
 class KgroupCommand(CommandGroup):
     """The sub-commands, with shared options before them and Kafka's action flags allowed."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the sub-command; what libraries log goes to stderr."""
+        handler = logging.StreamHandler()
+        handler.setFormatter(OneLine())
+        logging.basicConfig(handlers=[handler], level=logging.WARNING)
+        return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
-        return super().parse_args(ctx, sub_command_first(args, self.rows))
-
-
-def sub_command_first(args: Sequence[str], names: Collection[str]) -> list[str]:
-    """The arguments with the sub-command, or the one an action flag stands for, at the front."""
-    start = 0
-    while start < len(args) and args[start].partition("=")[0] in SHARED_NAMES:
-        start += 1 if "=" in args[start] else 2
-    if start < len(args) and args[start] in names:
-        return [args[start], *args[:start], *args[start + 1 :]]
-    for position, arg in enumerate(args):
-        if arg in KAFKA_ACTIONS:
-            return [KAFKA_ACTIONS[arg], *args[:position], *args[position + 1 :]]
-    return list(args)
+        return super().parse_args(ctx, sub_command_first(args, self.rows, KAFKA_ACTIONS))
 
 
 @click.group(
     cls=KgroupCommand,
     rows=ROWS,
     expected=expected_errors,
+    misuse=misuse,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:

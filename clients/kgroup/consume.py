@@ -2,35 +2,49 @@
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
-import struct
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import attrs
 import click
 
 from clients.high_level.connector import ConsumerConnector
-from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, MessageStream
+from clients.high_level.streams import MessageStream
 from clients.kgroup.formatter import (
     DESERIALIZERS,
     FORMATTER_NAMES,
     Formatter,
-    MessageUnreadable,
     formatter_of,
     json_line,
 )
-from clients.output import CommandFailed, KeyValue, Target, read_properties, target_options
+from clients.kgroup.message_writer import Writer, standard_output
+from clients.kgroup.partition_stream import Place, partition_stream
+from clients.output import (
+    CommandFailed,
+    KeyValue,
+    Target,
+    read_properties,
+    target_options,
+    zookeeper_address,
+)
 from clients.sessions import zookeeper_session
 from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
 
 PROPERTY = KeyValue()
+
+SETTING_OF = {
+    "membership": "membership",
+    "timeout_ms": "consumer.timeout.ms",
+    "fetch_message_max_bytes": "fetch.message.max.bytes",
+    "socket_receive_buffer_bytes": "socket.receive.buffer.bytes",
+    "auto_commit_interval_ms": "auto.commit.interval.ms",
+}
+"""Parameter to the setting it gives."""
 
 
 @click.command(
@@ -72,6 +86,34 @@ Examples:
 @click.option(
     "--streams", type=click.IntRange(min=1), default=1, show_default=True, help="Of this member."
 )
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Read this partition of --topic alone, as a member of no group.",
+)
+@click.option(
+    "--offset",
+    metavar="N|earliest|latest",
+    help="Where to begin in --partition.  [default: latest]",
+)
+@click.option(
+    "--fetch-size",
+    "fetch_message_max_bytes",
+    metavar="BYTES",
+    help="Of a partition in one fetch. [fetch.message.max.bytes]",
+)
+@click.option(
+    "--socket-buffer-size",
+    "socket_receive_buffer_bytes",
+    metavar="BYTES",
+    help="SO_RCVBUF. [socket.receive.buffer.bytes]",
+)
+@click.option(
+    "--autocommit.interval.ms",
+    "auto_commit_interval_ms",
+    metavar="MS",
+    help="How often to commit. [auto.commit.interval.ms]",
+)
 @click.option("--formatter", metavar="CLASS", help="Kafka's Default-, Newline- or NoOp- one.")
 @click.option("--key-deserializer", metavar="CLASS", help="Kafka's: Integer-, LongDeserializer, …")
 @click.option("--value-deserializer", metavar="CLASS", help="The same for values.")
@@ -112,7 +154,7 @@ def command(
     output: str,
     **given: Any,
 ) -> None:
-    """Print messages as a member of a group that lives in ZooKeeper.
+    """Print messages as a member of a group that lives in ZooKeeper, or of one partition.
 
     A message's offset is committed only after its line has been written and flushed. SIGINT,
     SIGTERM, --max-messages and --timeout-ms leave the group cleanly, and the exit code is 0.
@@ -126,12 +168,6 @@ def command(
     for name in DESERIALIZERS:
         if (class_name := given[name.replace(".", "_")]) is not None:
             formatting[name] = class_name
-    settings = consumer_settings(target, client_properties, given)
-    zookeeper = settings.setdefault("zookeeper.connect", "")
-    if not zookeeper and settings.get("membership") != "coordinator":
-        raise click.UsageError("--zookeeper is needed: the group's members meet there")
-    has_name = "group.id" in settings
-    settings.setdefault("group.id", f"console-consumer-{random.randrange(100_000)}")
     formatters: dict[str, Formatter] = {
         "json": json_line,
         "table": formatter_of(given["formatter"] or "DefaultMessageFormatter", formatting),
@@ -139,21 +175,55 @@ def command(
     timeout_ms = given["timeout_ms"]
     writer = Writer(
         formatters[output],
-        sys.stdout.buffer,
+        standard_output(),
         given["max_messages"],
         None if timeout_ms is None else timeout_ms / 1000,
         given["skip_message_on_error"],
     )
-    session = Session(
-        attrs.evolve(target, zookeeper=zookeeper),
-        settings,
-        Subscription(topic, whitelist, blacklist, streams),
-        deletes_offsets=given["delete_consumer_offsets"],
-        is_forgotten=not has_name,
-    )
+    settings = consumer_settings(target, client_properties, given)
+    if given["partition"] is None and given["offset"] is None:
+        subscription = Subscription(topic, whitelist, blacklist, streams)
+        work = consume(session_of(target, settings, subscription, given), writer)
+    else:
+        work = read(target, place_of(topic, settings, given), writer)
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(consume(session, writer))
+        asyncio.run(work)
     click.echo(f"Processed a total of {writer.count} messages", err=True)
+
+
+def place_of(topic: str | None, settings: Mapping[str, str], given: Mapping[str, Any]) -> Place:
+    """Where to read without a group. Raises UsageError for what belongs to one."""
+    partition, offset = given["partition"], given["offset"]
+    if topic is None or partition is None:
+        raise click.UsageError("--offset needs --partition, and that needs --topic")
+    if given["from_beginning"]:
+        if offset is not None:
+            raise click.UsageError("--from-beginning and --offset exclude each other")
+        offset = "earliest"
+    for name in ("group", "membership"):
+        if given[name] is not None:
+            raise click.UsageError(f"--{name} is for members of a group; --partition reads alone")
+    return Place.of(topic, partition, offset or "latest", settings)
+
+
+def session_of(
+    target: Target,
+    settings: dict[str, str],
+    subscription: "Subscription",
+    given: Mapping[str, Any],
+) -> "Session":
+    """What a member of a group does. Raises UsageError."""
+    zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
+    if not zookeeper and settings.get("membership") != "coordinator":
+        raise click.UsageError("--zookeeper is needed: the group's members meet there")
+    generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
+    return Session(
+        attrs.evolve(target, zookeeper=zookeeper),
+        generated | settings | {"zookeeper.connect": zookeeper},
+        subscription,
+        deletes_offsets=given["delete_consumer_offsets"],
+        is_forgotten="group.id" not in settings,
+    )
 
 
 def consumer_settings(
@@ -178,15 +248,15 @@ def consumer_settings(
     settings.pop("bootstrap.servers", None)
     if target.zookeeper is not None:
         settings["zookeeper.connect"] = target.zookeeper
-    if given["membership"] is not None:
-        settings["membership"] = given["membership"]
+    if settings.get("group.id") == "":
+        raise click.UsageError("the group's name is empty")
     if given["from_beginning"]:
         reset = settings.setdefault("auto.offset.reset", "smallest")
         if reset not in ("smallest", "earliest"):
             raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
-    if given["timeout_ms"] is not None:
-        settings["consumer.timeout.ms"] = str(given["timeout_ms"])
-    return settings
+    return settings | {
+        setting: str(given[name]) for name, setting in SETTING_OF.items() if given[name] is not None
+    }
 
 
 @attrs.frozen
@@ -211,73 +281,6 @@ class Subscription:
         return list(await connector.create_message_streams_by_filter(topic_filter, self.streams))
 
 
-@attrs.define(eq=False)
-class Writer:
-    """Writes messages until there have been enough, or none came for too long.
-
-    A stream counts a message as consumed when it is asked for the next one. That is the rule of
-    this command too, as long as nothing is awaited between two messages: asked for the next, the
-    one before has been written and flushed.
-    """
-
-    format: Formatter
-    out: BinaryIO
-    max_messages: int | None
-    idle_s: float | None
-    skips_unreadable: bool = False
-    count: int = 0
-    _last_at: float = 0.0
-    _pumps: list[asyncio.Task[None]] = attrs.field(factory=list)
-
-    async def write_all(self, streams: list[MessageStream]) -> None:
-        """Write what the streams bring, until one reason to end holds for all of them."""
-        self._last_at = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as tasks:
-            self._pumps += [tasks.create_task(self._pump(stream)) for stream in streams]
-
-    async def _pump(self, stream: MessageStream) -> None:
-        now = asyncio.get_running_loop().time
-        while True:
-            try:
-                async for message in stream:
-                    if self.count == self.max_messages:
-                        return
-                    self.out.write(self._line(message))
-                    self.out.flush()
-                    self.count += 1
-                    self._last_at = now()
-                    if self.count == self.max_messages:
-                        self._end()  # takes effect where the next message is awaited
-                return
-            except ConsumerTimeout:
-                assert self.idle_s is not None
-                if now() - self._last_at >= self.idle_s:
-                    self._end()
-                    return
-            except BrokenPipeError:
-                _discard_output()
-                self._end()
-                return
-
-    def _line(self, message: MessageAndMetadata) -> bytes:
-        try:
-            return self.format(message)
-        except (ValueError, struct.error) as error:
-            if self.skips_unreadable:
-                return b""
-            place = f"{message.topic}-{message.partition} at offset {message.offset}"
-            raise MessageUnreadable(f"{place}: {error}") from error
-
-    def _end(self) -> None:
-        for pump in self._pumps:
-            pump.cancel()
-
-
-def _discard_output() -> None:
-    """Whoever read us is gone; the interpreter must not complain about it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 @attrs.frozen
 class Session:
     """What there is to do around the writing."""
@@ -295,12 +298,24 @@ class Session:
         return self.settings["group.id"]
 
 
-async def consume(session: Session, writer: Writer) -> None:
-    """Join, write, leave."""
+def end_on_signals() -> None:
+    """Have SIGINT and SIGTERM cancel this task, which then leaves everything in order."""
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+
+
+async def read(target: Target, place: Place, writer: Writer) -> None:
+    """Write what one partition has."""
+    end_on_signals()
+    async with partition_stream(target, place, writer.idle_s) as stream:
+        await writer.write_all([stream])
+
+
+async def consume(session: Session, writer: Writer) -> None:
+    """Join, write, leave."""
+    end_on_signals()
     connector = ConsumerConnector(session.settings)  # the settings are read before anything is done
     for note in connector.notes:
         click.echo(f"note: {note}", err=True)

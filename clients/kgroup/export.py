@@ -10,7 +10,16 @@ import click
 from clients.errors import ClientError
 from clients.group_reader import GroupReader
 from clients.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
-from clients.output import EXIT_FAILED, Failure, Listing, Target, envelope, report, target_options
+from clients.output import (
+    EXIT_FAILED,
+    Failure,
+    Listing,
+    Target,
+    envelope,
+    report,
+    target_options,
+    zookeeper_address,
+)
 from clients.sessions import connected
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -61,7 +70,7 @@ def command(
     What cannot be read is named, and left out: the exit code is then 1.
     """
     if zkconnect is not None:
-        target = attrs.evolve(target, zookeeper=zkconnect)
+        target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
     form = form or ("json" if zkconnect is None else "zk")
     stores = (store or "zookeeper",) if form == "zk" or store else STORES
     if target.zookeeper is None:

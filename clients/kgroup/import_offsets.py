@@ -1,35 +1,34 @@
 """`kgroup import`: offsets that were exported, or written by Kafka's ExportZkOffsets, back."""
 
 import asyncio
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 import click
 
+from clients.admin_store import AdminStore
 from clients.errors import ClientError
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
+from clients.kgroup.stdin_lines import standard_input
 from clients.offset_export import STORES, ExportedOffset, read_export
 from clients.output import (
-    EXIT_FAILED,
     Column,
     CommandFailed,
     Failure,
     Listing,
     Target,
     output_option,
-    report,
     show,
     target_options,
+    zookeeper_address,
 )
 from clients.sessions import Sessions, connected
-from offsets.store import CommitFailed, OffsetFetchFailed
+from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode
-from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from protocol.topic_partition import TopicPartition
 
 COLUMNS = (
     Column("GROUP", 30),
@@ -38,8 +37,6 @@ COLUMNS = (
     Column("NEW-OFFSET", 15),
     Column("STORE"),
 )
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @click.command(
@@ -74,128 +71,180 @@ def command(
     The format is recognised. A file with a fault is not imported at all. A group that has members
     is left alone, since they would write their own offsets over it or never look. What is printed
     has been read back.
+
+    Where both stores hold offsets of a partition, and nothing says that one of them alone counts,
+    both are written, whichever FILE names: its members may go by the larger. --store, and
+    --zkconnect, write one store whatever the other holds.
     """
     if (file is None) == (input_file is None):
         raise click.UsageError("name one FILE")
     if zkconnect is not None:
-        target = attrs.evolve(target, zookeeper=zkconnect)
+        target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
     offsets, faults = read_export(_text(file or input_file or Path("-")), store)
     if faults:
-        report(faults)
-        raise click.exceptions.Exit(EXIT_FAILED)
+        show(Listing("import", COLUMNS, (), faults), output)
+    if not offsets:
+        raise CommandFailed("there are no offsets in it")
     if target.zookeeper is None and any(offset.store == "zookeeper" for offset in offsets):
         raise click.UsageError("--zookeeper is needed: there are offsets for it")
-    show(asyncio.run(imported(target, offsets, dry_run=dry_run, force=force)), output)
+    order = Order(offsets, one_store=bool(store or zkconnect), dry_run=dry_run, force=force)
+    show(asyncio.run(imported(target, order)), output)
 
 
 def _text(file: Path) -> str:
     """Raises OSError, CommandFailed."""
     try:
         if str(file) == "-":
-            return sys.stdin.buffer.read().decode()
+            return standard_input().read().decode()
         return file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{file}: not UTF-8: {error}") from None
 
 
-async def imported(
-    target: Target, offsets: Sequence[ExportedOffset], *, dry_run: bool, force: bool
-) -> Listing:
+@attrs.frozen
+class Order:
+    """What to import, and how."""
+
+    offsets: Sequence[ExportedOffset]
+    one_store: bool = False
+    """Whether the stores named are to be written and no other."""
+    dry_run: bool = False
+    force: bool = False
+
+    @property
+    def needs_brokers(self) -> bool:
+        """Whether Kafka has to be written, or seen."""
+        return not self.one_store or any(offset.store == "kafka" for offset in self.offsets)
+
+
+async def imported(target: Target, order: Order) -> Listing:
     """Write group by group; what could not be written is named, and the rest goes on."""
     written: list[ExportedOffset] = []
     failures: list[Failure] = []
-    needs_brokers = any(offset.store == "kafka" for offset in offsets)
-    async with connected(target, brokers=needs_brokers) as sessions:
-        for group, store, some in _by_group_and_store(offsets):
-            if not force and (refusal := await _refusal(sessions, group, needs_brokers)):
-                failures.append(refusal)
-            elif dry_run:
-                written += some
+    by_group: dict[str, list[ExportedOffset]] = {}
+    for offset in sorted(order.offsets, key=_place):
+        by_group.setdefault(offset.group, []).append(offset)
+    async with connected(target, brokers=order.needs_brokers) as sessions:
+        reader = GroupReader(sessions)
+        for group, wanted in by_group.items():
+            if order.needs_brokers:
+                facts = await reader.group(group)
             else:
-                done, failed = await _write(sessions, group, store, some)
-                written += done
+                facts = await reader.group_in_zookeeper(group)
+            if refusal := _refusal(facts, order, reader.failures):
+                failures.append(refusal)
+                continue
+            if not order.one_store:
+                wanted += twins(facts, wanted)
+            if not order.dry_run:
+                wanted, failed = await _write(sessions, group, wanted)
                 failures += failed
+            written += wanted
     items = [{**e.item, "new_offset": e.committed.offset} for e in written]
     return Listing("import", COLUMNS, items, list(dict.fromkeys(failures)))
 
 
-def _by_group_and_store(
-    offsets: Sequence[ExportedOffset],
-) -> Iterator[tuple[str, str, list[ExportedOffset]]]:
-    ordered = sorted(offsets, key=lambda e: (e.group, e.store, e.partition))
-    for (group, store), some in groupby(ordered, key=lambda e: (e.group, e.store)):
-        yield group, store, list(some)
+def _place(offset: ExportedOffset) -> tuple[str, str, TopicPartition]:
+    return offset.group, offset.store, offset.partition
 
 
-async def _refusal(sessions: Sessions, group: str, brokers: bool) -> Failure | None:
+def _refusal(facts: GroupFacts, order: Order, unread: Sequence[Failure]) -> Failure | None:
     """What is against writing offsets of this group."""
-    reader = GroupReader(sessions)
-    facts = await reader.group(group) if brokers else await reader.group_in_zookeeper(group)
-    if facts.members:
+    group = facts.group
+    if order.needs_brokers and facts.coordinator is None:
+        why = next((failure.message for failure in unread if failure.what == group), "no answer")
+        text = f"Kafka's offsets are not known ({why}); --store zookeeper writes there alone"
+        return Failure(group, ErrorCode.COORDINATOR_NOT_AVAILABLE.name, text)
+    if facts.members and not order.force:
         text = (
             f"Offsets can only be imported if the group '{group}' is inactive, but the current "
             f"state is {facts.state}."
         )
         return Failure(group, ErrorCode.NON_EMPTY_GROUP.name, text)
-    if _is_moving(facts):
+    if _is_moving(facts) and not order.force:
         text = f"group '{group}' is being migrated ({facts.storage}): finish that first"
         return Failure(group, "MigrationUnderWay", text)
     return None
 
 
 def _is_moving(facts: GroupFacts) -> bool:
-    """Whether a migration has both stores written; without members nothing else is known."""
+    """Whether a migration has both stores written."""
     return facts.storage is not None and facts.storage.startswith("dual-")
 
 
-async def _write(
-    sessions: Sessions, group: str, store: str, offsets: Sequence[ExportedOffset]
-) -> tuple[list[ExportedOffset], list[Failure]]:
-    """What stands in the store afterwards, and what went wrong."""
-    wanted = {offset.partition: offset.committed for offset in offsets}
-    what = f"{group} in {store}"
-    commit, fetch = _STORES[store]
-    failures = []
-    there: Offsets = {}
-    try:
-        await commit(sessions, group, wanted)
-    except (ApiError, ClientError, CommitFailed) as error:
-        failures.append(Failure.of(what, error))  # of one partition; others may be written
-    try:
-        there = await fetch(sessions, group, wanted)
-    except (ApiError, ClientError, OffsetFetchFailed) as error:
-        failures.append(Failure.of(what, error))
-        there = error.found if isinstance(error, OffsetFetchFailed) else {}
-    done = [
-        e
-        for e in offsets
-        if e.partition in there and there[e.partition].offset == e.committed.offset
+def twins(facts: GroupFacts, named: Sequence[ExportedOffset]) -> list[ExportedOffset]:
+    """The same for the other store, where a partition is kept in both and one was named."""
+    held = {(offset.partition, offset.store) for offset in named}
+    return [
+        attrs.evolve(offset, store=_OTHER[offset.store])
+        for offset in named
+        if (offset.partition, _OTHER[offset.store]) not in held
+        and _is_dual(facts, offset.partition)
     ]
-    if len(done) < len(offsets) and not failures:
-        text = f"{len(offsets) - len(done)} offsets are not as they were written: others write too"
-        failures.append(Failure(what, "OffsetsChanged", text))
+
+
+_OTHER = {"zookeeper": "kafka", "kafka": "zookeeper"}
+
+
+def _is_dual(facts: GroupFacts, tp: TopicPartition) -> bool:
+    if facts.zookeeper is None:
+        return False
+    if facts.storage is not None:
+        return facts.storage.startswith("dual")
+    both_hold = facts.zk_offset(tp) is not None and facts.kafka_offset(tp) is not None
+    return both_hold and facts.coordination != "coordinator"
+
+
+async def _write(
+    sessions: Sessions, group: str, wanted: Sequence[ExportedOffset]
+) -> tuple[list[ExportedOffset], list[Failure]]:
+    """What stands in the stores afterwards, and what went wrong.
+
+    Where both get the same offset, the one with the lower is written first (`DualStore.reset`).
+    """
+    stores = _stores(sessions)
+    of_store = {
+        store: {e.partition: e.committed for e in wanted if e.store == store} for store in STORES
+    }
+    zookeeper, kafka = of_store["zookeeper"], of_store["kafka"]
+    both = {p: to for p, to in kafka.items() if p in zookeeper and zookeeper[p].offset == to.offset}
+    failures = []
+    done: list[ExportedOffset] = []
+    try:
+        if both:
+            await DualStore(stores["kafka"], stores["zookeeper"]).reset(group, both)
+    except (ApiError, ClientError, CommitFailed, OffsetFetchFailed) as error:
+        failures.append(Failure.of(group, error))
+    for store, offsets in of_store.items():
+        if not offsets:
+            continue
+        what = f"{group} in {store}"
+        try:
+            rest = {p: offset for p, offset in offsets.items() if p not in both}
+            await stores[store].commit(group, rest)
+        except (ApiError, ClientError, CommitFailed) as error:
+            failures.append(Failure.of(what, error))  # of one partition; others may be written
+        try:
+            held = await stores[store].fetch(group, offsets.keys())
+        except OffsetFetchFailed as error:
+            failures.append(Failure.of(what, error))
+            held = error.found
+        done += [
+            e
+            for e in wanted
+            if e.store == store
+            and e.partition in held
+            and held[e.partition].offset == e.committed.offset
+        ]
+    if len(done) < len(wanted) and not failures:
+        text = f"{len(wanted) - len(done)} offsets are not as they were written: others write too"
+        failures.append(Failure(group, "OffsetsChanged", text))
     return done, failures
 
 
-async def _commit_to_zookeeper(sessions: Sessions, group: str, wanted: Offsets) -> None:
-    assert sessions.zk is not None
-    await ZooKeeperStore(sessions.zk).commit(group, wanted)
-
-
-async def _fetch_from_zookeeper(sessions: Sessions, group: str, wanted: Offsets) -> Offsets:
-    assert sessions.zk is not None
-    return await ZooKeeperStore(sessions.zk).fetch(group, wanted.keys())
-
-
-async def _commit_to_kafka(sessions: Sessions, group: str, wanted: Offsets) -> None:
-    await sessions.admin.commit_group_offsets(group, wanted)
-
-
-async def _fetch_from_kafka(sessions: Sessions, group: str, wanted: Offsets) -> Offsets:
-    return await sessions.admin.group_offsets(group, wanted)
-
-
-_STORES = {
-    "zookeeper": (_commit_to_zookeeper, _fetch_from_zookeeper),
-    "kafka": (_commit_to_kafka, _fetch_from_kafka),
-}
+def _stores(sessions: Sessions) -> dict[str, OffsetStore]:
+    """By the names they have in exports."""
+    stores: dict[str, OffsetStore] = {"kafka": AdminStore(sessions.admin)}
+    if sessions.zk is not None:
+        stores["zookeeper"] = ZooKeeperStore(sessions.zk)
+    return stores

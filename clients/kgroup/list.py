@@ -15,6 +15,9 @@ COLUMNS = (
     Column("STATE", wide=True),
 )
 
+STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead")
+"""Kafka's words, in which case does not count."""
+
 STATE_COLUMNS = (Column("GROUP", 25), Column("STATE"), Column("COORDINATION", wide=True))
 
 
@@ -42,9 +45,11 @@ def command(target: Target, state: str | None, match: str, output: str) -> None:
     except re.error as error:
         raise click.UsageError(f"--match {match!r}: {error}") from None
     with_state = state is not None or output != "table"
+    wanted = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
+    if unknown := ", ".join(sorted(wanted.difference(STATES))):
+        raise click.UsageError(f"--state {unknown}: none of {', '.join(STATES)}")
     listing = asyncio.run(listed(target, pattern, with_state))
     if state is not None:
-        wanted = {word.strip().lower() for word in state.split(",") if word.strip()}
         items = [i for i in listing.items if not wanted or str(i["state"]).lower() in wanted]
         listing = Listing("groups", STATE_COLUMNS, items, listing.errors)
     show(listing, output)

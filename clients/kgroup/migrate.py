@@ -1,7 +1,8 @@
 """`kgroup migrate`: a live group's offsets from one store to the other, proven at each step."""
 
 import asyncio
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,7 +14,7 @@ from clients.output import Column, Failure, Listing, Target, output_option, show
 from clients.sessions import connected
 from offsets.migration import Command, Finish, Run, is_settled
 from offsets.migration_observation import Observation
-from offsets.migration_words import step_of
+from offsets.migration_words import next_command, settings_wanted, step_of
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import OffsetStorage
 
@@ -32,6 +33,10 @@ COLUMNS = (
     Column("TARGET", wide=True),
     Column("MODE", wide=True),
     Column("EPOCH", wide=True),
+    Column("WANTS", wide=True),
+    Column("LOG-START-OFFSET", wide=True),
+    Column("LOG-END-OFFSET", wide=True),
+    Column("NEXT", wide=True),
 )
 
 WAIT_S = {
@@ -45,8 +50,17 @@ WAIT_S = {
 """How long members and proof are waited for, unless the user says; see `--wait`."""
 
 
+class Steps(click.Group):
+    """Its sub-commands in the order in which they are taken, and not by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As they were added."""
+        return list(self.commands)
+
+
 @click.group(
     "migrate",
+    cls=Steps,
     epilog="""\b
 Examples:
   kgroup migrate plan analytics --zookeeper localhost:2181
@@ -60,6 +74,8 @@ def command() -> None:
     library follow without a restart; all others are named, with the settings they need.
     """
 
+
+Option = Callable[[Callable[..., None]], Callable[..., None]]
 
 to_option = click.option(
     "--to",
@@ -101,110 +117,66 @@ wait_option = click.option(
 )
 
 
-@command.command(
-    "plan",
-    epilog="""\b
-Example:
-  kgroup migrate plan analytics --to kafka --zookeeper localhost:2181""",
-)
-@click.argument("group")
-@target_options
-@to_option
-@overwrite_option
-@wait_option
-@output_option
-def plan(target: Target, group: str, output: str, **given: Any) -> None:
-    """What start would do for GROUP, and what forbids it (exit code 1). Changes nothing."""
-    carry_out(Command.PLAN, target, group, output, given)
+VERBS: Mapping[Command, tuple[str, str, Sequence[Option]]] = {
+    Command.PLAN: (
+        "What start would do for GROUP, and what forbids it (exit code 1). Changes nothing.",
+        "--to kafka",
+        (to_option, overwrite_option, wait_option),
+    ),
+    Command.START: (
+        """Have the members of GROUP write both stores, and bring the new one up to date.
+
+        They go on reading the old one. Exit code 1 if a member does not obey; it is named.
+        """,
+        "--to kafka",
+        (to_option, overwrite_option, wait_option),
+    ),
+    Command.STATUS: (
+        "Where the migration of GROUP stands, and both stores side by side.",
+        "-o json",
+        (),
+    ),
+    Command.VERIFY: (
+        """Watch until both stores are proven to be in step, and write that down for finalize.
+
+        Exit code 1, with the partitions and members in question, if they are not.
+        """,
+        "--commits 5",
+        (commits_option, seconds_option, trust_option, wait_option),
+    ),
+    Command.FINALIZE: (
+        "Have the members of GROUP read the new store, and stop writing the old one.",
+        "--wait 60",
+        (trust_option, wait_option),
+    ),
+    Command.ROLLBACK: (
+        "Turn back: to the old store alone, once it is up to date and proven so.",
+        "--seconds 30",
+        (commits_option, seconds_option, trust_option, wait_option),
+    ),
+}
+"""Each sub-command's help, what its example shows, and the options it has besides the shared."""
 
 
-@command.command(
-    "start",
-    epilog="""\b
-Example:
-  kgroup migrate start analytics --to kafka --zookeeper localhost:2181""",
-)
-@click.argument("group")
-@target_options
-@to_option
-@overwrite_option
-@wait_option
-@output_option
-def start(target: Target, group: str, output: str, **given: Any) -> None:
-    """Have the members of GROUP write both stores, and bring the new one up to date.
+def verb(name: Command) -> click.Command:
+    """The sub-command of that name."""
+    text, shown, options = VERBS[name]
 
-    They go on reading the old one. Exit code 1 if a member does not obey; it is named.
-    """
-    carry_out(Command.START, target, group, output, given)
+    def run(target: Target, group: str, output: str, **given: Any) -> None:
+        carry_out(name, target, group, output, given)
+
+    made: Any = run
+    group: Option = click.argument("group")
+    inside_out: list[Option] = [output_option, *reversed(options), target_options, group]
+    for option in inside_out:
+        made = option(made)
+    example = f"kgroup migrate {name.value} analytics {shown} --zookeeper localhost:2181"
+    epilog = f"\b\nExample:\n  {example}"
+    return click.command(name.value, help=inspect.cleandoc(text), epilog=epilog)(made)
 
 
-@command.command(
-    "status",
-    epilog="""\b
-Example:
-  kgroup migrate status analytics --zookeeper localhost:2181 -o json""",
-)
-@click.argument("group")
-@target_options
-@output_option
-def status(target: Target, group: str, output: str, **given: Any) -> None:
-    """Where the migration of GROUP stands, and both stores side by side."""
-    carry_out(Command.STATUS, target, group, output, given)
-
-
-@command.command(
-    "verify",
-    epilog="""\b
-Example:
-  kgroup migrate verify analytics --commits 5 --zookeeper localhost:2181""",
-)
-@click.argument("group")
-@target_options
-@commits_option
-@seconds_option
-@trust_option
-@wait_option
-@output_option
-def verify(target: Target, group: str, output: str, **given: Any) -> None:
-    """Watch until both stores are proven to be in step, and write that down for finalize.
-
-    Exit code 1, with the partitions and members in question, if they are not.
-    """
-    carry_out(Command.VERIFY, target, group, output, given)
-
-
-@command.command(
-    "finalize",
-    epilog="""\b
-Example:
-  kgroup migrate finalize analytics --zookeeper localhost:2181""",
-)
-@click.argument("group")
-@target_options
-@trust_option
-@wait_option
-@output_option
-def finalize(target: Target, group: str, output: str, **given: Any) -> None:
-    """Have the members of GROUP read the new store, and stop writing the old one."""
-    carry_out(Command.FINALIZE, target, group, output, given)
-
-
-@command.command(
-    "rollback",
-    epilog="""\b
-Example:
-  kgroup migrate rollback analytics --zookeeper localhost:2181""",
-)
-@click.argument("group")
-@target_options
-@commits_option
-@seconds_option
-@trust_option
-@wait_option
-@output_option
-def rollback(target: Target, group: str, output: str, **given: Any) -> None:
-    """Turn back: to the old store alone, once it is up to date and proven so."""
-    carry_out(Command.ROLLBACK, target, group, output, given)
+for each in VERBS:
+    command.add_command(verb(each))
 
 
 def carry_out(
@@ -252,6 +224,7 @@ def items(run: Run) -> list[dict[str, Any]]:
         "target": seen.migration.target.value if seen.migration else None,
         "mode": seen.migration.mode.value if seen.migration else None,
         "epoch": seen.migration.epoch if seen.migration else None,
+        "next": next_command(seen),
     }
     partitions = [
         whole | _partition_columns(run, seen, p) | _member_columns(seen, seen.owners.get(p))
@@ -271,6 +244,8 @@ def _partition_columns(run: Run, seen: Observation, p: TopicPartition) -> dict[s
         "zk_offset": in_zookeeper,
         "kafka_offset": in_kafka,
         "state": _state(seen, p),
+        "log_start_offset": seen.log_starts.get(p),
+        "log_end_offset": seen.log_ends.get(p),
         "commits": evidence.commits if evidence else None,
     }
 
@@ -291,7 +266,13 @@ def _member_columns(seen: Observation, member: str | None) -> dict[str, Any]:
         return {}
     obeys = None
     if member in seen.strangers:
-        obeys = "not ours"
+        is_dual = seen.migration is not None and seen.migration.mode.is_dual
+        obeys = "proven" if is_dual and member in seen.proven else "not ours"
     elif seen.migration is not None:
         obeys = "no" if member in seen.not_obeying else "yes"
-    return {"consumer_id": member, "obeys": obeys, "host": host_of(seen.group, member)}
+    return {
+        "consumer_id": member,
+        "obeys": obeys,
+        "host": host_of(seen.group, member),
+        "wants": settings_wanted(seen, member),
+    }

@@ -48,19 +48,21 @@ class Time(click.ParamType):  # type: ignore[type-arg]
     ) -> int:
         """To what ListOffsets takes. Raises UsageError."""
         text = str(value)
-        if text in NAMED_TIMES:
-            return NAMED_TIMES[text]
-        if isinstance(value, int):
-            return value
         try:
-            if text.lstrip("-").isdecimal():
-                return int(text)
-            time = datetime.fromisoformat(text)
-        except ValueError:
+            time = NAMED_TIMES.get(text) or _milliseconds(text)
+        except (ValueError, OverflowError):
             self.fail(f"{text!r} is neither latest, earliest nor an ISO 8601 time", param, ctx)
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        return int(time.timestamp() * 1000)
+        if not EARLIEST_TIME <= time < 1 << 63:
+            self.fail(f"{text} is no time since 1970, nor -1 or -2", param, ctx)
+        return time
+
+
+def _milliseconds(text: str) -> int:
+    """Raises ValueError, OverflowError."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    time = datetime.fromisoformat(text)
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class Partitions(click.ParamType):  # type: ignore[type-arg]
@@ -162,7 +164,10 @@ async def listed(
 ) -> Listing:
     """Ask every leader once, or for each partition if several offsets are wanted."""
     async with connected(target) as sessions:
-        description = (await sessions.admin.describe_topics([topic]))[topic]
+        try:
+            description = (await sessions.admin.describe_topics([topic]))[topic]
+        except ApiError as error:
+            return Listing("offsets", COLUMNS, (), [Failure.of(topic, error)])
         wanted = description.partitions.keys() if partitions is None else partitions
         if most is not None:
             settings = client_settings(target, await bootstrap_of(target))

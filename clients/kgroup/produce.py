@@ -1,8 +1,8 @@
 """`kgroup produce`: lines of standard input to a topic."""
 
 import asyncio
-import sys
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import click
 
-from clients.errors import FailedToSendMessage
-from clients.kgroup.line_reader import LINE_READER_NAMES, LineReader
-from clients.kgroup.stdin_lines import lines_of
+from clients.errors import ClientError, FailedToSendMessage, QueueFull
+from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
+from clients.kgroup.stdin_lines import lines_of, standard_input
 from clients.output import (
     EXIT_FAILED,
     Failure,
@@ -25,6 +25,7 @@ from clients.output import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.producer import Producer
 from clients.sessions import bootstrap_of
+from protocol.errors import ApiError
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
@@ -44,10 +45,15 @@ OPTIONS = {
     "--max-memory-bytes": ("buffer.memory", "Bytes not yet acknowledged."),
     "--max-partition-memory-bytes": ("batch.size", "Bytes of a batch."),
     "--socket-buffer-size": ("send.buffer.bytes", "SO_SNDBUF."),
+    "--key-serializer": ("key.serializer", "Kafka's class, or module:Class."),
+    "--value-serializer": ("value.serializer", "Of values; keys have theirs."),
+    "--batch-size": ("batch.num.messages", "Messages of a batch; needs producer.type."),
     "--queue-size": ("queue.size", "Messages that may wait; needs producer.type."),
     "--queue-enqueuetimeout-ms": ("queue.enqueue.timeout.ms", "Time to wait for room there."),
 }
 """Options of Kafka's console producer that are a setting under another name."""
+
+LINE_READERS = ("LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")
 
 SETTING_OF = {
     "compression": "compression.type",
@@ -79,6 +85,14 @@ def console_producer_options(command: Callable[..., None]) -> Callable[..., None
             type=click.Choice(["0", "1", "all", "-1"]),
             help="Who must have a message before it counts: nobody, the leader, all in-sync "
             "replicas.",
+        ),
+        click.option(
+            "--line-reader", type=click.Choice(LINE_READERS), help="Kafka's own, which this is."
+        ),
+        click.option(
+            "--old-producer/--new-producer",
+            "old_producer",
+            help="producer.type: sync with --sync, else async; or none, the default.",
         ),
         *(
             click.option(option, metavar="VALUE", help=f"{text} [{setting}]")
@@ -130,6 +144,8 @@ def command(
     producer_property: tuple[tuple[str, str], ...],
     producer_config: Path | None,
     broker_list: str | None,
+    line_reader: str | None,
+    old_producer: bool,
     **given: str | None,
 ) -> None:
     """Send each line of standard input as a message.
@@ -145,6 +161,7 @@ def command(
     if key_separator is not None:
         reading |= {"parse.key": "true", "key.separator": key_separator}
     settings = {
+        **({"producer.type": "sync" if sync else "async"} if old_producer else {}),
         **target.settings,
         **read_properties(producer_config),
         **of_reader,
@@ -170,18 +187,20 @@ async def produce(
     producer = Producer(kept | {"bootstrap.servers": bootstrap})
     for note in producer.notes:
         click.echo(f"note: {note}", err=True)
+    fields = FieldReader.of(settings)
     failures = _Failures()
     now = asyncio.get_running_loop().time
     number, started = 0, now()
     try:
-        async for lines in lines_of(sys.stdin.fileno()):
+        async for lines in lines_of(standard_input().fileno()):
             for line in lines:
                 number += 1
-                key, value = reader.read(line, number)
+                key, value = fields.read(*reader.read(line, number), number)
                 if producer.metrics is not None:
                     await _send_in_the_old_way(producer, topic, key, value, number, failures)
                 else:
-                    delivery = await producer.send(topic, value, key=key)
+                    with naming(number):
+                        delivery = await producer.send(topic, value, key=key)
                     delivery.add_done_callback(partial(failures.note, number))
                     if sync:
                         await asyncio.wait([delivery])
@@ -197,16 +216,30 @@ async def produce(
 async def _send_in_the_old_way(
     producer: Producer,
     topic: str,
-    key: bytes | None,
-    value: bytes,
+    key: Any,
+    value: Any,
     number: int,
     failures: "_Failures",
 ) -> None:
-    """With `producer.type`: sync fails here; what async drops later is logged, and counted."""
+    """With `producer.type`: sync fails here, and a queue that is full and must not be waited for;
+    what async drops later is logged, and counted.
+    """
     try:
-        await producer.send(KeyedMessage(topic, key, value))
-    except FailedToSendMessage as error:
+        with naming(number):
+            await producer.send(KeyedMessage(topic, key, value))
+    except (FailedToSendMessage, QueueFull) as error:
         failures.count_one(number, error)
+
+
+@contextlib.contextmanager
+def naming(number: int) -> Iterator[None]:
+    """What a serializer or a partitioner of anyone's raises is about this line: LineError."""
+    try:
+        yield
+    except (ApiError, ClientError):
+        raise
+    except Exception as error:
+        raise LineError(f"line {number}: {error}") from error
 
 
 class _Failures:

@@ -2,9 +2,20 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from clients.output import CommandFailed
 
 READ_BYTES = 65_536
+
+
+def standard_input() -> BinaryIO:
+    """As bytes. Raises CommandFailed when the command was started without one."""
+    if sys.stdin is None:
+        raise CommandFailed("standard input is closed")
+    return sys.stdin.buffer
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:

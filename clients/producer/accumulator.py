@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from clients.config import ProducerConfig
+from clients.producer.sequences import UNNUMBERED, Numbers
 from protocol.errors import ErrorCode
 from protocol.records.batch import HEADER_BYTES, BatchBuilder, decode_batch
 from protocol.records.compression import Codec
@@ -51,14 +52,18 @@ class ProducerBatch(Generic[W]):
     charged_bytes: int = 0
     attempts: int = 0
     last_attempt_ms: int = 0
+    last_error: ErrorCode = ErrorCode.NONE
+    """What became of the last attempt."""
     encoded: bytes | None = None
     """Set when first drained; from then on the batch takes no more records."""
+    numbers: Numbers = UNNUMBERED
+    """Given before it is encoded, with idempotence."""
     expired: bool = False
 
     def seal(self) -> bytes:
         """The encoded batch; the same bytes on every attempt."""
         if self.encoded is None:
-            self.encoded = self.builder.build()
+            self.encoded = self.builder.build(**self.numbers._asdict())
         return self.encoded
 
 
@@ -261,6 +266,14 @@ class Accumulator(Generic[W]):
             if not queue:
                 del self._queues[partition]
         return given_up
+
+    def give_up_queued(self) -> list[ProducerBatch[W]]:
+        """Give up all that is not in flight; the caller tells the waiters."""
+        batches = [batch for queue in self._queues.values() for batch in queue]
+        self._queues.clear()
+        for batch in batches:
+            self.finish(batch)
+        return batches
 
     def abandon(self) -> list[ProducerBatch[W]]:
         """Give everything up, for a close that does not wait; the caller tells the waiters."""

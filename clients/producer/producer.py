@@ -35,7 +35,7 @@ from clients.producer.old_config import (
 )
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
-from clients.producer.sender import Delivery, RecordMetadata, Sender, now_ms
+from clients.producer.sender import Delivery, RecordMetadata, Sender, elapsed_ms, now_ms
 from clients.serializers import encoder_of
 from protocol.errors import ApiError
 from protocol.records.compression import Codec, compress
@@ -56,6 +56,10 @@ class Producer:
     Settings by Kafka's names, as a mapping or as keywords: `Producer({"bootstrap.servers": "h:p"})`
     or `Producer(bootstrap_servers="h:p")`. `notes` says which were accepted without effect.
     Use it as an async context manager, or call `close`, which sends what is buffered.
+
+    A record whose acknowledgement is lost is sent again, and may so be written twice. With
+    `enable.idempotence` (false unless set, as in Kafka 2.x) it never is, as long as the producer
+    lives: records are numbered, and a broker knows what it has already.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -174,9 +178,9 @@ class Producer:
     ) -> Delivery:
         encoded_key = self._encode_key(key)
         encoded_value = self._encode_value(value)
-        now = now_ms()
+        now = elapsed_ms()
         if timestamp_ms is None:
-            timestamp_ms = now
+            timestamp_ms = now_ms()
         elif not 0 <= timestamp_ms < 1 << 63:
             raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
         size = record_bytes(encoded_key, encoded_value, headers)
@@ -193,7 +197,7 @@ class Producer:
             or self._accumulator.closed
         ):
             num_partitions = await self._prepare(topic, partition, size)
-            now = now_ms()
+            now = elapsed_ms()
         if self._partition_rule is not None and partition is None:
             partition = self._partition_rule(key, encoded_key, num_partitions)
             if not 0 <= partition < num_partitions:

@@ -70,7 +70,7 @@ class SendQueue:
                 except Exception:
                     _log.exception("after_enqueue failed (added: %s)", added)
                 if not added:
-                    raise QueueFull(f"{len(self._events)} messages wait to be sent")
+                    raise QueueFull(f"{len(self._events)} messages wait to be sent already")
 
     async def flush(self) -> None:
         """Have what is queued now handled at once, and wait for it. Raises ProducerClosed."""

@@ -6,6 +6,7 @@ done, so one slow broker holds up only its own partitions.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,8 +17,10 @@ from clients.cluster import Cluster
 from clients.connection import Connection
 from clients.errors import ClientError, ConnectionFailed, DeliveryTimedOut, ProducerClosed
 from clients.producer.accumulator import Accumulator, ProducerBatch, Ready, Verdict, verdict
+from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -29,6 +32,8 @@ from protocol.records.batch import decode_batch
 from protocol.records.compression import Codec
 from protocol.records.convert import down_convert
 from protocol.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
 
 PURPOSE = "produce"
 
@@ -59,6 +64,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def elapsed_ms() -> int:
+    """The loop's clock in ms, for all that waits or runs out: a wall clock that is set back an hour
+    would hold records for as long, one that is set forward would give them up."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
 class Sender:
     """The loop of one producer."""
 
@@ -72,6 +83,8 @@ class Sender:
         self._unreachable_is_attempt = unreachable_is_attempt
         """Whether a leader that cannot be connected to costs its batches a retry."""
         self._config = accumulator.config
+        self._sequences = Sequences() if self._config.enable_idempotence else None
+        self._identifying = False
         self._cluster = cluster
         self._wake = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
@@ -109,19 +122,31 @@ class Sender:
             raise
         finally:
             self._accumulator.closed = True
-            for batch in self._accumulator.abandon():
+            abandoned = self._accumulator.abandon()
+            for batch in abandoned:
                 _fail(batch, partial(ProducerClosed, "closed before the record was acknowledged"))
+            if left := sum(len(batch.waiters) for batch in abandoned if not batch.expired):
+                _log.warning("%d records were not acknowledged when the producer closed", left)
             self._announce()
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
         """Send all that can go now; return for how long nothing else will, in ms."""
-        now = now_ms()
+        now = elapsed_ms()
         for batch in self._accumulator.expire(now):
             waited = f"{batch.partition}: not acknowledged in {now - batch.created_ms} ms"
+            if batch.last_error is not ErrorCode.NONE:
+                waited += f", the last attempt failed with {batch.last_error.name}"
             _fail(batch, partial(DeliveryTimedOut, waited))
+            if self._sequences is not None:
+                self._sequences.given_up(batch.partition, batch.numbers)
             self._announce()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         self._keep_metadata_fresh(ready, tasks)
+        if ready.nodes and self._sequences is not None and self._sequences.producer_id is None:
+            if not self._identifying:
+                self._identifying = True
+                tasks.create_task(self._identify(self._sequences))
+            return ready.next_check_ms
         for node, partitions in ready.nodes.items():
             connection = self._cluster.open_connection(node, PURPOSE)
             if connection is None:
@@ -133,6 +158,8 @@ class Sender:
     def _keep_metadata_fresh(self, ready: Ready, tasks: asyncio.TaskGroup) -> None:
         wanted = self._refresh_wanted or ready.leaderless or self._cluster.stale
         if wanted and not self._refreshing:
+            if self._refresh_wanted or ready.leaderless:
+                self._cluster.ask_another()
             self._refreshing = True
             self._refresh_wanted = False
             tasks.create_task(self._refresh(ready.leaderless))
@@ -146,6 +173,25 @@ class Sender:
         finally:
             self._refreshing = False
             self.wake()
+
+    async def _identify(self, sequences: Sequences) -> None:
+        """Get a producer id. Where none is to be had, what waits for it fails."""
+        try:
+            ask = partial(_ask_for_id, self._cluster)
+            bound_ms = self._config.delivery_timeout_ms
+            sequences.producer_id = await self._cluster.retrying(ask, "producer id", bound_ms)
+        except ApiError as error:
+            self._give_up_queued(partial(ApiError, error.code, error.detail))
+        except ClientError as error:
+            self._give_up_queued(partial(ClientError, f"enable.idempotence: {error}"))
+        finally:
+            self._identifying = False
+            self.wake()
+
+    def _give_up_queued(self, error: Callable[[], Exception]) -> None:
+        for batch in self._accumulator.give_up_queued():
+            _fail(batch, error)
+        self._announce()
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
         if node not in self._connecting:
@@ -165,7 +211,7 @@ class Sender:
             self.wake()
 
     def _fail_attempt(self, node: int) -> None:
-        now = now_ms()
+        now = elapsed_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
@@ -195,6 +241,8 @@ class Sender:
 
     def _sealed(self, batch: Batch) -> bool:
         """Encode the batch. One that cannot be, for want of memory say, fails alone."""
+        if self._sequences is not None and batch.numbers == UNNUMBERED:
+            batch.numbers = self._sequences.numbers(batch.partition)
         try:
             batch.seal()
         except Exception as error:
@@ -207,6 +255,8 @@ class Sender:
     def _magic_for(self, connection: Connection) -> int:
         """The newest record format that the broker takes."""
         version = connection.version_of(ApiKey.PRODUCE)
+        if version < len(_OLD_MAGIC) and self._sequences is not None:
+            raise ClientError(f"{connection.host}:{connection.port} is too old for idempotence")
         if version < _FIRST_VERSION_WITH_ZSTD and self._accumulator.codec is Codec.ZSTD:
             raise ClientError(f"{connection.host}:{connection.port} is too old for zstd")
         return NEWEST_MAGIC if version >= len(_OLD_MAGIC) else _OLD_MAGIC[version]
@@ -223,7 +273,7 @@ class Sender:
         return lossless
 
     def _answered(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
-        now = now_ms()
+        now = elapsed_ms()
         if self._failure is not None or future.cancelled():
             return
         if future.exception() is not None:
@@ -256,7 +306,8 @@ class Sender:
     ) -> None:
         if code.refresh_metadata:
             self._refresh_wanted = True
-        outcome = verdict(batch, code, now, self._config)
+        batch.last_error = code
+        outcome = self._judged(batch, code, answer, now)
         if outcome is Verdict.RETRY:
             self._accumulator.retry(batch)
         elif outcome is Verdict.SPLIT:
@@ -266,13 +317,45 @@ class Sender:
             if outcome is Verdict.DELIVERED:
                 _deliver(batch, answer)
             else:
-                _fail(batch, partial(ApiError, code, str(batch.partition)))
+                why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
+                _fail(batch, partial(ApiError, code, why or str(batch.partition)))
+
+    def _judged(
+        self, batch: Batch, code: ErrorCode, answer: ProduceResponsePartition | None, now: int
+    ) -> Verdict:
+        """What an answer means for a batch; with idempotence, for the numbers after it too."""
+        sequences, place = self._sequences, (batch.partition, batch.numbers)
+        if sequences is not None and answer and code is ErrorCode.UNKNOWN_PRODUCER_ID:
+            start = answer.log_start_offset
+            if sequences.may_begin_anew(*place, batch.attempts, start):
+                sequences.given_up(*place)
+                batch.numbers, batch.encoded = UNNUMBERED, None
+                code = ErrorCode.NETWORK_EXCEPTION  # as if it had never arrived
+            elif start < 0:
+                code = ErrorCode.NETWORK_EXCEPTION  # another broker may know where the log starts
+        outcome = verdict(batch, code, now, self._config)
+        if sequences is not None:
+            if outcome is Verdict.DELIVERED and answer:
+                sequences.delivered(*place, len(batch.waiters), answer.base_offset)
+            elif outcome is Verdict.FAILED:
+                sequences.given_up(*place)
+        return outcome
 
     def _announce(self) -> None:
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
         self.wake()
+
+
+async def _ask_for_id(cluster: Cluster) -> int:
+    request = InitProducerIdRequest()
+    answer = await cluster.ask_any(lambda connection: connection.call(request))
+    code = ErrorCode.of(answer.error_code)
+    if code is not ErrorCode.NONE:
+        raise ApiError(code, "no producer id")
+    producer_id: int = answer.producer_id
+    return producer_id
 
 
 def _by_topic(batches: Sequence[Batch], magic: int) -> list[ProduceRequestTopic]:

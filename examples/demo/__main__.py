@@ -1,8 +1,9 @@
-"""The demonstration: a group reads real flights, loses a member, and misses nothing.
+"""The demonstration: a group reads real flights, loses a member and a broker, and misses nothing.
 
-A ZooKeeper and a broker are started in a directory of their own, and everything is what a user
+A ZooKeeper and three brokers are started in a directory of their own, and everything is what a user
 would do: produce with `Producer`, consume with `ConsumerConnector` in processes of a group, look
-with `kgroup describe`, query with Spark. What is left behind is a picture in `demo-out/`.
+with `kgroup describe` and `kbroker topics describe`, query with Spark. What is left behind is a
+picture in `demo-out/`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import attrs
 
 from clients.producer.producer import Producer
 from examples.demo import picture
-from examples.demo.flights import TOPIC, Delays, delays_by_carrier, encode, flights
+from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, encode, flights
 
 GROUP = "flights-demo"
 SPARK_GROUP = "flights-spark"
 PARTITIONS = 6
+BROKERS = 3
 RATE = 6000
 """Flights a member takes in a second: slow enough that there is something to take over."""
 OUT = Path("demo-out/delays.png")
@@ -49,6 +51,12 @@ class Stage:
     _read: dict[Path, int] = attrs.field(factory=dict)
     delivered: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
     duplicates: int = 0
+    broker: asyncio.subprocess.Process | None = None  # the one that was started again
+
+    @property
+    def children(self) -> list[asyncio.subprocess.Process]:
+        """The processes that are ours to end."""
+        return [*self.members.values(), *([self.broker] if self.broker else [])]
 
     async def add_member(self, name: str) -> None:
         """Start one more process of the group."""
@@ -91,18 +99,11 @@ class Stage:
     async def kgroup(self, *arguments: str) -> str:
         """Run a `kgroup` command as a user would; what it prints."""
         addresses = ("--bootstrap-server", self.bootstrap, "--zookeeper", self.zookeeper)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "clients.kgroup.command", arguments[0], *addresses, *arguments[1:]),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        output, remarks = await process.communicate()
-        if "json" not in arguments:
-            print(remarks.decode(), end="", flush=True)
-        if process.returncode:
-            raise DemoFailed(f"kgroup {' '.join(arguments)} ended with {process.returncode}")
-        return output.decode()
+        return await run("clients.kgroup.command", arguments[0], *addresses, *arguments[1:])
+
+    async def kbroker(self, *arguments: str) -> str:
+        """The same for `kbroker`."""
+        return await run("broker.kbroker.command", *arguments, "-b", self.bootstrap)
 
     async def describe(self, group: str) -> None:
         """Show a group the way its operator would look at it."""
@@ -123,17 +124,33 @@ class Stage:
                 raise DemoFailed(f"the partitions are not owned by {members} members")
 
 
+async def run(command: str, *arguments: str) -> str:
+    """Run a command to its end; what it prints. Its remarks are shown, unless it is for JSON."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", command, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, remarks = await process.communicate()
+    if "json" not in arguments:
+        print(remarks.decode(), end="", flush=True)
+    if process.returncode:
+        raise DemoFailed(f"{command} {' '.join(arguments)} ended with {process.returncode}")
+    return output.decode()
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
 
 @contextlib.asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[Stage]:
-    """A ZooKeeper and a broker, with the members that join later; all gone at the end."""
+    """A ZooKeeper and three brokers, with the members that join later; all gone at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "broker.kbroker.command", "dev", "--port", "0", "--zookeeper-port", "0"),
-        *("--data", str(directory / "cluster")),
+        *("--brokers", str(BROKERS), "--data", str(directory / "cluster")),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -147,31 +164,59 @@ async def cluster(directory: Path) -> AsyncIterator[Stage]:
         stage = Stage(directory, addresses["bootstrap"], addresses["zookeeper"])
         yield stage
     finally:
-        for member in stage.members.values() if stage else ():
+        for child in stage.children if stage else ():
             with contextlib.suppress(ProcessLookupError):
-                member.kill()
-            await member.wait()
+                child.kill()
+            await child.wait()
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
 
 
-async def produce(stage: Stage) -> int:
-    """Send every flight, keyed by its aeroplane; how many there are."""
-    started, sent = time.monotonic(), 0
-    config = {"bootstrap.servers": stage.bootstrap, "linger.ms": 20, "compression.type": "lz4"}
+async def produce(stage: Stage, some: Sequence[Flight]) -> None:
+    """Send these flights, keyed by their aeroplanes, and wait until all replicas have them."""
+    started = time.monotonic()
+    config = {
+        "bootstrap.servers": stage.bootstrap,
+        "enable.idempotence": "true",
+        "linger.ms": 20,
+        "compression.type": "lz4",
+    }
     async with Producer(config, acks="all") as producer:
-        for flight in flights():
+        for flight in some:
             key, value = encode(flight)
             await producer.send(TOPIC, value, key=key)
-            sent += 1
         await producer.flush()
-    say(f"  {sent} flights produced in {time.monotonic() - started:.1f} s")
-    return sent
+    say(f"  {len(some)} flights produced in {time.monotonic() - started:.1f} s")
 
 
-async def run_group(stage: Stage, total: int) -> None:
-    """Three members; one is killed, another joins; every flight arrives."""
+async def lose_a_broker(stage: Stage, meanwhile: Sequence[Flight]) -> None:
+    """Kill the broker that leads partition 0 while flights are produced; start it again."""
+    described = json.loads(await stage.kbroker("topics", "describe", TOPIC, "-o", "json"))
+    (topic,) = described["items"]
+    leader = topic["partitions"][0]["leader"]
+    say(f"== kill -9 of broker {leader}, which leads partition 0, while more flights come in")
+    data = stage.directory / "cluster"
+    os.kill(int((data / f"broker-{leader}.pid").read_text()), signal.SIGKILL)
+    await produce(stage, meanwhile)
+    print(await stage.kbroker("topics", "describe", TOPIC), flush=True)
+
+    say(f"== Broker {leader} is started again, and catches up")
+    stage.broker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "broker.kbroker.command", "start", str(data / f"broker-{leader}.properties")),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    while await stage.kbroker("topics", "describe", TOPIC, "--under-replicated"):
+        if time.monotonic() > deadline:
+            raise DemoFailed("the replicas are not all in sync again")
+    print(await stage.kbroker("topics", "describe", TOPIC), flush=True)
+
+
+async def run_group(stage: Stage, total: int, late: Sequence[Flight]) -> None:
+    """Three members; one is killed, another joins, a broker goes; every flight arrives."""
     say("\n== A group of three processes consumes them")
     for name in ("one", "two", "three"):
         await stage.add_member(name)
@@ -191,6 +236,8 @@ async def run_group(stage: Stage, total: int) -> None:
     await stage.add_member("four")
     await stage.until_owned_by(3)
     await stage.describe(GROUP)
+
+    await lose_a_broker(stage, late)
     await stage.until("the end", lambda: stage.count() >= total)
     for name in ("two", "three", "four"):
         stage.members[name].send_signal(signal.SIGTERM)
@@ -247,13 +294,15 @@ async def demo() -> None:
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="kgroup-demo-"))
     try:
-        say("== A ZooKeeper and a broker start")
+        say("== A ZooKeeper and three brokers start")
         async with cluster(directory) as stage:
             say(f"  ready after {time.monotonic() - started:.1f} s at {stage.bootstrap}")
             await create_topic(stage)
-            total = await produce(stage)
-            await run_group(stage, total)
-            compare(stage, total)
+            source = list(flights())
+            half = len(source) // 2
+            await produce(stage, source[:half])
+            await run_group(stage, len(source), source[half:])
+            compare(stage, len(source))
             await query(stage)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -262,14 +311,9 @@ async def demo() -> None:
 
 async def create_topic(stage: Stage) -> None:
     """As a user would, with the command."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "broker.kbroker.command", "topics", "create", TOPIC),
-        *("--bootstrap-server", stage.bootstrap),
-        *("--partitions", str(PARTITIONS), "--replication-factor", "1"),
-    )
-    if await process.wait():
-        raise DemoFailed("the topic could not be created")
+    numbers = ("--partitions", str(PARTITIONS), "--replication-factor", str(BROKERS))
+    config = ("--config", "min.insync.replicas=2")
+    print(await stage.kbroker("topics", "create", TOPIC, *numbers, *config), end="", flush=True)
 
 
 def main() -> None:

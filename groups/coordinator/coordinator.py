@@ -6,9 +6,10 @@ turn; a `Reply` ends the request it names. With nobody to wait for, all that hap
 `submit`, and the answer is there when it returns.
 
 Becoming the leader of a partition starts to load it, one partition at a time, a slice per turn of
-the event loop. Until that is done the groups of the partition are answered
-COORDINATOR_LOAD_IN_PROGRESS; if it failed COORDINATOR_NOT_AVAILABLE, and it is tried again: half
-of a partition is never served.
+the event loop, up to the log's end: of what lies beyond the high watermark some may have been
+acknowledged. Until all of it is loaded, and replicated, the groups of the partition are answered
+COORDINATOR_LOAD_IN_PROGRESS: a position that is told may not be lost with this leader. If it failed
+they hear COORDINATOR_NOT_AVAILABLE, and it is tried again: half of a partition is never served.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ import attrs
 from groups.coordinator import listing
 from groups.coordinator.decide import decide
 from groups.coordinator.effects import Append, Effect
-from groups.coordinator.events import CommitOffsets, Ended, RequestId
+from groups.coordinator.events import CommitOffsets, Ended, PartitionsDeleted, RequestId
 from groups.coordinator.listing import GroupDescription, GroupOverview
 from groups.coordinator.offsets_log import OffsetsLog
 from groups.coordinator.shard import Shard
@@ -33,9 +34,11 @@ from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
 from offsets.journal import Journal
 from offsets.loader import Loader, LoadError
+from offsets.records import OFFSET_VALUE_VERSION, OffsetKey
 from offsets.topic import offsets_partition, partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -57,21 +60,26 @@ class Pending:
 
 @attrs.define(eq=False)
 class Owned:
-    """A partition this broker leads. `refusal` is what its groups are told: NONE once loaded."""
+    """A partition this broker leads. `refusal` is what its groups are told: NONE once served.
+
+    `loaded_until` is where the load ended; `deleted` what was deleted before it is served.
+    """
 
     partition: int
     journal: Journal[Ended]
     shard: Shard = attrs.field(factory=Shard)
     refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     in_flight_until: int | None = None
+    loaded_until: int | None = None
+    deleted: set[TopicPartition] = attrs.field(factory=set)
 
 
 @attrs.define(eq=False)
 class GroupCoordinator:
     """Groups and their offsets.
 
-    `num_partitions()` is that of the existing topic, 0 while there is none; `spawn` runs a
-    coroutine for as long as the broker lives.
+    `num_partitions()` is that of the existing topic, 0 while none is known; `spawn` runs a
+    coroutine for as long as the broker lives; offsets are written as `value_version`.
     """
 
     log: OffsetsLog
@@ -79,6 +87,7 @@ class GroupCoordinator:
     num_partitions: Callable[[], int]
     now_ms: Callable[[], int]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
+    value_version: int = OFFSET_VALUE_VERSION
     request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
     _owned: dict[int, Owned] = attrs.field(factory=dict)
     _pending: dict[RequestId, Pending] = attrs.field(factory=dict)
@@ -111,8 +120,8 @@ class GroupCoordinator:
         return error, [g for o in self._owned.values() for g in listing.overviews(o.shard)]
 
     def _serving(self, group_id: str) -> Owned:
-        partitions = self.num_partitions() or self.config.topic_num_partitions
-        owned = self._owned.get(partition_for(group_id, partitions))
+        partitions = self.num_partitions()
+        owned = self._owned.get(partition_for(group_id, partitions)) if partitions else None
         refusal = ErrorCode.NOT_COORDINATOR if owned is None else owned.refusal
         if owned is None or refusal:
             raise ApiError(refusal, f"group {group_id}")
@@ -159,18 +168,48 @@ class GroupCoordinator:
         if self.log.committed_end(owned.partition) < until:
             return False
         owned.in_flight_until = None
-        shard = owned.shard
+        shard, error = owned.shard, ErrorCode.NONE
+        if not self.log.is_enough_in_sync(owned.partition):
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # it is written all the same
         for entry in owned.journal.take():
             for key, value in entry.records:
                 shard.replay(key, value)
-            self._perform(owned, decide(shard, entry.then))
+            self._perform(owned, decide(shard, attrs.evolve(entry.then, error=error)))
         return True
 
     def _log_moved(self, partition: int) -> None:
         owned = self._owned.get(partition)
+        if owned is None:
+            return
+        if owned.loaded_until is not None:
+            self._serve(owned, owned.loaded_until)
         # The log also calls from within the append that moved it: nothing is in flight then yet.
-        if owned is not None and owned.in_flight_until is not None:
+        elif owned.in_flight_until is not None:
             self._advance(owned)
+
+    # ---- deletions
+
+    def on_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what groups have committed for these: they are being deleted."""
+        deleted = frozenset(partitions)
+        for owned in list(self._owned.values()):
+            if owned.refusal:
+                owned.deleted |= deleted
+            else:
+                self._drop(owned, deleted)
+
+    def _drop(self, owned: Owned, deleted: frozenset[TopicPartition]) -> None:
+        keys = owned.journal.keys_under_way()
+        under_way = frozenset(key for key in keys if isinstance(key, OffsetKey))
+        effects = decide(owned.shard, PartitionsDeleted(deleted, under_way))
+        if effects:
+            logger.info(
+                "%s: dropping offsets of %d groups, of partitions that are deleted",
+                offsets_partition(owned.partition),
+                len(effects),
+            )
+        self._perform(owned, effects)
+        self._advance(owned)
 
     # ---- leadership
 
@@ -183,7 +222,8 @@ class GroupCoordinator:
             self._forget(partition)
         for partition in leaders:
             if partition not in self._owned:
-                owned = Owned(partition, Journal(Codec(self.config.topic_compression_codec)))
+                codec = Codec(self.config.topic_compression_codec)
+                owned = Owned(partition, Journal(codec, self.value_version))
                 self._owned[partition] = owned
                 self.log.on_committed(partition, partial(self._log_moved, partition))
                 self.spawn(self._load_until_done(owned))
@@ -231,7 +271,8 @@ class GroupCoordinator:
                 await asyncio.sleep(0)
                 if not self._is_current(owned):
                     return
-        owned.shard, owned.refusal = shard, ErrorCode.NONE
+        owned.shard, owned.refusal = shard, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        owned.loaded_until = loader.next_offset
         logger.info(
             "%s: loaded %d offsets of %d groups from %d records in %d ms",
             offsets_partition(partition),
@@ -240,6 +281,15 @@ class GroupCoordinator:
             loader.records,
             self.now_ms() - started_ms,
         )
+        self._serve(owned, loader.next_offset)
+
+    def _serve(self, owned: Owned, loaded_until: int) -> None:
+        """Answer the groups from now on, if all that was loaded is replicated."""
+        if self.log.committed_end(owned.partition) >= loaded_until:
+            owned.loaded_until, owned.refusal = None, ErrorCode.NONE
+            if owned.deleted:
+                self._drop(owned, frozenset(owned.deleted))
+                owned.deleted.clear()
 
     def _is_current(self, owned: Owned) -> bool:
         return self._owned.get(owned.partition) is owned

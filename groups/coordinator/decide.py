@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from groups.coordinator.commits import commit, committed
+from groups.coordinator.deletions import drop, dropped
 from groups.coordinator.effects import Effect
-from groups.coordinator.events import CommitOffsets, Committed, Event
+from groups.coordinator.events import CommitOffsets, Committed, Dropped, Event, PartitionsDeleted
 from groups.coordinator.shard import Shard
 
 
@@ -19,4 +20,6 @@ def decide(shard: Shard, event: Event) -> list[Effect]:
 DECIDE: dict[type[Event], Callable[[Shard, Any], list[Effect]]] = {
     CommitOffsets: commit,
     Committed: committed,
+    PartitionsDeleted: drop,
+    Dropped: dropped,
 }

@@ -1,4 +1,5 @@
-"""What can happen to a group: a request arrives, or something written came to its end.
+"""What can happen to a group: a request arrives, what it consumed is deleted, or something
+written came to its end.
 
 A request that cannot be answered at once is known by its id, which the shell maps to whoever
 asked; every id is answered exactly once.
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from offsets.records import Record
+from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 RequestId = int
 
@@ -37,7 +39,26 @@ class Committed:
     error: ErrorCode = ErrorCode.NONE
 
 
-Event = CommitOffsets | Committed
+@attrs.frozen
+class PartitionsDeleted:
+    """These are gone, and with them what groups have committed for them.
+
+    `under_way` are the keys of what is written and not replayed yet.
+    """
+
+    partitions: frozenset[TopicPartition]
+    under_way: frozenset[OffsetKey]
+
+
+@attrs.frozen
+class Dropped:
+    """What was appended to drop a group's offsets is replicated and replayed; or was not."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+
+
+Event = CommitOffsets | Committed | PartitionsDeleted | Dropped
 """What `decide` takes."""
-Ended = Committed
+Ended = Committed | Dropped
 """What may follow an append."""

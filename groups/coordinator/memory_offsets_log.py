@@ -18,6 +18,7 @@ class MemoryPartition:
     end_offset: int = 0
     committed_end: int = 0
     failure: ErrorCode | None = None
+    is_enough_in_sync: bool = True
     listener: Callable[[], None] | None = None
 
 
@@ -47,6 +48,10 @@ class MemoryOffsetsLog:
     def committed_end(self, partition: int) -> int:
         """See OffsetsLog."""
         return self.partition(partition).committed_end
+
+    def is_enough_in_sync(self, partition: int) -> bool:
+        """See OffsetsLog."""
+        return self.partition(partition).is_enough_in_sync
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """See OffsetsLog."""

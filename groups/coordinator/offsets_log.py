@@ -21,6 +21,9 @@ class OffsetsLog(Protocol):
     def committed_end(self, partition: int) -> int:
         """The first offset that is not replicated yet, or not flushed where a flush is due."""
 
+    def is_enough_in_sync(self, partition: int) -> bool:
+        """Whether min.insync.replicas, or more, have all of it."""
+
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Call `listener` whenever `committed_end` may have moved. Asked once per partition."""
 

@@ -1,9 +1,14 @@
-"""Which consumer thread gets which partition: Kafka's `range` and `roundrobin` of 0.10.2, and ours.
+"""Which consumer thread gets which partition: Kafka's `range` and `roundrobin`, and one of ours.
 
 Pure functions of (threads per topic, partitions per topic), so that every member that read the
 same ZooKeeper state computes the same answer, whatever language it is written in. Strings are
 ordered as Java orders them, by UTF-16 code unit. (The coordinator's assignors of the same names
 follow other rules.)
+
+What Kafka calls `roundrobin` is two rules. Both deal out partitions in the order of their names'
+hashes, and in 1.0 the text of a name changed from `[topic,partition]` to `topic-partition`
+(KAFKA-5822), so that members of 1.0 and of an older release can't share a group. Ours can be in
+either's: `roundrobin` is the older rule, `roundrobin-1.0` the newer.
 
 `clustered` is ours alone: `range`, after the partitions have been put in order of the broker that
 leads them, so that a thread's share lies on few brokers and its member holds few connections. The
@@ -62,11 +67,23 @@ def _shares(threads_of: Threads, ordered_partitions: Mapping[str, Sequence[int]]
 def assign_round_robin(
     threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
 ) -> Assignment:
-    """Deal all partitions of all topics in turn, passing over threads that lack the topic.
+    """Deal all partitions of all topics in turn, as Kafka 0.8 to 0.11."""
+    return _dealt_out(threads_of, partitions_of, "[{},{}]")
 
-    The order of the partitions is that of the Java hash of the text `[topic,partition]`, which
-    spreads each topic over the members. Where two hashes are equal Kafka's order is an accident of
-    a Scala map; ours is by name.
+
+def assign_round_robin_1_0(
+    threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
+) -> Assignment:
+    """`assign_round_robin` as Kafka 1.0 and 1.1."""
+    return _dealt_out(threads_of, partitions_of, "{}-{}")
+
+
+def _dealt_out(threads_of: Threads, partitions_of: Partitions, name: str) -> Assignment:
+    """Deal in turn, passing over threads that lack the topic.
+
+    The order of the partitions is that of the Java hash of their names, which spreads each topic
+    over the members. Where two hashes are equal Kafka's order is an accident of a Scala map; ours
+    is by topic and number.
     """
     subscribers = {topic: frozenset(threads) for topic, threads in threads_of.items()}
     ring = java_sorted(frozenset().union(*subscribers.values()))
@@ -74,7 +91,7 @@ def assign_round_robin(
     assignment: Assignment = {}
     for partition in sorted(
         (TopicPartition(t, p) for t in subscribers for p in partitions_of.get(t, ())),
-        key=lambda tp: (java_string_hash(f"[{tp.topic},{tp.partition}]"), tp),
+        key=lambda tp: (java_string_hash(name.format(*tp)), tp),
     ):
         if not (willing := subscribers[partition.topic]):
             continue
@@ -88,6 +105,7 @@ def assign_round_robin(
 ASSIGNORS: dict[str, Callable[[Threads, Partitions, Leaders], Assignment]] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
+    "roundrobin-1.0": assign_round_robin_1_0,
     CLUSTERED: assign_clustered,
 }
 

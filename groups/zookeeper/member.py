@@ -21,11 +21,13 @@ from groups.zookeeper.membership import decide
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from zk.session import SessionState, WatchEvent, ZkError
+from zk.session import ConnectionLoss, SessionState, WatchEvent, ZkError
 
 _log = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
+
+LEAVE_PAUSE_S = 0.1
 
 
 class ConsumerRebalanceFailed(Exception):
@@ -96,7 +98,7 @@ class Member:
     tree: GroupTree
     delivery: Delivery
     membership: Membership
-    jitter: random.Random = attrs.field(factory=random.Random)
+    jitter: random.Random = attrs.field(factory=lambda: random.Random(random.random()))
     told: Callable[[str | None], None] = lambda error: None
     """Is told what keeps the group from being settled; None when nothing does."""
     rebalanced: Callable[[float], None] = lambda took_ms: None
@@ -114,7 +116,7 @@ class Member:
         Raises ConsumerIdInUse and StrategyConflict, after which this member is out of the group;
         ConsumerRebalanceFailed and its kind MalformedMember, after which it goes on trying.
         """
-        assert self._runner is None, "a member joins once"
+        assert self._joined is None, "a member joins once"
         self._joined = asyncio.get_running_loop().create_future()
         self._runner = asyncio.create_task(self._run(), name=f"member {self.consumer_id}")
         self.tree.zk.add_state_listener(self._session_changed)
@@ -126,9 +128,10 @@ class Member:
         """Commit (if auto.commit.enable), release, unregister. May be called again."""
         if self._runner is None:
             return
+        runner, self._runner = self._runner, None
         self._happen(on.Shutdown())
         self._queue.put_nowait(None)
-        await self._runner
+        await runner
         self.tree.zk.remove_state_listener(self._session_changed)
         for timer in self._timers.values():
             timer.cancel()
@@ -297,7 +300,17 @@ class Member:
         return None
 
     async def _leave(self, effect: do.LeaveGroup) -> None:
-        await self.tree.release(effect.partitions, unregister=True)
+        """As long as the session may live, which can be shared, for nobody else takes our nodes
+        away."""
+        zk = self.tree.zk
+        session_id, ends_ms = zk.session_id, self._now_ms() + zk.session_timeout_ms
+        while True:
+            try:
+                return await self.tree.release(effect.partitions, unregister=True)
+            except ConnectionLoss:
+                if zk.session_id != session_id or self._now_ms() >= ends_ms:
+                    raise
+            await asyncio.sleep(LEAVE_PAUSE_S)
 
     async def _stop(self, effect: do.StopFetchers) -> None:
         self.delivery.stop(effect.partitions)

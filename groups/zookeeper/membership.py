@@ -46,6 +46,10 @@ AUDIT_MS = 10_000
 """A settled member looks this often whether all is still as it left it. An owner node that someone
 has deleted fires no watch of ours: old JVM members may delete nodes that are no longer theirs."""
 
+LEAST_BACKOFF_MS = 50
+"""Kafka's members give up after a few tries; who tries for ever must not do so without a pause,
+though `rebalance.backoff.ms` be 0."""
+
 MAX_NAMED = 10  # partitions in one message
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
@@ -338,7 +342,7 @@ def _some(partitions: Sequence[TopicPartition]) -> str:
 
 def _retry_timer(member: Membership, now_ms: int, delay_ms: int | None = None) -> do.SetTimer:
     if delay_ms is None:
-        delay_ms = member.settings.rebalance_backoff_ms
+        delay_ms = max(member.settings.rebalance_backoff_ms, LEAST_BACKOFF_MS)
     return do.SetTimer(on.Retry(member.round), now_ms + delay_ms, spread_ms=delay_ms // 10)
 
 
@@ -361,12 +365,14 @@ def _stale(member: Membership, round_asked_for: int, phase: Phase) -> bool:
 
 
 def _shutdown(member: Membership, event: on.Shutdown, now_ms: int) -> Decision:
-    """Leave so that successors start at once, from where we were."""
+    """Leave so that successors start at once, from where we were. What the application commits
+    after that would be written over theirs."""
     delivered = frozenset(member.delivering)
     effects: list[do.Effect] = [do.Interrupt(), do.StopFetchers(delivered)]
     if member.settings.auto_commit_enable and not member.paused:
         effects.append(do.CommitOffsets(member.round, delivered))
-    return attrs.evolve(member, phase=Phase.CLOSED), [*effects, do.LeaveGroup(member.held)]
+    effects += [do.ForgetPositions(delivered), do.LeaveGroup(member.held)]
+    return attrs.evolve(member, phase=Phase.CLOSED), effects
 
 
 DECIDE: dict[type[on.Event], Callable[[Membership, Any, int], Decision]] = {

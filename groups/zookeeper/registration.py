@@ -7,6 +7,7 @@ TopicCount, because a JVM member of the same group must come to the same assignm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -31,6 +32,13 @@ STRATEGY_KEY = "strategy"
 registration without it is a JVM member's, or of a member that might be one."""
 
 MAX_STREAMS = 100_000  # of one topic in one member: a bound on what a peer can make us allocate
+
+
+_PATH_PART = re.compile(
+    r"(?!\.\.?$) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+", re.VERBOSE
+)
+"""What ZooKeeper takes between two slashes of a path. JVM members look a topic up whatever its name
+is, and where that is no path their rebalance fails, each time."""
 
 
 class MalformedRegistration(ValueError):
@@ -113,6 +121,9 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
             raise MalformedRegistration(f"{num_streams} streams of {wanted}")
     kind = _FILTERS.get(registration.pattern or "")
     if kind is None or not registration.subscription:
+        for topic in registration.subscription:
+            if not all(map(_PATH_PART.fullmatch, topic.split("/"))):
+                raise MalformedRegistration(f"{topic!r} cannot be the name of a topic")
         return StaticSubscription(registration.subscription)
     regex, num_streams = next(iter(registration.subscription.items()))
     try:

@@ -8,8 +8,9 @@ Nothing here deletes a node that is not ours: the session that owns it and the t
 checked first, and the multi that deletes or claims also checks that we are registered, so that it
 fails when it reaches the server in a later session than the one it was meant for.
 
-What a large group costs is what its members read at each change. Registrations and topics are read
-once, under a watch, and again when it fires; owner nodes, a thousand in one request.
+What a large group costs is what its members read at each change. Topics are read once, under a
+watch, and again when it fires; registrations once, as long as nobody can have come back under an
+old name; these and owner nodes a thousand in one request.
 """
 
 from __future__ import annotations
@@ -70,6 +71,27 @@ MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffe
 MAX_REREADS = 20  # of a group that changes while it is read
 
 
+@attrs.frozen
+class _Members:
+    """What was read of the registrations below an `ids` node, and of which state of that node."""
+
+    czxid: int
+    cversion: int
+    subscriptions: Mapping[str, Subscription]
+
+    def still(self, names: Iterable[str], ids: Stat) -> dict[str, Subscription]:
+        """Those of `names` that are certain to be as they were read.
+
+        A registration is never rewritten, only deleted and made anew, and `cversion` counts both.
+        If it has grown by more than the names that came and went, somebody may have gone and come
+        back with another subscription in between: then nobody is certain.
+        """
+        came_or_went = self.subscriptions.keys() ^ set(names)
+        if ids.czxid != self.czxid or ids.cversion - self.cversion != len(came_or_went):
+            return {}
+        return {n: self.subscriptions[n] for n in names if n in self.subscriptions}
+
+
 @attrs.define(eq=False)
 class GroupTree:
     """One member's view. `subscription` is what it registers."""
@@ -83,6 +105,7 @@ class GroupTree:
     _remembered: dict[str, tuple[int, Any]] = attrs.field(init=False, factory=dict)
     """By path: the session in which it was read under a watch that has not fired since, and what
     was read."""
+    _known: _Members = attrs.field(init=False, default=_Members(0, 0, {}))
 
     # --- registration -------------------------------------------------------------------------
 
@@ -137,7 +160,7 @@ class GroupTree:
         await self._remember(BROKERS, self._list, brokers_changed)
         for _ in range(MAX_REREADS):
             names, before = await self.zk.children(ids, group_changed)
-            members = await self._read_members(names, group_changed)
+            members = await self._read_members(names, before)
             if isinstance(members, GroupProblem):
                 return members
             all_topics: tuple[str, ...] = ()
@@ -156,19 +179,20 @@ class GroupTree:
         raise ZkError(f"{ids} changes faster than it can be read")
 
     async def _read_members(
-        self, names: list[str], changed: Watch
+        self, names: list[str], ids: Stat
     ) -> dict[str, Subscription] | GroupProblem:
-        paths = [ConsumerRegistration.path(self.group_id, name) for name in names]
-        read = await asyncio.gather(
-            *(self._remember(path, self._read_registration, changed) for path in paths)
-        )
-        members: dict[str, Subscription] = {}
-        for name, outcome in zip(names, read, strict=True):
-            if isinstance(outcome, GroupProblem):
-                return outcome
-            if outcome:
-                members[name] = outcome
-        return members
+        known = self._known.still(names, ids)
+        new = {n: ConsumerRegistration.path(self.group_id, n) for n in names if n not in known}
+        nodes = await self.zk.get_many([*new.values()]) if new else []
+        for (name, path), node in zip(new.items(), nodes, strict=True):
+            if node is None:  # it has just left
+                continue
+            read = self._registration(path, node[0])
+            if isinstance(read, GroupProblem):
+                return read
+            known[name] = read
+        self._known = _Members(ids.czxid, ids.cversion, known)
+        return known
 
     async def _remember(
         self, path: str, read: Callable[[str, Watch], Awaitable[T]], changed: Watch
@@ -192,18 +216,11 @@ class GroupTree:
             changed(event)
 
         value = await read(path, forget)
-        if value is not None and not fired:  # where nothing is, nothing is watched
+        if not fired:
             self._remembered[path] = session_id, value
         return value
 
-    async def _read_registration(
-        self, path: str, changed: Watch
-    ) -> Subscription | GroupProblem | None:
-        """None: it has just left."""
-        try:
-            content, _ = await self.zk.get(path, changed)
-        except NoNode:
-            return None
+    def _registration(self, path: str, content: bytes | None) -> Subscription | GroupProblem:
         try:
             registration = ConsumerRegistration.decode(content, path)
             subscription = subscription_of(registration)
@@ -244,13 +261,7 @@ class GroupTree:
         ordered = sorted(partitions)
         nodes = await self.zk.get_many([*map(self._owner_path, ordered)])
         return {
-            partition: Owner(
-                (node[0] or b"").decode("utf-8", "replace"),
-                node[1].version,
-                node[1].ephemeral_owner,
-            )
-            for partition, node in zip(ordered, nodes, strict=True)
-            if node
+            partition: _owner(*node) for partition, node in zip(ordered, nodes, strict=True) if node
         }
 
     async def watch_owners(self, partitions: Partitions, changed: Watch) -> bool:

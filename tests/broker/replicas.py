@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
+from itertools import count
 from typing import Any
 
 import attrs
 
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
+from broker.fetch_sessions import FetchSessions
 from broker.metadata_cache import MetadataCache
+from broker.partition import IsrChange, Partition
 from broker.purgatory import Purgatory
 from broker.replica_manager import ReplicaManager
+from broker.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrRequestPartitionState,
@@ -30,6 +35,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestTopicState,
 )
 from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
 
 NOW_MS = 1_400_000_000_000
 
@@ -47,6 +53,24 @@ class AtOnce(Executor):
 
 
 @attrs.define(eq=False)
+class Fetchers:
+    """The Followers seam: which partitions are fetched now, and from whom."""
+
+    following: dict[TopicPartition, int] = attrs.field(factory=dict)
+    flushes: list[TopicPartition] = attrs.field(factory=list)
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        self.following.update((each.topic_partition, each.leader) for each in partitions)
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            self.following.pop(each, None)
+
+    def flushed(self, partition: Partition) -> None:
+        self.flushes.append(partition.topic_partition)
+
+
+@attrs.define(eq=False)
 class Replicas:
     """Broker 0 of brokers 0 and 1, and everything handlers are given."""
 
@@ -57,6 +81,12 @@ class Replicas:
     manager: ReplicaManager = attrs.field(init=False)
     deferred: Deferred = attrs.field(init=False)
     flushes: list[Any] = attrs.field(factory=list)
+    fetchers: Fetchers = attrs.field(factory=lambda: Fetchers())
+    sessions: FetchSessions = attrs.field(factory=lambda: FetchSessions(10, count(1).__next__))
+    proposals: list[IsrChange] = attrs.field(factory=list)
+    leader_quota: ReplicationQuota = attrs.field(
+        factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
+    )
 
     def __attrs_post_init__(self) -> None:
         logs = LogManager([self.directory], self.config, lambda: NOW_MS)
@@ -67,6 +97,8 @@ class Replicas:
             lambda topic: self.config,
             self.purgatory.touch,
             self.flushes.append,
+            self.fetchers,
+            self.proposals.append,
             checkpointed=logs.read_high_watermarks(),
         )
         self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
@@ -83,7 +115,7 @@ class Replicas:
     ) -> Replicas:
         """Have the controller tell this broker about a topic."""
         answer = self.manager.become_leader_or_follower(
-            leader_and_isr(topic, partitions, leader, isr, replicas, epoch)
+            leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=True), NOW_MS
         )
         assert not any(error.error_code for error in answer.partition_errors)
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
@@ -98,6 +130,8 @@ def leader_and_isr(
     replicas: tuple[int, ...] = (0,),
     epoch: int = 0,
     controller_epoch: int = 1,
+    is_new: bool = False,
+    zk_version: int = 0,
 ) -> LeaderAndIsrRequest:
     states = [
         LeaderAndIsrRequestPartitionState(
@@ -106,8 +140,9 @@ def leader_and_isr(
             leader=leader,
             leader_epoch=epoch,
             isr=isr,
-            partition_epoch=0,
+            partition_epoch=zk_version,
             replicas=replicas,
+            is_new=is_new,
         )
         for index in range(partitions)
     ]
@@ -168,3 +203,11 @@ def context(api_version: int = 7, client_id: str = "test") -> RequestContext:
 def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 1) -> bytes:
     """A batch of records with these values."""
     return encode_batch([(timestamp_ms, key, value, ()) for value in values])
+
+
+def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: int = 1) -> None:
+    """Let a follower ask for `offset`."""
+    asked = FetchRequestPartition(
+        partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
+    )
+    replicas.manager.follower_fetched(replica, [(tp, asked)], NOW_MS)

@@ -123,7 +123,7 @@ async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncI
     purgatory, spawned = Purgatory(), Spawned()
     dispatcher = Dispatcher(handlers, lambda: 0)
     listener = Listener(config, dispatcher, purgatory, spawned)
-    port = listener.bind()
+    port = listener.bind()["PLAINTEXT"]
     await listener.serve()
     server = Server(config, listener, purgatory, spawned, port)
     try:

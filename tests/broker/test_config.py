@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.accepted_settings import ACCEPTED, REFUSED
-from broker.config import LOG_NAMES, BrokerConfig, Endpoint, load_broker_config
+from broker.config import LOG_NAMES, BrokerConfig, load_broker_config
+from broker.controller.state import LeaderRebalance
+from broker.endpoints import Endpoint
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, declared, parse_properties
@@ -139,9 +141,9 @@ def refusal(**given: str) -> SettingError:
 def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
     config, notes = load_broker_config(parse_properties(SHIPPED))
     assert (config.broker_id, config.zookeeper_connect) == (0, "localhost:2181")
-    assert (config.directories, config.endpoint) == (
+    assert (config.directories, config.endpoints) == (
         ("/tmp/kafka-logs",),
-        Endpoint("PLAINTEXT", "", 9092),
+        (Endpoint("PLAINTEXT", "", 9092),),
     )
     assert config.log.retention_ms == 168 * 3_600_000
     assert config.offsets.topic_replication_factor == 1
@@ -236,7 +238,10 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("listeners", "SSL://h:9092"),
         ("listeners", "PLAINTEXT://h:1,OTHER://h:2"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1"),
+        ("listeners", ","),
+        ("listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2"),
         ("inter.broker.listener.name", "OTHER"),
+        ("replica.fetch.wait.max.ms", "30001"),
         ("security.inter.broker.protocol", "SSL"),
         ("max.connections.per.ip.overrides", "localhost"),
         ("max.connections.per.ip.overrides", "localhost:many"),
@@ -288,8 +293,8 @@ def test_where_it_listens_and_what_it_tells_others(
     given: dict[str, str], listening: tuple[str, int], advertised: tuple[str, int]
 ) -> None:
     config = load(**given)
-    assert config.endpoint == Endpoint("PLAINTEXT", *listening)
-    assert config.advertised == Endpoint("PLAINTEXT", *advertised)
+    assert config.endpoints == (Endpoint("PLAINTEXT", *listening),)
+    assert config.advertised == (Endpoint("PLAINTEXT", *advertised),)
 
 
 def test_a_listener_may_have_a_name_of_its_own() -> None:
@@ -298,7 +303,20 @@ def test_a_listener_may_have_a_name_of_its_own() -> None:
         listeners="INTERNAL://h:1",
         inter__broker__listener__name="internal",
     )
-    assert config.endpoint == Endpoint("INTERNAL", "h", 1)
+    assert config.endpoints == (Endpoint("INTERNAL", "h", 1),)
+    assert config.inter_broker_listener == "INTERNAL"
+
+
+def test_brokers_may_have_a_listener_among_themselves() -> None:
+    config = load(
+        listener__security__protocol__map="INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+        listeners="CLIENT://:1,INTERNAL://h:2",
+        advertised__listeners="CLIENT://c:1,INTERNAL://h:2",
+        inter__broker__listener__name="INTERNAL",
+    )
+    assert config.endpoints == (Endpoint("CLIENT", "", 1), Endpoint("INTERNAL", "h", 2))
+    assert config.advertised == (Endpoint("CLIENT", "c", 1), Endpoint("INTERNAL", "h", 2))
+    assert config.inter_broker_listener == "INTERNAL"
 
 
 @pytest.mark.parametrize(
@@ -339,3 +357,19 @@ def test_logs_are_kept_in_no_newer_format_than_the_protocol_between_brokers(
     with pytest.raises(SettingError) as error:
         load_broker_config(given)
     assert error.value.name == refused
+
+
+def test_more_in_sync_than_there_are_replicas_is_allowed_and_noted() -> None:
+    given = {"zookeeper.connect": "zk", "min.insync.replicas": "2"}
+    _, notes = load_broker_config(given)
+    assert [note.partition(", 1:")[0] for note in notes] == [
+        "min.insync.replicas=2: is above default.replication.factor"
+    ]
+    assert load_broker_config({**given, "default.replication.factor": "2"})[1] == []
+
+
+def test_preferred_leaders_are_elected_every_five_minutes_unless_that_is_switched_off() -> None:
+    own = {"zookeeper.connect": "h:1"}
+    assert load_broker_config(own)[0].leader_rebalance == LeaderRebalance(300_000, 10)
+    off = {**own, "auto.leader.rebalance.enable": "false"}
+    assert load_broker_config(off)[0].leader_rebalance is None

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
+from broker.broker_configs import BrokerConfigs
 from broker.config import load_broker_config
+from broker.config_resources import BROKER, TOPIC
 from broker.handlers import describe_configs
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import Wait
@@ -23,10 +25,10 @@ from protocol.messages.describe_configs import (
 from protocol.settings import declared
 from tests.broker.replicas import context, update_metadata
 from tests.broker.spawning import Spawned
+from zk.admin_znodes import DEFAULT_ENTITY
 from zk.memory import MemoryZooKeeper
 from zk.znodes import EntityConfig
 
-TOPIC, BROKER = describe_configs.TOPIC, describe_configs.BROKER
 FROM_TOPIC, FROM_STATIC, FROM_DEFAULT = 1, 4, 5
 
 
@@ -35,6 +37,8 @@ class World:
     """Broker 5 of a cluster with the topic t, which has a setting of its own."""
 
     properties: dict[str, str] = attrs.field(factory=dict)
+    own: dict[str, str] = attrs.field(factory=dict)  # of the broker, in ZooKeeper
+    cluster: dict[str, str] = attrs.field(factory=dict)
 
     async def describe(
         self,
@@ -55,12 +59,17 @@ class World:
         path = EntityConfig.path("topics", "t")
         await session.create(path, own.encode(), make_parents=True)
         spawned = Spawned()
-        configs = TopicConfigs(session, config.log, spawned, lambda key: None)
+        for entity, stored in ((DEFAULT_ENTITY, self.cluster), ("5", self.own)):
+            path = EntityConfig.path("brokers", entity)
+            await session.create(path, EntityConfig(stored).encode(), make_parents=True)
+        brokers = BrokerConfigs(session, config, spawned)
+        await brokers.read()
+        topics = TopicConfigs(session, brokers.now.log, spawned, lambda key: None)
         resource = DescribeConfigsRequestResource(
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
-        answer = describe_configs.handle(cache, config, configs, request, context(2))
+        answer = describe_configs.handle(cache, topics, brokers, request, context(2))
         if isinstance(answer, Wait):
             await spawned.ended()
             answer = answer.try_complete(False)
@@ -143,8 +152,60 @@ async def test_a_setting_without_a_value_is_null() -> None:
     assert found["advertised.listeners"].value is None
 
 
-async def test_the_empty_broker_name_asks_for_what_all_brokers_share_which_is_nothing() -> None:
+async def test_the_empty_broker_name_asks_for_what_all_brokers_share() -> None:
     assert await World().describe(BROKER, "") == (ErrorCode.NONE, {})
+    world = World({"log.retention.ms": "9"}, {"log.retention.ms": "8"}, {"log.retention.ms": "7"})
+    _, found = await world.describe(BROKER, "", synonyms=True)
+    (shared,) = found.values()
+    assert (shared.value, shared.config_source, shared.read_only) == ("7", 3, False)
+
+
+async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -> None:
+    rate = "leader.replication.throttled.rate"
+    world = World(
+        {"log.retention.ms": "9"},
+        own={"log.retention.ms": "7", rate: "5"},
+        cluster={"log.retention.ms": "8", "log.segment.bytes": "99"},
+    )
+    _, found = await world.describe(BROKER, "5", synonyms=True)
+    retention = found["log.retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("7", 2, False)
+    assert [(s.value, s.source) for s in retention.synonyms] == [
+        ("7", 2),
+        ("8", 3),
+        ("9", FROM_STATIC),
+        ("604800000", FROM_DEFAULT),
+    ]
+    assert (found["log.segment.bytes"].value, found["log.segment.bytes"].config_source) == ("99", 3)
+    assert (found[rate].value, found[rate].read_only) == ("5", False)
+
+
+async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from() -> None:
+    world = World(
+        {"log.retention.ms": "9"},
+        own={"log.retention.ms": "8"},
+        cluster={"log.retention.ms": "6", "log.segment.bytes": "99"},
+    )
+    _, found = await world.describe(TOPIC, "t", synonyms=True)
+    assert [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms] == [
+        ("retention.ms", "7", FROM_TOPIC),
+        ("log.retention.ms", "8", 2),
+        ("log.retention.ms", "6", 3),
+        ("log.retention.ms", "9", FROM_STATIC),
+        ("log.retention.ms", "604800000", FROM_DEFAULT),
+    ]
+    segment = found["segment.bytes"]
+    assert (segment.value, segment.config_source, segment.is_default) == ("99", 3, False)
+
+
+async def test_a_secret_is_told_to_nobody() -> None:
+    world = World({"ssl.keystore.password": "xyzzy", "sasl.jaas.config": "xyzzy"})
+    _, found = await world.describe(BROKER, "5", synonyms=True)
+    for name in world.properties:
+        secret = found[name]
+        assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, True)
+    assert "xyzzy" not in str(found)
+    assert found["ssl.keystore.password"].synonyms[0].value is None
 
 
 @pytest.mark.parametrize(("kind", "name"), [(BROKER, "6"), (BROKER, "x"), (3, "t"), (8, "5")])

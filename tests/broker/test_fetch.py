@@ -19,7 +19,7 @@ from protocol.messages.fetch import (
 )
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replicas import Replicas, batch, context, follower_at
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -32,8 +32,10 @@ def request(
     partition_max_bytes: int = 1 << 20,
     epoch: int = -1,
     session: tuple[int, int] = (0, -1),
+    replica: int = -1,
 ) -> FetchRequest:
     return FetchRequest(
+        replica_id=replica,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
@@ -58,7 +60,14 @@ def request(
 
 def handle(replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30) -> Any:
     return fetch.handle(
-        replicas.manager, replicas.cache, most_bytes, replicas.deferred, asked, context(11)
+        replicas.manager,
+        replicas.cache,
+        replicas.sessions,
+        most_bytes,
+        replicas.deferred,
+        replicas.leader_quota,
+        asked,
+        context(11),
     )
 
 
@@ -204,9 +213,75 @@ def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -
     answer = fetch.handle(
         replicas.manager,
         replicas.cache,
+        replicas.sessions,
         1 << 30,
         replicas.deferred,
+        replicas.leader_quota,
         request((T0, 0)),
         context(version),
     )
     assert parts(answer)[0].error_code == code
+
+
+# ---- a leader that is new
+
+
+def test_a_consumer_at_a_new_leader_waits_until_the_followers_were_heard() -> None:
+    """Its predecessor may have shown it more; if it takes long, the leader is asked for anew."""
+    replicas = filled(batch(b"a"), isr=(0, 1), replicas=(0, 1))
+    replicas.lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
+    wait = handle(replicas, request((T0, 1), max_wait_ms=500))
+    assert wait.try_complete(False) is None
+    (part,) = parts(wait.try_complete(True))
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    earlier = handle(replicas, request((T0, 0), max_wait_ms=500))
+    assert earlier.try_complete(False) is None
+    follower_at(replicas, T0, 1)
+    assert values(parts(earlier.try_complete(False))[0]) == [b"a"]
+
+
+# ---- followers
+
+
+def test_what_a_follower_asks_for_is_what_it_has_and_the_answer_tells_the_watermark() -> None:
+    replicas = filled(batch(b"a"), batch(b"b"), isr=(0, 1), replicas=(0, 1))
+    asked = request((T0, 1), replica=1)
+    (part,) = parts(handle(replicas, asked))
+    assert (values(part), part.high_watermark) == ([b"b"], 1)
+
+
+def test_a_follower_of_one_partition_alone_gets_that_one() -> None:
+    replicas = filled(batch(b"a"), isr=(0, 1), replicas=(0, 1)).lead("u")
+    other = TopicPartition("u", 0)
+    replicas.manager.append(other, batch(b"x"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    first, second = parts(handle(replicas, request((T0, 0), (other, 0), replica=1)))
+    assert values(first) == [b"a"]
+    assert (second.error_code, second.records) == (ErrorCode.NONE, b"")
+
+
+def test_an_append_ends_the_wait_of_a_follower_and_its_fetch_that_of_a_consumer() -> None:
+    replicas = filled(isr=(0, 1), replicas=(0, 1))
+    follower = handle(replicas, request((T0, 0), max_wait_ms=500, replica=1))
+    consumer = handle(replicas, request((T0, 0), max_wait_ms=500))
+    replicas.manager.append(T0, batch(b"a"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    assert values(parts(follower.try_complete(False))[0]) == [b"a"]
+    assert consumer.try_complete(False) is None
+    handle(replicas, request((T0, 1), replica=1))
+    assert values(parts(consumer.try_complete(False))[0]) == [b"a"]
+
+
+def test_who_becomes_a_follower_lets_nobody_wait() -> None:
+    replicas = filled()
+    wait = handle(replicas, request((T0, 0), max_wait_ms=500))
+    replicas.lead("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    (part,) = parts(wait.try_complete(False))
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_session_goes_on_with_what_is_new_alone() -> None:
+    replicas = filled(partitions=2)
+    opened = handle(replicas, request((T0, 0), (T1, 0), session=(0, 0)))
+    assert (opened.session_id > 0, len(parts(opened))) == (True, 2)
+    replicas.manager.append(T1, batch(b"x"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    (part,) = parts(handle(replicas, request(session=(opened.session_id, 1))))
+    assert (part.partition_index, values(part)) == (1, [b"x"])

@@ -19,7 +19,7 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replicas import NOW_MS, Replicas, batch, context
 from tests.broker.test_fetch import parts, request
 from tests.protocol.test_batch import resealed
 
@@ -43,7 +43,7 @@ def put(replicas: Replicas, tp: TopicPartition, one: bytes) -> None:
         replicas.manager.append(tp, one, all_in_sync=False, zstd_allowed=True, now_ms=0)
     else:
         log.append_follower(one, now_ms=0)
-        replicas.manager.partition(tp).advance_high_watermark()
+        replicas.manager.partition(tp).advance_high_watermark(NOW_MS)
 
 
 def old(first: int, *values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
@@ -60,8 +60,10 @@ def start(replicas: Replicas, version: int, *asked: Any, **limits: int) -> Any:
     return fetch.handle(
         replicas.manager,
         replicas.cache,
+        replicas.sessions,
         1 << 30,
         replicas.deferred,
+        replicas.leader_quota,
         request(*(asked or ((T0, 0),)), **limits),
         context(version),
     )
@@ -390,7 +392,7 @@ async def test_markers_of_transactions_are_passed_over_however_many() -> None:
     )
     replicas = kept()
     end = replicas.manager.log(T0).append_follower(markers, now_ms=0)
-    replicas.manager.partition(T0).advance_high_watermark()
+    replicas.manager.partition(T0).advance_high_watermark(NOW_MS)
     assert await only(replicas, 2) == b""
 
     put(replicas, T0, batch(b"a"))

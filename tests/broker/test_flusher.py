@@ -19,7 +19,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replicas import NOW_MS, Replicas, batch, context
 from tests.broker.spawning import Spawned
 
 T0 = TopicPartition("t", 0)
@@ -62,7 +62,7 @@ class World:
     def __attrs_post_init__(self) -> None:
         def flushed(partition: Partition) -> None:
             self.flushed.append(partition.log.recovery_point)
-            self.replicas.manager.flushed(partition)
+            self.replicas.manager.flushed(partition, NOW_MS)
 
         self.flusher = Flusher(self.disk, self.spawned, lambda: 1, flushed)
         self.replicas.manager.start_flush = self.flusher.start

@@ -16,7 +16,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, context
+from tests.broker.replicas import Replicas, context, follower_at
 
 T0 = TopicPartition("t", 0)
 LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME
@@ -39,6 +39,7 @@ def ask(
     index: int = 0,
     epoch: int = -1,
     replica_id: int = CONSUMER,
+    version: int = 5,
 ) -> list[ListOffsetsResponsePartition]:
     """Ask one partition for each of the times, in a request of its own or together."""
     asked = ListOffsetsRequest(
@@ -55,7 +56,7 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(5))
+    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(version))
     return [p for t in answer.topics for p in t.partitions]
 
 
@@ -148,3 +149,47 @@ def test_what_the_cluster_does_not_know_is_unknown(topic: str, index: int) -> No
 def test_only_the_leader_answers() -> None:
     (part,) = ask(filled(leader=1, isr=(0, 1), replicas=(0, 1)), LATEST)
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# ---- a leader that is new
+
+
+def new_leader() -> Replicas:
+    """It has two records that its predecessor may have acknowledged, and has heard nobody yet."""
+    return filled(100, isr=(0, 1), replicas=(0, 1)).lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "time_ms", "code"),
+    [
+        (5, LATEST, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (5, 100, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (4, LATEST, ErrorCode.LEADER_NOT_AVAILABLE),
+        (1, 100, ErrorCode.LEADER_NOT_AVAILABLE),
+        (0, LATEST, ErrorCode.LEADER_NOT_AVAILABLE),
+    ],
+)
+def test_a_new_leader_does_not_tell_an_end_that_may_lie_before_what_was_told_already(
+    version: int, time_ms: int, code: ErrorCode
+) -> None:
+    (part,) = ask(new_leader(), time_ms, version=version)
+    assert (part.error_code, part.offset) == (code, -1)
+
+
+def test_a_new_leader_tells_where_its_log_begins_and_a_follower_where_it_ends() -> None:
+    replicas = new_leader()
+    assert found(*ask(replicas, EARLIEST)) == (ErrorCode.NONE, -1, 0)
+    assert found(*ask(replicas, LATEST, replica_id=FOLLOWER)) == (ErrorCode.NONE, -1, 2)
+
+
+def test_once_the_followers_were_heard_a_new_leader_tells_all() -> None:
+    replicas = new_leader()
+    follower_at(replicas, T0, 2)
+    assert found(*ask(replicas, LATEST)) == (ErrorCode.NONE, -1, 2)
+
+
+def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> None:
+    replicas = new_leader()
+    follower_at(replicas, T0, 1)
+    assert found(*ask(replicas, 100)) == (ErrorCode.NONE, 100, 0)
+    assert ask(replicas, 101)[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -44,7 +44,7 @@ async def connect(port: int) -> Client:
 
 async def test_who_connects_before_it_serves_is_served_then() -> None:
     made = listener()
-    client = await connect(made.bind())
+    client = await connect(made.bind()["PLAINTEXT"])
     await client.send(ask(1, "early"))
     assert made.connections == set()
     await made.serve()
@@ -55,39 +55,39 @@ async def test_who_connects_before_it_serves_is_served_then() -> None:
 
 async def test_a_port_that_is_served_is_taken() -> None:
     first = listener()
-    port = first.bind()
+    port = first.bind()["PLAINTEXT"]
     await first.serve()
     with pytest.raises(OSError, match="in use"):
-        listener(f"127.0.0.1:{port}").bind()
+        listener(f"127.0.0.1:{port}").bind()["PLAINTEXT"]
     await first.close()
 
 
 async def test_a_port_is_taken_though_it_does_not_serve_yet() -> None:
     first = listener()
-    port = first.bind()
+    port = first.bind()["PLAINTEXT"]
     with pytest.raises(OSError, match="in use"):
-        listener(f"127.0.0.1:{port}").bind()
+        listener(f"127.0.0.1:{port}").bind()["PLAINTEXT"]
     await first.close()
 
 
 async def test_a_port_is_free_again_at_once() -> None:
     for _ in range(3):
         made = listener()
-        port = made.bind()
+        port = made.bind()["PLAINTEXT"]
         await made.serve()
         client = await connect(port)
         await client.echo()
         await made.close()  # the broker closes first: the kernel keeps its end for a while
         client.close()
         again = listener(f"127.0.0.1:{port}")
-        assert again.bind() == port
+        assert again.bind()["PLAINTEXT"] == port
         await again.close()
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "localhost"])
 async def test_an_empty_host_is_all_of_them_and_names_are_looked_up(host: str) -> None:
     made = listener(f"{host}:0")
-    port = made.bind()
+    port = made.bind()["PLAINTEXT"]
     await made.serve()
     client = await connect(port)
     assert await client.echo(1, "k") == (1, "k")
@@ -97,7 +97,7 @@ async def test_an_empty_host_is_all_of_them_and_names_are_looked_up(host: str) -
 
 async def test_a_host_that_is_not_here_is_an_os_error() -> None:
     with pytest.raises(OSError, match="assign"):
-        listener("192.0.2.1:0").bind()
+        listener("192.0.2.1:0").bind()["PLAINTEXT"]
 
 
 async def test_connections_have_the_buffers_that_the_file_asks_for() -> None:

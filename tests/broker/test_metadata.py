@@ -135,15 +135,21 @@ def test_internal_topics_are_marked() -> None:
 
 
 def test_a_missing_topic_is_created_and_its_leader_is_yet_to_come() -> None:
-    world = World()
+    world = World().told("other")
     assert codes(world.ask("new")) == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
     assert world.created == ["new"]
 
 
 @pytest.mark.parametrize("how", [{"may_create": False}, {"auto_create": False}], ids=str)
 def test_a_missing_topic_that_may_not_be_created_is_unknown(how: dict[str, bool]) -> None:
-    world = World()
+    world = World().told("other")
     assert codes(world.ask("new", **how)) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.created == []
+
+
+def test_a_broker_that_has_been_told_of_nothing_yet_denies_no_topic_and_creates_none() -> None:
+    world = World()
+    assert codes(world.ask("there")) == {"there": ErrorCode.LEADER_NOT_AVAILABLE}
     assert world.created == []
 
 

@@ -21,8 +21,10 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequestTopicState,
 )
 from protocol.records.batch import decode_records, encode_batch
+from tests.broker.replicas import Fetchers
 
 NOW_MS = 1_700_000_000_000
+
 LOCAL, FOLLOWER = 1, 2
 PARTITION = 3
 BATCH_BYTES = 10_000
@@ -56,10 +58,16 @@ class BrokerCluster:
         logs.load()
         self.flushes: list[Partition] = []
         self.replicas = ReplicaManager(
-            LOCAL, logs, lambda topic: config, lambda key: None, self.flushes.append
+            LOCAL,
+            logs,
+            lambda topic: config,
+            lambda key: None,
+            self.flushes.append,
+            Fetchers(),
+            lambda change: None,
         )
         self.log = ReplicatedOffsetsLog(self.replicas)
-        self.epoch = 0
+        self.epoch = -1
         self.lead([LOCAL] if replicas == 1 else [LOCAL, FOLLOWER])
 
     def lead(self, isr: list[int], leader: int = LOCAL) -> None:
@@ -77,7 +85,7 @@ class BrokerCluster:
         request = LeaderAndIsrRequest(
             controller_id=LOCAL, controller_epoch=1, topic_states=[topic], live_leaders=[]
         )
-        self.replicas.become_leader_or_follower(request)
+        self.replicas.become_leader_or_follower(request, NOW_MS)
 
     def replicate(self) -> None:
         self.lead([LOCAL])
@@ -171,6 +179,13 @@ def test_append_with_too_few_in_sync_replicas_is_refused() -> None:
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+def test_too_few_in_sync_are_told_of() -> None:
+    cluster = BrokerCluster(2, LogConfig(min_insync_replicas=2))
+    assert cluster.log.is_enough_in_sync(PARTITION)
+    cluster.lead([LOCAL])
+    assert not cluster.log.is_enough_in_sync(PARTITION)
+
+
 def test_append_that_is_due_a_flush_is_committed_once_it_is_flushed() -> None:
     cluster = BrokerCluster(1, LogConfig(flush_messages=1))
     cluster.log.append(PARTITION, batch(b"a"), NOW_MS)
@@ -179,6 +194,7 @@ def test_append_that_is_due_a_flush_is_committed_once_it_is_flushed() -> None:
     flush = log.begin_flush()
     flush.run()
     log.end_flush(flush)
+    cluster.replicas.flushed(cluster.flushes[0], NOW_MS)
     assert cluster.log.committed_end(PARTITION) == 1
 
 

@@ -21,7 +21,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context, leader_and_isr
+from tests.broker.replicas import NOW_MS, Replicas, batch, context, follower_at, leader_and_isr
 
 T0 = TopicPartition("t", 0)
 
@@ -92,8 +92,8 @@ def test_each_partition_fails_for_itself() -> None:
         (encode_batch([(1, None, b"a", ())], base_offset=5), ErrorCode.CORRUPT_MESSAGE),
         (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
         (
-            encode_batch([(1, None, b"a", ())], producer_id=1, producer_epoch=0, base_sequence=0),
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            encode_batch([(1, None, b"a", ())], producer_id=1, producer_epoch=0, base_sequence=1),
+            ErrorCode.UNKNOWN_PRODUCER_ID,
         ),
     ],
 )
@@ -159,9 +159,7 @@ def test_with_acks_of_all_it_waits_for_the_follower_and_times_out() -> None:
 def test_with_acks_of_all_it_is_answered_when_the_follower_has_it() -> None:
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
     wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
-    partition = replicas.manager.partition(T0)
-    partition.follower_ends[1] = 1
-    partition.advance_high_watermark()
+    follower_at(replicas, T0, 1)
     assert codes(wait.try_complete(False)) == [ErrorCode.NONE]
 
 
@@ -169,7 +167,7 @@ def test_a_waiting_producer_hears_that_the_leader_moved() -> None:
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
     wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
     replicas.manager.become_leader_or_follower(
-        leader_and_isr("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+        leader_and_isr("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1), NOW_MS
     )
     assert codes(wait.try_complete(False)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 

@@ -18,7 +18,7 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch
+from tests.broker.replicas import NOW_MS, Replicas, batch, follower_at
 from tests.broker.test_produce import codes, handle, request
 
 T0 = TopicPartition("t", 0)
@@ -237,6 +237,5 @@ async def test_replication_is_waited_for_after_the_check() -> None:
     (second,) = answers
     assert isinstance(second, Wait)
     assert second.keys == (T0,)
-    replicas.manager.partition(T0).isr = (0,)
-    replicas.manager.partition(T0).advance_high_watermark()
+    follower_at(replicas, T0, replicas.manager.log(T0).log_end_offset)
     assert codes(second.try_complete(False)) == [ErrorCode.NONE]

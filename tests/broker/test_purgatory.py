@@ -26,6 +26,15 @@ async def test_a_touch_of_any_of_its_keys_tries_it() -> None:
     assert done == ["now"]
 
 
+async def test_keys_touched_together_try_it_once() -> None:
+    purgatory, done = Purgatory(), []
+    purgatory.park(waiting([None, "now"], "a", "b"), done.append)
+    purgatory.touch("a", "b")
+    assert done == []
+    purgatory.touch("b", "c")
+    assert done == ["now"]
+
+
 async def test_it_is_answered_once_and_then_forgotten() -> None:
     purgatory, done = Purgatory(), []
     purgatory.park(waiting(["now"], "a", "a"), done.append)

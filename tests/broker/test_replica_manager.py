@@ -10,6 +10,7 @@ import pytest
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import (
     StopReplicaRequest,
@@ -18,25 +19,24 @@ from protocol.messages.stop_replica import (
 )
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, leader_and_isr
+from tests.broker.replicas import NOW_MS, Replicas, batch, follower_at, leader_and_isr
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def told(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
-    return world.manager.become_leader_or_follower(leader_and_isr(*args, **kwargs))
+    return world.manager.become_leader_or_follower(leader_and_isr(*args, **kwargs), NOW_MS)
 
 
 def stop(
     replicas: Replicas,
     *partitions: TopicPartition,
     delete: bool = False,
-    controller_epoch: int = 1,
 ) -> StopReplicaResponse:
     return replicas.manager.stop_replicas(
         StopReplicaRequest(
             controller_id=0,
-            controller_epoch=controller_epoch,
+            controller_epoch=1,
             delete_partitions=delete,
             topics=[
                 StopReplicaRequestTopic(name=tp.topic, partition_indexes=[tp.partition])
@@ -83,25 +83,10 @@ def test_a_broker_that_is_no_replica_refuses_and_makes_no_log() -> None:
     assert replicas.directory.children() == []
 
 
-def test_a_controller_of_the_past_is_refused_as_a_whole_and_in_each_partition() -> None:
-    replicas = Replicas()
-    told(replicas, "t", controller_epoch=5)
-    answer = told(replicas, "u", 2, controller_epoch=4)
-    assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH] * 3
-    assert TopicPartition("u", 0) not in replicas.manager.partitions
-
-
-def test_stop_replica_of_a_controller_of_the_past_is_refused() -> None:
-    replicas = Replicas()
-    told(replicas, "t", controller_epoch=5)
-    answer = stop(replicas, T0, controller_epoch=4)
-    assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH] * 2
-    assert replicas.manager.partition(T0).is_leader
-
-
 def test_a_log_that_cannot_be_begun_takes_no_writes_and_the_others_do() -> None:
     replicas = Replicas().lead("t")
-    replicas.directory.disk.free_bytes = 0
+    replicas.manager.topic_config = lambda _: LogConfig(message_format_version="0.10.2")
+    replicas.directory.disk.free_bytes = 0  # and an old log's epoch is written down at once
     answer = told(replicas, "u")
     replicas.directory.disk.free_bytes = None
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
@@ -199,8 +184,7 @@ def test_the_checkpointed_watermark_is_where_a_restarted_broker_begins() -> None
     disk = MemoryDirectory("logs")
     before = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1))
     append(before, T0, b"a", b"b", b"c")
-    before.manager.partition(T0).follower_ends[1] = 2
-    before.manager.partition(T0).advance_high_watermark()
+    follower_at(before, T0, 2)
     before.manager.logs.checkpoint_high_watermarks(before.manager.high_watermarks())
     before.manager.logs.close()
     again = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1), epoch=1)
@@ -240,4 +224,231 @@ def test_a_flush_is_begun_when_an_append_makes_it_due() -> None:
     append(replicas, T0, b"a")
     assert replicas.flushes == []
     append(replicas, T0, b"b")
+    assert replicas.flushes == [replicas.manager.partition(T0)]
+
+
+# ---- with followers
+
+
+LAG_MS = 10_000
+
+
+def with_follower(*, isr: tuple[int, ...] = (0, 1), **made: Any) -> Replicas:
+    """Broker 0 leads t-0 in epoch 0, broker 1 follows."""
+    return Replicas(**made).lead("t", isr=isr, replicas=(0, 1))
+
+
+def fetch(replicas: Replicas, offset: int, *, epoch: int = -1, start: int = 0) -> None:
+    """Broker 1 asks for t-0."""
+    asked = FetchRequestPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        log_start_offset=start,
+        partition_max_bytes=1,
+    )
+    replicas.manager.follower_fetched(1, [(T0, asked)], NOW_MS)
+
+
+def proposed(replicas: Replicas) -> list[tuple[int, ...]]:
+    return [change.state.isr for change in replicas.proposals]
+
+
+def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written() -> None:
+    replicas = with_follower(isr=(0,))
+    fetch(replicas, 0)
+    fetch(replicas, 0)
+    assert proposed(replicas) == [(0, 1)]
+    assert replicas.manager.partition(T0).isr == (0,)
+    replicas.manager.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    assert (replicas.manager.partition(T0).isr, replicas.manager.partition(T0).zk_version) == (
+        (0, 1),
+        5,
+    )
+
+
+def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_is_written() -> None:
+    replicas, touched = with_follower(), list[Hashable]()
+    append(replicas, T0, b"a")
+    replicas.manager.check_isr(NOW_MS + LAG_MS)
+    replicas.manager.check_isr(NOW_MS + LAG_MS + 1)
+    assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
+    replicas.manager.touch = touched.append
+    replicas.manager.isr_written(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
+    assert (replicas.manager.high_watermark(T0), touched) == (1, [T0])
+
+
+def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> None:
+    replicas = with_follower()
+    append(replicas, T0, b"a")
+    replicas.manager.check_isr(NOW_MS)
+    replicas.manager.check_isr(NOW_MS + 2 * LAG_MS)
+    assert proposed(replicas) == []
+    fetch(replicas, 1)
+    replicas.manager.check_isr(NOW_MS + 2 * LAG_MS + 1)
+    assert proposed(replicas) == []
+
+
+def test_a_proposal_of_an_epoch_that_is_over_changes_nothing() -> None:
+    replicas = with_follower(isr=(0,))
+    fetch(replicas, 0)
+    (stale,) = replicas.proposals
+    told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
+    replicas.manager.isr_written(stale, (0, 1), 5, NOW_MS)
+    replicas.manager.isr_superseded(stale)
+    partition = replicas.manager.partition(T0)
+    assert (partition.isr, partition.is_superseded) == ((0,), False)
+
+
+def test_a_proposal_is_of_no_account_to_who_does_not_lead_any_more() -> None:
+    replicas = with_follower(isr=(0,))
+    fetch(replicas, 0)
+    stop(replicas, T0)
+    replicas.manager.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    assert replicas.manager.partition(T0).isr == (0,)
+
+
+def test_who_was_superseded_proposes_nothing_until_the_controller_speaks() -> None:
+    replicas = with_follower(isr=(0,))
+    fetch(replicas, 0)
+    replicas.manager.isr_superseded(replicas.proposals[0])
+    fetch(replicas, 0)
+    assert len(replicas.proposals) == 1
+    told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
+    fetch(replicas, 0)
+    assert len(replicas.proposals) == 2
+
+
+@pytest.mark.parametrize(("epoch", "reached"), [(-1, 1), (0, 1), (1, 0)])
+def test_a_follower_of_another_epoch_moves_nothing(epoch: int, reached: int) -> None:
+    replicas = with_follower()
+    append(replicas, T0, b"a")
+    fetch(replicas, 1, epoch=epoch)
+    assert replicas.manager.high_watermark(T0) == reached
+
+
+def test_who_waits_is_woken_when_a_follower_moves_the_watermark_or_its_own_start() -> None:
+    replicas, touched = with_follower(), list[Hashable]()
+    append(replicas, T0, b"a")
+    fetch(replicas, 0)
+    replicas.manager.touch = touched.append
+    fetch(replicas, 0)
+    assert touched == []
+    fetch(replicas, 1)
+    assert touched == [T0]
+    fetch(replicas, 1, start=1)
+    assert touched == [T0, T0]
+
+
+def test_a_follower_reads_to_the_end_and_a_consumer_to_the_watermark() -> None:
+    replicas = with_follower()
+    append(replicas, T0, b"a")
+
+    def size(replica_id: int) -> int:
+        found = replicas.manager.read(T0, 0, 1000, min_one=True, replica_id=replica_id).range
+        return 0 if found is None else found.size
+
+    assert [size(1) > 0, size(-1), size(9), size(-2)] == [True, 0, 0, 0]
+    fetch(replicas, 1)
+    assert [size(-1) > 0, size(9), size(-2) > 0] == [True, 0, True]
+
+
+def test_a_follower_answers_nobody_but_who_debugs() -> None:
+    replicas = with_follower()
+    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    replicas.manager.read(T0, 0, 1000, min_one=True, replica_id=-2)
+    for replica_id in (-1, 1):
+        with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
+            replicas.manager.read(T0, 0, 1000, min_one=True, replica_id=replica_id)
+
+
+def test_what_is_followed_is_fetched_from_the_leader_of_now() -> None:
+    replicas = Replicas()
+    told(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
+    assert replicas.fetchers.following == {T0: 1, T1: 1}
+    told(replicas, "t", 1, leader=2, isr=(0, 2), replicas=(0, 1, 2), epoch=1)
+    assert replicas.fetchers.following == {T0: 2, T1: 1}
+    told(replicas, "t", 1, leader=0, isr=(0, 2), replicas=(0, 1, 2), epoch=2)
+    assert replicas.fetchers.following == {T1: 1}
+    told(replicas, "t", 2, leader=-1, isr=(0,), replicas=(0, 1, 2), epoch=3)
+    assert replicas.fetchers.following == {}
+
+
+def test_a_stopped_replica_is_fetched_no_more() -> None:
+    replicas = Replicas()
+    told(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
+    stop(replicas, T0)
+    assert replicas.fetchers.following == {T1: 1}
+
+
+def test_who_led_before_and_leads_again_after_others_hears_that_it_was_a_follower_between() -> None:
+    replicas, heard = Replicas().lead("t", isr=(0, 1), replicas=(0, 1)), list[Any]()
+    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=1)
+    told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=3)
+    assert heard == [([T0], []), ([T0], [T0])]
+
+
+# ---- a replica whose log is not here
+
+
+TRUSTED = {"isr": (0, 1), "replicas": (0, 1), "epoch": 5}
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(leader: int) -> None:
+    replicas = Replicas()
+    answer = told(replicas, "t", leader=leader, **TRUSTED)
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.LOG_DIR_NOT_FOUND]
+    assert (replicas.directory.children(), replicas.manager.partitions) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"isr": (1,), "leader": 1}, id="nobody trusts it"),
+        pytest.param({"epoch": 0}, id="nobody has led yet"),
+        pytest.param({"is_new": True}, id="it is new here"),
+    ],
+)
+def test_a_replica_begins_anew_where_that_breaks_no_trust(changed: dict[str, Any]) -> None:
+    replicas = Replicas()
+    assert codes(told(replicas, "t", **{**TRUSTED, **changed})) == [ErrorCode.NONE] * 2
+    assert replicas.directory.children() == ["t-0"]
+
+
+def test_a_replica_whose_log_is_there_goes_on_with_it() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t")
+    append(before, T0, b"a")
+    before.manager.logs.close()
+    again = Replicas(directory=disk)
+    assert codes(told(again, "t", **TRUSTED)) == [ErrorCode.NONE] * 2
+    assert again.manager.log(T0).log_end_offset == 1
+
+
+# ---- flushes
+
+
+def test_a_leaders_flush_moves_the_watermark_and_a_followers_lets_it_fetch_on() -> None:
+    replicas = Replicas(config=LogConfig(flush_messages=1)).lead("t")
+    append(replicas, T0, b"a")
+    assert replicas.manager.high_watermark(T0) == 0
+    (partition,) = replicas.flushes
+    flush = partition.log.begin_flush()
+    flush.run()
+    partition.log.end_flush(flush)
+    replicas.manager.flushed(partition, NOW_MS)
+    assert replicas.manager.high_watermark(T0) == 1
+    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    replicas.manager.flushed(partition, NOW_MS)
+    assert replicas.fetchers.flushes == [T0]
+
+
+def test_what_a_follower_has_fetched_is_flushed_when_it_is_due() -> None:
+    replicas = Replicas(config=LogConfig(flush_messages=1)).lead("t")
+    append(replicas, T0, b"a")
+    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    replicas.flushes.clear()
+    replicas.manager.replicated(replicas.manager.partition(T0), NOW_MS)
     assert replicas.flushes == [replicas.manager.partition(T0)]

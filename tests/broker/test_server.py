@@ -48,11 +48,16 @@ async def describe(connection: Connection, *topics: str) -> MetadataResponse:
 
 
 async def led(connection: Connection, topic: str) -> None:
-    """Ask for the topic, which makes it if it is not there, until it has a leader."""
+    """Ask for the topic, which makes it if it is not there, until it has a leader that knows it:
+    a new controller describes the cluster as it found it before it says who leads."""
 
     async def is_led() -> bool:
         (found,) = (await describe(connection, topic)).topics
-        return not found.error_code and not any(p.error_code for p in found.partitions)
+        if found.error_code or any(p.error_code for p in found.partitions):
+            return False
+        answer = await connection.call(fetch_request(topic))
+        (part,) = answer.responses[0].partitions
+        return not part.error_code
 
     await until(is_led, f"{topic} has a leader")
 

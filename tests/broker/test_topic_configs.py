@@ -8,6 +8,7 @@ from collections.abc import Hashable
 import attrs
 import pytest
 
+from broker.config_changes import ConfigChanges
 from broker.purgatory import Wait
 from broker.topic_configs import TopicConfigs
 from core_log.config import LogConfig
@@ -43,7 +44,12 @@ class World:
             self.touched.append,
             lambda topic, config: self.changes.append((topic, config.retention_ms)),
         )
-        await self.configs.start()
+        await ConfigChanges(
+            self.session,
+            self.spawned,
+            {"topics": self.configs.topic_changed},
+            self.configs.any_changed,
+        ).start()
         return self
 
     async def set(self, topic: str, notify: bool = True, **config: str) -> None:
@@ -185,7 +191,31 @@ async def test_settings_that_are_not_json_count_as_none(caplog: pytest.LogCaptur
     await world.tool.create(EntityConfig.path("topics", "t"), b"{")
     await world.known("t")
     assert world.configs.get("t") == DEFAULTS
-    assert "the settings of topic t cannot be read" in caplog.text
+    assert "the settings in /config/topics/t cannot be read" in caplog.text
+
+
+async def test_who_wants_them_read_again_waits_for_what_is_there_now() -> None:
+    world = await World().start()
+    await world.known("t")
+    await world.set("t", notify=False, retention_ms="5")
+    await world.set("u", notify=False, retention_ms="6")
+    wait = world.configs.when_read(
+        ["t", "u"], lambda: [world.configs.get(t).retention_ms for t in "tu"], 1000
+    )
+    assert wait.try_complete(False) is None
+    await world.spawned.ended()
+    assert wait.try_complete(False) == [5, 6]
+    assert world.touched[-1] in wait.keys
+
+
+async def test_new_defaults_stand_under_the_topics_own_settings() -> None:
+    world = await World().start()
+    await world.set("t", retention_ms="5")
+    await world.known("t")
+    world.configs.set_defaults(LogConfig(retention_ms=1, segment_ms=2))
+    found, other = world.configs.get("t"), world.configs.get("u")
+    assert (found.retention_ms, found.segment_ms) == (5, 2)
+    assert (other.retention_ms, other.segment_ms) == (1, 2)
 
 
 async def test_a_forgotten_topic_is_read_anew() -> None:

@@ -10,18 +10,20 @@ or would begin.
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import attrs
 
+from clients.admin import EARLIEST_TIME, LATEST_TIME
 from clients.migrator import Migrator
 from offsets.governed_store import GovernedStore
 from offsets.migration import LADDER, Finish, Run
 from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
+from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
@@ -36,6 +38,8 @@ SESSION_TIMEOUT_S = 6.0
 MAX_LATENCY_S = 0.02
 SLUGGISH_LATENCY_S = 0.6
 COMMIT_INTERVAL_S = 0.3
+OUTAGE_S = 2.0
+REST_S = 4.0
 WRITES = {"create", "set", "delete", "commit_group_offsets"}
 
 MODE_OF_SETTINGS = {
@@ -84,24 +88,33 @@ class Coordinator:
     async def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for partition, committed in offsets.items():
             await self.pause()
+            if self.is_away:
+                raise CommitFailed({partition: ErrorCode.COORDINATOR_NOT_AVAILABLE})
             self.offsets[partition] = committed.offset
             self.step()
         await self.pause()
 
     async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         await self.pause()
+        self._must_be_there()
         return {p: OffsetAndMetadata(offset) for p, offset in self.offsets.items()}
 
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
+        self._must_be_there()
         await self.commit(group_id, offsets)
+
+    def _must_be_there(self) -> None:
+        if self.is_away:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     async def describe_groups(self, group_ids: Collection[str]) -> Any:
         return {group: SimpleNamespace(group=SimpleNamespace(members=())) for group in group_ids}
 
     async def list_offsets(self, times: Mapping[TopicPartition, int]) -> Any:
-        return {p: SimpleNamespace(error=0, offset=2**62) for p in times}
+        offsets = {EARLIEST_TIME: 0, LATEST_TIME: 2**62}
+        return {p: SimpleNamespace(error=0, offset=offsets[at]) for p, at in times.items()}
 
 
 class Slow:
@@ -159,10 +172,10 @@ class Consumer:
         return f"{GROUP}_{self.name}"
 
     async def live(self) -> None:
-        zk = self.store.zk
         path = ConsumerRegistration.path(GROUP, self.consumer_id)
         registration = ConsumerRegistration({"t": 1}, "static", 0).encode()
-        await zk.create(path, registration, ephemeral=True, make_parents=True)
+        while not await self._made(path, registration):
+            await asyncio.sleep(0.05)
         while True:
             for partition in self._wanted():
                 await self._claim(partition)
@@ -192,9 +205,7 @@ class Consumer:
     async def _claim(self, partition: TopicPartition) -> None:
         path = PartitionOwner.path(GROUP, *partition)
         thread = f"{self.consumer_id}-0".encode()
-        try:
-            await self.store.zk.create(path, thread, ephemeral=True, make_parents=True)
-        except NodeExists:
+        if not await self._made(path, thread):
             return
         while True:
             try:
@@ -206,7 +217,16 @@ class Consumer:
         self.world.check_start(partition, start, f"{self.name} began")
         self.positions[partition] = start or 0
 
+    async def _made(self, path: str, content: bytes) -> bool:
+        try:
+            await self.store.zk.create(path, content, ephemeral=True, make_parents=True)
+        except (NodeExists, ConnectionLoss):
+            return False
+        return True
+
     def _process(self, partition: TopicPartition) -> None:
+        if self.world.is_resting:
+            return
         self.positions[partition] += self.world.random.choice([0, 0, 1, 3])
         processed = self.world.processed
         processed[partition] = max(processed[partition], self.positions[partition])
@@ -233,6 +253,8 @@ class MigratingGroup:
         self.shares: dict[TopicPartition, str] = {}
         self.tasks: list[asyncio.Task[Any]] = []
         self.steps = 0
+        self.is_resting = False
+        self.session_of_command: MemorySession = self.zk.session()
         self._names = iter("abcdefghijklmnopqrstuvwxyz")
 
     async def pause(self, latency_s: float = MAX_LATENCY_S) -> None:
@@ -295,6 +317,28 @@ class MigratingGroup:
         self.zk.suspend(session)
         asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.zk.expire, session)
 
+    def cut_off_from_zookeeper(self, session: MemorySession) -> None:
+        """Everybody, the command whose session it is too, for less than a lease."""
+        for each in (session, *(consumer.session for consumer in self.consumers.values())):
+            self.zk.suspend(each)
+            asyncio.get_running_loop().call_later(OUTAGE_S, self.zk.resume, each)
+
+    def lose_coordinator(self) -> None:
+        """It is found again some time later."""
+        self.kafka.is_away = True
+        asyncio.get_running_loop().call_later(OUTAGE_S, self._find_coordinator)
+
+    def _find_coordinator(self) -> None:
+        self.kafka.is_away = False
+
+    @contextlib.asynccontextmanager
+    async def rests(self) -> AsyncIterator[None]:
+        """No messages come for a while, and all that were processed are committed."""
+        self.is_resting = True
+        await asyncio.sleep(REST_S)
+        yield
+        self.is_resting = False
+
     # --- commands -----------------------------------------------------------------------------
 
     async def command(
@@ -302,7 +346,7 @@ class MigratingGroup:
     ) -> Finish | None:
         """Carry it out; a command that is killed is given `again`. None: it was killed."""
         while True:
-            session = self.zk.session(int(SESSION_TIMEOUT_S * 1000))
+            session = self.session_of_command = self.zk.session(int(SESSION_TIMEOUT_S * 1000))
             await session.start()
             migrator = Migrator(
                 zk=Slow(session, self, death),  # type: ignore[arg-type]
@@ -314,10 +358,11 @@ class MigratingGroup:
                 _, finish = await migrator.carry_out(run)
                 await session.close()
                 return finish
-            except (Killed, ConnectionLoss):
+            except (Killed, ConnectionLoss, CommitFailed, ApiError):
                 self._die(session)
                 if not again:
                     return None
+                await asyncio.sleep(1)
 
     # --- what must hold -----------------------------------------------------------------------
 

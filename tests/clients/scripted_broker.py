@@ -48,6 +48,8 @@ class ScriptedBroker:
         """Other brokers of the cluster: node id to port."""
         self.leaders: dict[TopicPartition, int] = {}
         """Leaders other than this broker, -1 for none."""
+        self.leader_epoch = 0
+        """Told of every partition."""
         self.port = 0
         self.connections = 0
         self.requests: list[tuple[RequestHeader, Any]] = []
@@ -123,6 +125,7 @@ class ScriptedBroker:
                     error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
                     leader_id=leader,
+                    leader_epoch=self.leader_epoch,
                     replica_nodes=[self.node_id],
                     isr_nodes=[self.node_id],
                 )

@@ -181,6 +181,36 @@ def test_groups_of_all_brokers_are_listed_together() -> None:
     with_admin(scenario)
 
 
+def test_groups_are_listed_of_the_brokers_there_are_by_then() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        groups = [ListGroupsResponseGroup(group_id="a", protocol_type="consumer")]
+        one.answers[ApiKey.LIST_GROUPS] = lambda r: ListGroupsResponse(error_code=0, groups=groups)
+        await two.__aexit__()
+        asking = asyncio.create_task(admin.list_groups())
+        await one.received(ApiKey.LIST_GROUPS, 2)
+        del one.peers[2]
+        assert [group.group_id for group in await asking] == ["a"]
+
+    with_admin(scenario)
+
+
+def test_the_next_controller_is_asked_when_the_one_before_is_gone() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        deleted = DeleteTopicsResponse(
+            responses=[DeleteTopicsResponseResult(name="t", error_code=0)]
+        )
+        two.answers[ApiKey.DELETE_TOPICS] = lambda request: deleted
+        two.answers[ApiKey.METADATA] = one.metadata  # which says that one is the controller
+        assert (await admin.describe_cluster()).controller_id == 1
+        await one.__aexit__()
+        asking = asyncio.create_task(admin.delete_topics(["t"]))
+        await two.received(ApiKey.METADATA, 3)
+        two.answers[ApiKey.METADATA] = two.metadata
+        assert await asking == {"t": None}
+
+    with_admin(scenario)
+
+
 def test_groups_are_described_by_their_coordinator() -> None:
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         one.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: DescribeGroupsResponse(

@@ -1,6 +1,7 @@
 """Metadata, connections and coordinators against scripted brokers."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from clients.errors import ConnectionFailed, DeadlineExceeded, NoBrokersAvailabl
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
@@ -114,6 +116,22 @@ def test_unreachable_bootstrap_address_is_passed_over() -> None:
     assert asyncio.run(scenario()) == 1
 
 
+def test_a_fleet_of_clients_does_not_ask_the_same_broker_first() -> None:
+    """KAFKA-890, 901: all asked the first of the list, and took it down."""
+
+    async def scenario() -> list[int]:
+        async with ScriptedBroker({"t": 1}) as first, ScriptedBroker({"t": 1}) as second:
+            for _ in range(30):
+                cluster = cluster_of(first, second.bootstrap)
+                await cluster.refresh(["t"])
+                await cluster.close()
+            return [len(broker.asked(ApiKey.METADATA)) for broker in (first, second)]
+
+    asked = asyncio.run(scenario())
+    assert sum(asked) == 30
+    assert min(asked) > 0  # in all but one of a billion runs
+
+
 def test_no_reachable_broker_is_said_with_each_address() -> None:
     async def scenario() -> tuple[str, str]:
         async with ScriptedBroker() as gone:
@@ -146,6 +164,54 @@ def test_coordinator_not_available_is_asked_again_and_the_answer_remembered() ->
             return remembered, len(broker.asked(ApiKey.FIND_COORDINATOR))
 
     assert asyncio.run(scenario()) == (2, 3)
+
+
+def test_a_coordinator_that_is_gone_is_waited_out_until_another_is_named() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as gone:
+            pass
+        async with ScriptedBroker({}, node_id=2) as broker:
+            here = broker.answers[ApiKey.FIND_COORDINATOR]
+            there = FindCoordinatorResponse(
+                error_code=0, node_id=1, host="127.0.0.1", port=gone.port
+            )
+            answers = [lambda r: there, lambda r: there, here]
+            broker.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
+            listing = ListGroupsResponse(error_code=0, groups=[])
+            broker.answers[ApiKey.LIST_GROUPS] = lambda r: listing
+            cluster = cluster_of(broker)
+            await cluster.call_coordinator("g", ListGroupsRequest())
+            await cluster.close()
+            assert answers == []
+
+    asyncio.run(scenario())
+
+
+def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered() -> None:
+    async def scenario() -> None:
+        registered: list[str] = []
+
+        async def find() -> list[str]:
+            if not registered:
+                raise NoBrokersAvailable("none is registered")
+            return registered
+
+        servers = []
+        async with ScriptedBroker({"t": 1}, 1) as one, ScriptedBroker({"t": 1}, 2) as two:
+            servers = [one.bootstrap, two.bootstrap]
+            config = ClusterConfig(bootstrap_servers=tuple(servers))
+            cluster = Cluster(servers, config=config, find_brokers=find)
+            await cluster.refresh(["t"])
+        asking = asyncio.create_task(cluster.retrying(partial(cluster.refresh, ["t"]), "metadata"))
+        await asyncio.wait([asking], timeout=0.3)
+        async with ScriptedBroker({"t": 1}, 1) as again:
+            registered.append(again.bootstrap)
+            async with asyncio.timeout(1.5):
+                await asking
+            assert (await cluster.leader(P0)).port == again.port
+            await cluster.close()
+
+    asyncio.run(scenario())
 
 
 def test_each_purpose_has_a_connection_of_its_own_that_is_kept() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients.cluster_view import ClusterView, parse_bootstrap
+from clients.cluster_view import MOST_OLDER, ClusterView, parse_bootstrap
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataResponse,
@@ -20,10 +20,17 @@ def response(*topics: MetadataResponseTopic) -> MetadataResponse:
     return MetadataResponse(brokers=[BROKER], controller_id=1, topics=topics)
 
 
-def topic(name: str, *leaders: int, error: ErrorCode = ErrorCode.NONE) -> MetadataResponseTopic:
+def topic(
+    name: str, *leaders: int, error: ErrorCode = ErrorCode.NONE, epoch: int = -1
+) -> MetadataResponseTopic:
     partitions = [
         MetadataResponsePartition(
-            error_code=0, partition_index=index, leader_id=leader, replica_nodes=[1], isr_nodes=[1]
+            error_code=0,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=[1],
+            isr_nodes=[1],
         )
         for index, leader in enumerate(leaders)
     ]
@@ -54,6 +61,36 @@ def test_error_is_forgotten_once_the_topic_is_well() -> None:
     ill = response(topic("t", error=ErrorCode.LEADER_NOT_AVAILABLE))
     view = ClusterView().updated(ill, whole=False).updated(response(topic("t", 1)), whole=False)
     assert view.errors == {}
+
+
+def told(*states: MetadataResponseTopic) -> ClusterView:
+    view = ClusterView()
+    for state in states:
+        view = view.updated(response(state), whole=False)
+    return view
+
+
+def test_a_broker_that_is_behind_does_not_bring_back_a_leader_that_was_deposed() -> None:
+    view = told(topic("t", 2, epoch=5), topic("t", 1, epoch=4))
+    assert view.leaders == {TopicPartition("t", 0): 2}
+
+
+def test_a_broker_that_is_behind_does_not_take_partitions_away() -> None:
+    """By their number keys find their partitions; it never falls while a topic lives."""
+    assert len(told(topic("t", 1, 2, epoch=0), topic("t", 1, epoch=0)).topics["t"]) == 2
+
+
+def test_within_an_epoch_and_from_brokers_that_tell_none_the_last_word_counts() -> None:
+    view = told(topic("t", 2, epoch=5), topic("t", -1, epoch=5))
+    assert view.leaders == {}
+    assert told(topic("t", 2, epoch=5), topic("t", 1)).leaders == {TopicPartition("t", 0): 1}
+
+
+def test_a_topic_that_was_made_again_is_believed_when_it_has_been_told_often_enough() -> None:
+    before, again = topic("t", 2, 2, epoch=5), topic("t", 1, epoch=0)
+    assert told(before, *[again] * (MOST_OLDER - 1)).leaders[TopicPartition("t", 0)] == 2
+    assert told(before, *[again] * MOST_OLDER).leaders == {TopicPartition("t", 0): 1}
+    assert told(before, *[again] * (MOST_OLDER - 1), before, again).leaders == told(before).leaders
 
 
 def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:

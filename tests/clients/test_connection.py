@@ -1,6 +1,8 @@
 """A connection against a scripted peer: order, versions, time-outs, ends."""
 
 import asyncio
+import contextlib
+import socket
 from typing import Any
 
 import pytest
@@ -146,6 +148,26 @@ def test_refused_connection_names_host_and_port() -> None:
 
     port, text = asyncio.run(scenario())
     assert text.startswith(f"127.0.0.1:{port}: ")
+
+
+def test_peer_that_does_not_accept_is_given_up_in_time() -> None:
+    """KAFKA-1733: connecting to a host that says nothing blocked for ever."""
+
+    async def scenario(port: int) -> str:
+        with pytest.raises(ConnectionFailed) as failed:
+            await Connection.open("127.0.0.1", port, connect_timeout_ms=50)
+        return str(failed.value)
+
+    with contextlib.ExitStack() as sockets:
+        deaf = sockets.enter_context(socket.socket())
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(4):  # more than wait to be accepted: the system answers no more of them
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        port = deaf.getsockname()[1]
+        assert asyncio.run(asyncio.wait_for(scenario(port), 20)).startswith(f"127.0.0.1:{port}: ")
 
 
 def test_response_larger_than_the_bound_closes_the_connection() -> None:

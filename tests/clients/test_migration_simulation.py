@@ -23,8 +23,16 @@ from zk.migration_znodes import OffsetMode, OffsetStorage
 KAFKA, ZOOKEEPER = OffsetStorage.KAFKA, OffsetStorage.ZOOKEEPER
 MAX_WRITES = 12
 
+Victim = Literal["command", "member", "zookeeper", "coordinator"]
 When = Literal["before", "after"]
-Victim = Literal["command", "member"]
+LOSSES: list[tuple[Victim, When]] = [
+    ("command", "before"),
+    ("command", "after"),
+    ("member", "before"),
+    ("member", "after"),
+    ("zookeeper", "after"),
+    ("coordinator", "after"),
+]
 
 
 def run_of(command: Command, target: OffsetStorage) -> Run:
@@ -53,12 +61,16 @@ def leave_leftovers(world: MigratingGroup, target: OffsetStorage) -> None:
 
 
 def death_of(world: MigratingGroup, victim: Victim, at: int, when: When) -> Death:
-    def strike() -> None:
-        if victim == "command":
-            raise Killed
-        world.kill_one()
+    def kill_command() -> None:
+        raise Killed
 
-    return Death(at, when, strike)
+    strikes: dict[Victim, Callable[[], None]] = {
+        "command": kill_command,
+        "member": world.kill_one,
+        "zookeeper": lambda: world.cut_off_from_zookeeper(world.session_of_command),
+        "coordinator": world.lose_coordinator,
+    }
+    return Death(at, when, strikes[victim])
 
 
 async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) -> None:
@@ -68,12 +80,22 @@ async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) 
 
 
 async def settles(world: MigratingGroup, mode: OffsetMode) -> None:
-    """All members are in the mode, and the store it reads has all that was acknowledged."""
+    """All members are in the mode, and the store it reads has all there was to process."""
     await asyncio.sleep(10)
     assert world.modes() == {mode}
     for consumer in world.consumers.values():
         assert consumer.positions
+    async with world.rests():
+        for partition, processed in world.processed.items():
+            assert world.stored(mode.reads, partition) == processed
     world.step()
+
+
+async def verifies(world: MigratingGroup, target: OffsetStorage, death: Death | None) -> None:
+    """After that both stores hold the same as soon as no commit is on its way."""
+    await succeeds(world, run_of(Command.VERIFY, target), death)
+    async with world.rests():
+        assert in_step(world)
 
 
 def in_step(world: MigratingGroup) -> bool:
@@ -81,8 +103,7 @@ def in_step(world: MigratingGroup) -> bool:
 
 
 @pytest.mark.parametrize("target", [KAFKA, ZOOKEEPER])
-@pytest.mark.parametrize("victim", ["command", "member"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("victim", "when"), LOSSES)
 @pytest.mark.parametrize("killed", [Command.START, Command.VERIFY, Command.FINALIZE])
 def test_a_migration_survives_a_death_at_any_write(
     killed: Command, when: When, victim: Victim, target: OffsetStorage
@@ -93,7 +114,10 @@ def test_a_migration_survives_a_death_at_any_write(
         nonlocal deaths
         for command in (Command.START, Command.VERIFY, Command.FINALIZE):
             death = death_of(world, victim, at, when) if command is killed else None
-            await succeeds(world, run_of(command, target), death)
+            if command is Command.VERIFY:
+                await verifies(world, target, death)
+            else:
+                await succeeds(world, run_of(command, target), death)
             deaths += death is not None and death.has_struck
         await settles(world, OffsetMode(target.value))
 
@@ -113,8 +137,7 @@ async def crosses(world: MigratingGroup, target: OffsetStorage) -> None:
 
 
 @pytest.mark.parametrize("target", [KAFKA, ZOOKEEPER])
-@pytest.mark.parametrize("victim", ["command", "member"])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("victim", "when"), LOSSES)
 @pytest.mark.parametrize("reached", ["started", "crossed", "finalized"])
 def test_a_rollback_survives_a_death_at_any_write(
     reached: str, when: When, victim: Victim, target: OffsetStorage
@@ -125,7 +148,7 @@ def test_a_rollback_survives_a_death_at_any_write(
         nonlocal deaths
         await succeeds(world, run_of(Command.START, target))
         if reached != "started":
-            await succeeds(world, run_of(Command.VERIFY, target))
+            await verifies(world, target, None)
         if reached == "crossed":
             await crosses(world, target)
         elif reached == "finalized":

@@ -20,8 +20,10 @@ from clients.output import (
     table,
     target_options,
     text_or_base64,
+    zookeeper_address,
 )
 from protocol.errors import ApiError, ErrorCode
+from protocol.settings import SettingError
 
 COLUMNS = (Column("GROUP", 8), Column("LOG-END-OFFSET"), Column("#MEMBERS", wide=True))
 ITEMS = [{"group": "billing", "log_end_offset": 42}, {"group": "a", "members": 3}]
@@ -151,6 +153,24 @@ def test_addresses_come_from_the_command_config_unless_given(tmp_path: Path) -> 
     assert run(target_command, "--command-config", str(config)).stdout.startswith("file:1 ")
 
 
+def test_a_properties_file_that_is_no_text_is_wrong_usage(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_bytes(b"\xff=\xff\n")
+    result = run(target_command, "--command-config", str(config))
+    assert (result.exit_code, "client.properties: not UTF-8" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("address", ["z", "z:1", "a:1,b:2", "z:2181/chroot/b", "[::1]:2181,z", ""])
+def test_an_address_of_zookeeper_is_taken_as_it_is(address: str) -> None:
+    assert zookeeper_address(address) == (address or None)
+
+
+@pytest.mark.parametrize("address", ["z:port", "z:99999", "z:1,,y:1", "/chroot", "a b", "::1"])
+def test_an_address_that_zookeeper_cannot_have_is_wrong_usage(address: str) -> None:
+    result = run(target_command, "--zookeeper", address)
+    assert (result.exit_code, "is not host:port" in result.stderr) == (2, True)
+
+
 def test_a_property_is_cut_at_its_first_equals_sign() -> None:
     assert "{'key.separator': '='}" in run(target_command, "--property", "key.separator==").stdout
 
@@ -171,12 +191,21 @@ def group_raising(error: BaseException) -> CommandGroup:
 
             return fail
 
-    return Raising(rows={"fail": ("none", "Fails.")}, expected=lambda: (ApiError,))
+    return Raising(
+        rows={"fail": ("none", "Fails.")},
+        expected=lambda: (ApiError, SettingError),
+        misuse=lambda: (SettingError,),
+    )
 
 
 def test_an_expected_error_is_one_line_and_exit_code_one() -> None:
     result = run(group_raising(ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "flights")), "fail")
     assert (result.exit_code, result.stderr) == (1, "error: TOPIC_ALREADY_EXISTS: flights\n")
+
+
+def test_wrong_usage_that_shows_late_is_one_line_and_exit_code_two() -> None:
+    result = run(group_raising(SettingError("acks", "must be one of 0, 1")), "fail")
+    assert (result.exit_code, result.stderr) == (2, "error: acks: must be one of 0, 1\n")
 
 
 def test_expected_errors_of_a_task_group_are_one_line_too() -> None:

@@ -75,6 +75,6 @@ async def test_cluster_asks_zookeeper_no_more_often_than_the_longest_backoff() -
     config = ClusterConfig(zookeeper_connect="127.0.0.1:1", socket_connection_setup_timeout_ms=50)
     cluster = Cluster((), config=config)
     with pytest.raises(NoBrokersAvailable, match=r"127\.0\.0\.1:1"):
-        await cluster.any_connection()
+        await cluster.refresh()
     with pytest.raises(NoBrokersAvailable, match="backing off from ZooKeeper"):
-        await cluster.any_connection()
+        await cluster.refresh()

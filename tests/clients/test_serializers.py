@@ -39,6 +39,21 @@ def test_number_where_bytes_belong_is_refused_and_not_turned_into_zeros() -> Non
         s.bytes_encoder(5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("encode", "value", "said"),
+    [
+        (s.str_encoder, b"text", "expected str, got bytes"),
+        (s.int_encoder, "1", "expected int, got str"),
+        (s.long_encoder, 1.0, "expected int, got float"),
+        (s.double_encoder, b"1", "expected float, got bytes"),
+        (s.uuid_encoder, "1", "expected UUID, got str"),
+    ],
+)
+def test_value_of_another_type_is_refused_by_its_name(encode: Any, value: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        encode(value)
+
+
 def test_integer_beyond_its_width_is_refused() -> None:
     with pytest.raises(struct.error):
         s.int_encoder(2**31)

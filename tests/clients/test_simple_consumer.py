@@ -13,6 +13,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.messages import fetch as fetch_messages
 from protocol.messages import offset_commit, offset_fetch
 from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
@@ -362,6 +363,60 @@ def test_fetch_follows_the_leader_when_its_broker_is_gone() -> None:
         second.leaders[P1] = 2
         fetched = await consumer.fetch(FetchRequest("t", 1, 7))
         assert fetched.records[0].offset == 7
+
+    with_moving_leader(scenario)
+
+
+def test_fetch_follows_the_leader_though_all_bootstrap_servers_are_gone() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({"t": 2}, 1) as first, ScriptedBroker({"t": 2}, 2) as second:
+            first.peers[2], second.peers[1] = second.port, first.port
+            second.answers[ApiKey.FETCH] = echo_offsets
+            settings = {"bootstrap.servers": first.bootstrap, "reconnect.backoff.ms": 1}
+            async with await SimpleConsumer.for_leader(settings, "t", 1) as consumer:
+                await first.__aexit__()
+                fetched = await consumer.fetch(FetchRequest("t", 1, 7))
+                assert fetched.records[0].offset == 7
+                assert consumer.port == second.port
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        nowhere = FindCoordinatorResponse(
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1
+        )
+        at_second = second.answers[ApiKey.FIND_COORDINATOR]
+        found = [lambda r: nowhere, at_second]
+        first.answers[ApiKey.FIND_COORDINATOR] = lambda r: found[0](r)
+        second.answers[ApiKey.FIND_COORDINATOR] = lambda r: found.pop(0)(r)
+        codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2 + [ErrorCode.NONE]
+        first.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, ErrorCode.NOT_COORDINATOR, 2
+        )
+        second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, codes.pop(0), 2
+        )
+        assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
+        assert codes == []
+
+    with_moving_leader(scenario)
+
+
+def test_offsets_are_committed_by_way_of_the_new_leader_when_its_broker_is_gone() -> None:
+    async def scenario(
+        consumer: SimpleConsumer, first: ScriptedBroker, second: ScriptedBroker
+    ) -> None:
+        await first.__aexit__()
+        second.leaders[P1] = 2
+        second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, ErrorCode.NONE, 2
+        )
+        assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
+        assert (await consumer.find_coordinator("g")).port == second.port
 
     with_moving_leader(scenario)
 

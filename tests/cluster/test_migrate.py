@@ -5,22 +5,23 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import attrs
 import pytest
 
 from clients.admin import LATEST_TIME, Admin, NewTopic
+from offsets.migration import Command
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line
 from zk.migration_znodes import GroupMigration, MigrationPaths, OffsetMode
 from zk.session import KazooSession
-from zk.znodes import ConsumerRegistration, PartitionOwner
+from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
 
 PARTITIONS = 6
 SETTLING_S = 15.0
@@ -145,6 +146,10 @@ async def test_a_live_group_moves_and_moves_back_whoever_is_killed_and_nothing_i
                 group.kill("b")
                 await joins(group, migration.zk, "d")  # with the settings of old
                 await migration.succeeds("verify")
+            await group.consumes(load.records, PATIENCE_S)
+            await migration.all_is_committed(source, target)
+
+            async with load_of(dev_cluster, name) as load:
                 await migration.is_killed("finalize", order)
                 assert await migration.mode() == f"dual-{target}"
                 group.leave("a")
@@ -234,10 +239,13 @@ async def test_a_member_that_is_not_ours_is_named_until_it_is_seen_to_write_both
             assert {error["what"] for error in answer["errors"]} == {"strange-0", "strange_jvm"}
             (row,) = (item for item in answer["items"] if item["partition"] == 0)
             assert (row["state"], row["consumer_id"]) == ("DIVERGED", "strange_jvm")
-            assert row["obeys"] == "not ours"
+            wanted = "offsets.storage=kafka dual.commit.enabled=true"
+            assert (row["obeys"], row["wants"]) == ("not ours", wanted)
             assert (await migration.run("finalize")).returncode == 1
         async with Stranger(migration, "jvm-restarted", both=True):
             await migration.succeeds("verify")
+            (row, *_) = json.loads((await migration.run("status", "-o", "json")).stdout)["items"]
+            assert (row["step"], row["obeys"], row["wants"]) == ("verified", "proven", None)
             await migration.succeeds("finalize")
         assert await migration.mode() is OffsetMode.KAFKA
 
@@ -276,6 +284,64 @@ async def test_a_group_without_members_needs_no_waiting(dev_cluster: DevCluster)
         assert await migration.committed("zookeeper") == {partition: 0}
 
 
+async def test_an_offset_that_is_no_number_is_named_until_it_is_put_right(
+    dev_cluster: DevCluster,
+) -> None:
+    async with migrating(dev_cluster, "garbled") as migration:
+        partition = TopicPartition("garbled", 3)
+        path = ConsumerOffset.path("garbled", *partition)
+        await migration.zk.create(path, b"0", make_parents=True)
+        await migration.succeeds("start")
+        await migration.zk.set(path, b"abc")
+        verified = await migration.run("verify", "--wait", "0", "-o", "json")
+        assert verified.returncode == 1
+        answer = json.loads(verified.stdout)
+        named, differing = answer["errors"]
+        assert (named["what"], named["error"]) == (path, "ZnodeError")
+        assert named["message"] == "b'abc' is not a decimal number"
+        assert differing["message"] == "different: nothing in ZooKeeper, 0 in Kafka"
+        (row,) = answer["items"]
+        assert (row["zk_offset"], row["kafka_offset"], row["state"]) == (None, 0, "DIVERGED")
+        assert row["next"] == "kgroup migrate verify garbled"
+        await migration.zk.set(path, b"0")
+        await migration.succeeds("verify")
+        await migration.succeeds("finalize")
+
+
+async def test_a_topic_that_is_deleted_on_the_way_is_left_behind_and_the_others_go_on(
+    dev_cluster: DevCluster,
+) -> None:
+    async with migrating(dev_cluster, "stays") as migration:
+        stays, goes = TopicPartition("stays", 0), TopicPartition("goes", 0)
+        await migration.admin.create_topics([NewTopic("goes", 1, 1)])
+        offsets = {stays: OffsetAndMetadata(0), goes: OffsetAndMetadata(0)}
+        await ZooKeeperStore(migration.zk).commit("stays", offsets)
+        await migration.succeeds("start")
+        await migration.admin.delete_topics(["goes"])
+        async with asyncio.timeout(PATIENCE_S):
+            while await migration.zk.exists(TopicAssignment.path("goes")):
+                await asyncio.sleep(POLL_S)
+        verified = await migration.run("verify")
+        assert verified.returncode == 0
+        assert "left behind, no such partition: goes-0" in verified.stderr
+        await migration.succeeds("finalize")
+        assert (await migration.committed("kafka"))[stays] == 0
+
+
+async def test_nonsense_in_the_znode_of_a_migration_is_named_with_the_way_out(
+    dev_cluster: DevCluster,
+) -> None:
+    async with migrating(dev_cluster, "nonsense") as migration:
+        path = GroupMigration.path("nonsense")
+        await migration.zk.create(path, b'{"version":1}', make_parents=True)
+        for verb in ("status", "rollback"):
+            done = await migration.run(verb)
+            assert done.returncode == 1
+            assert done.stderr.startswith(f"error: {path}: no 'target': members that run go on")
+            assert "put it right, or delete it" in done.stderr
+        assert (await migration.zk.get(path))[0] == b'{"version":1}'
+
+
 @pytest.mark.parametrize(
     ("group", "args", "said"),
     [
@@ -300,31 +366,40 @@ async def has_node(cluster: DevCluster, path: str) -> bool:
         return await zk.exists(path) is not None
 
 
-def commands_of(guide: str) -> list[list[str]]:
-    """The lines of its blocks of shell that run `kgroup migrate` or `kgroup describe`."""
+GUIDE = ROOT / "docs" / "migration.md"
+
+
+def shell_lines(guide: str) -> list[list[str]]:
+    """The words of each line of its blocks of shell."""
     blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
-    lines = [line.split() for block in blocks for line in block.splitlines()]
-    return [words for words in lines if words[:1] == ["kgroup"] and words[1] != "consume"]
+    return [line.split() for block in blocks for line in block.splitlines()]
 
 
-async def test_the_guide_can_be_followed_as_it_is_written(
-    dev_cluster: DevCluster, tmp_path: Path
-) -> None:
-    commands = commands_of((ROOT / "docs" / "migration.md").read_text())
-    assert {words[2] for words in commands if words[1] == "migrate"} == {
-        *("plan", "start", "status", "verify", "finalize", "rollback"),
-    }
-    topic, name = "flights", "analytics"
-    settings = SESSION | SETTINGS["zookeeper"]
-    group = MemberProcesses(dev_cluster, name, topic, PARTITIONS, settings, tmp_path)
-    async with Admin(dev_cluster.address("bootstrap")) as admin:
-        await admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
-        async with dev_cluster.zookeeper_session() as zk:
-            migration = Migration(dev_cluster, admin, zk, name, topic)
-            with group:
-                await joins(group, zk, "a", "b")
-                await migration.has_committed_once("zookeeper")
-                for words in commands:
-                    done = await asyncio.to_thread(dev_cluster.run, *words)
+@contextmanager
+def running(cluster: DevCluster, program: str, *args: str) -> Iterator[None]:
+    """A command that goes on until the end of the block, whatever it prints."""
+    process = subprocess.Popen(
+        command_line(program, *args), cwd=ROOT, env=cluster.env, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_the_guide_can_be_followed_as_it_is_written(dev_cluster: DevCluster) -> None:
+    (export, member, *commands) = shell_lines(GUIDE.read_text())
+    assert export[0] == "export"
+    assert {pair.partition("=")[0] for pair in export[1:]} <= dev_cluster.env.keys()
+    assert member[:2] == ["kgroup", "consume"]
+    assert {words[2] for words in commands if words[1] == "migrate"} == set(Command)
+    async with migrating(dev_cluster, "flights") as migration:
+        migration = attrs.evolve(migration, group="analytics")
+        with running(dev_cluster, *member), running(dev_cluster, *member):
+            async with load_of(dev_cluster, "flights"):
+                await migration.has_committed_once("zookeeper", PARTITIONS)
+                for program, *words in commands:
+                    done = await asyncio.to_thread(dev_cluster.run, program, *words)
                     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-            assert await migration.mode() is OffsetMode.ZOOKEEPER
+        assert await migration.mode() is OffsetMode.KAFKA  # where the last of them began

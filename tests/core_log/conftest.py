@@ -11,6 +11,7 @@ import pytest
 
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
+from core_log.loading import load_log
 from core_log.log import Appended, Log
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import Directory
@@ -96,7 +97,7 @@ def open_log() -> Callable[..., Writer]:
         now_ms: int = T0,
         **settings: Any,
     ) -> Writer:
-        log = Log.load(
+        log = load_log(
             directory,
             FLIGHTS_0,
             LogConfig(**settings),

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from core_log.batch_scan import SCAN_BYTES, check_entry, scan, scan_checked
+from core_log.batch_scan import SCAN_BYTES, check_entry, scan, scan_checked, scan_produced
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from protocol.records.batch import encode_batch
 from protocol.records.corrupt_record import CorruptRecord
@@ -47,6 +47,20 @@ def test_every_size_of_batch_is_walked(memory: MemoryDirectory, size: int) -> No
     file = file_of(memory, *parts)
     assert [b.base_offset for b in scan(file)] == list(range(40))
     assert [b.position for b in scan_checked(file)] == [b.position for b in scan(file)]
+
+
+@pytest.mark.parametrize("size", [1, 100, SCAN_BYTES - 60, 3 * SCAN_BYTES])
+def test_batches_that_name_their_producer_are_found_among_all_others(
+    memory: MemoryDirectory, size: int
+) -> None:
+    rows = [(5, None, b"v" * size, ())] * 2
+    parts = [legacy(0, 0), legacy(1, 1), batch(2, size=size)]
+    for number in range(20):
+        numbered = {"producer_id": number, "producer_epoch": 1, "base_sequence": 9}
+        parts += [encode_batch(rows, base_offset=10 + 4 * number, **numbered), legacy(13, 1)]
+    found = list(scan_produced(file_of(memory, *parts)))
+    assert [(h.producer_id, h.last_offset) for h in found] == [(n, 11 + 4 * n) for n in range(20)]
+    assert {(h.producer_epoch, h.base_sequence) for h in found} == {(1, 9)}
 
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 60, 70])

@@ -45,6 +45,10 @@ def test_defaults_are_kafkas() -> None:
         ("unclean.leader.election.enable", "maybe"),
         ("index.interval.bytes", "-1"),
         ("segment.size", "1"),
+        ("leader.replication.throttled.replicas", "0:1,2"),
+        ("leader.replication.throttled.replicas", "0:1,*"),
+        ("follower.replication.throttled.replicas", "0:1:2"),
+        ("follower.replication.throttled.replicas", "-1:0"),
     ],
 )
 def test_value_out_of_range_and_unknown_name_are_refused(name: str, value: str) -> None:
@@ -58,3 +62,15 @@ def test_every_topic_setting_names_its_broker_setting() -> None:
     assert BROKER_NAME["max.message.bytes"] == "message.max.bytes"
     assert "leader.replication.throttled.replicas" not in BROKER_NAME
     assert len(BROKER_NAME) == 24
+
+
+@pytest.mark.parametrize(
+    ("value", "listed"),
+    [("", set()), ("*", {"*"}), ("0:1", {"0:1"}), ("0:1, 10:20", {"0:1", "10:20"})],
+)
+def test_throttled_replicas_are_all_or_a_list(value: str, listed: set[str]) -> None:
+    config = LogConfig.from_properties(
+        LogConfig(),
+        {f"{role}.replication.throttled.replicas": value for role in ("leader", "follower")},
+    )
+    assert config.leader_throttled == config.follower_throttled == frozenset(listed)

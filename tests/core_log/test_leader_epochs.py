@@ -18,8 +18,10 @@ def epochs(directory: MemoryDirectory, entries: Entries) -> LeaderEpochs:
     return found
 
 
-def test_epochs_are_on_disk_when_assigned(memory: MemoryDirectory) -> None:
-    epochs(memory, [(2, 6), (3, 8)])
+def test_epochs_are_on_disk_when_saved(memory: MemoryDirectory) -> None:
+    found = epochs(memory, [(2, 6), (3, 8)])
+    assert memory.read(LEADER_EPOCHS) is None
+    found.save()
     assert memory.read(LEADER_EPOCHS) == b"0\n2\n2 6\n3 8\n"
     assert LeaderEpochs.load(memory).entries == [(2, 6), (3, 8)]
 
@@ -72,6 +74,7 @@ def test_cut_at_the_end_forgets_later_epochs(
     memory: MemoryDirectory, end: int, left: Entries
 ) -> None:
     found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
+    found.save()
     found.truncate_from_end(end)
     assert found.entries == LeaderEpochs.load(memory).entries == left
 
@@ -92,6 +95,7 @@ def test_cut_at_the_start_keeps_the_epoch_that_goes_on(
     memory: MemoryDirectory, start: int, left: Entries
 ) -> None:
     found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
+    found.save()
     found.truncate_from_start(start)
     assert found.entries == LeaderEpochs.load(memory).entries == left
 

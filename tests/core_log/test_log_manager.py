@@ -147,6 +147,14 @@ def test_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
     manager.close()
 
 
+def test_log_nothing_was_written_to_is_there_after_a_power_loss(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    manager.get_or_create(A0, manager.defaults)
+    manager.sync_names()
+    memory.lose_power()
+    assert loaded(memory).get(A0) is not None
+
+
 def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     append(manager, A0, 5)
@@ -201,9 +209,9 @@ def test_log_start_within_a_segment_survives(memory: MemoryDirectory) -> None:
 def test_meta_properties_are_stored_in_every_directory() -> None:
     dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
     manager = loaded(*dirs)
-    assert manager.stored_meta_properties() == []
+    assert [*manager.stored_meta_properties().values()] == []
     manager.store_meta_properties(MetaProperties(3, "abc"))
-    assert manager.stored_meta_properties() == [MetaProperties(3, "abc")] * 2
+    assert [*manager.stored_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
 
 
 def test_retention_goes_over_the_logs_whose_high_watermark_is_known(
@@ -272,3 +280,15 @@ def test_two_hundred_closed_logs_are_loaded_with_less_than_a_second_of_cpu(tmp_p
     assert sum(log.log_end_offset for log in again.logs.values()) == 600
     again.close(clean=False)
     assert took_s < 1
+
+
+def test_producers_that_are_silent_are_forgotten_in_every_log(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    batch = encode_batch([(T0, None, b"a", ())], producer_id=1, producer_epoch=0, base_sequence=0)
+    logs = [manager.get_or_create(partition, manager.defaults) for partition in (A0, B0)]
+    for log in logs:
+        log.append(batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=T0)
+    manager.expire_producers(T0 + 999, 1000)
+    assert [len(log.producers.producers) for log in logs] == [1, 1]
+    manager.expire_producers(T0 + 1000, 1000)
+    assert [len(log.producers.producers) for log in logs] == [0, 0]

@@ -29,12 +29,12 @@ def test_unreadable_file_is_refused(text: bytes) -> None:
 
 
 def test_unknown_ids_come_from_what_is_stored() -> None:
-    stored = [MetaProperties(3), MetaProperties(3, "abc")]
+    stored = {"/a": MetaProperties(3), "/b": MetaProperties(3, "abc")}
     assert agree(stored, -1, None) == MetaProperties(3, "abc")
 
 
 def test_nothing_stored_and_nothing_configured_is_unknown() -> None:
-    assert agree([], -1, None) == MetaProperties(-1, None)
+    assert agree({}, -1, None) == MetaProperties(-1, None)
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_nothing_stored_and_nothing_configured_is_unknown() -> None:
 def test_directory_of_another_broker_or_cluster_is_refused(
     stored: list[MetaProperties], broker_id: int, cluster_id: str | None
 ) -> None:
-    with pytest.raises(InconsistentMetaProperties, match="is expected"):
-        agree(stored, broker_id, cluster_id)
+    with pytest.raises(InconsistentMetaProperties, match=r"^/[01]: .* is expected; "):
+        agree({f"/{n}": meta for n, meta in enumerate(stored)}, broker_id, cluster_id)

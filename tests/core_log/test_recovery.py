@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core_log.directory import LogDirectory
+from core_log.leader_epochs import LeaderEpochs
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import Directory
 from protocol.records.batch import read_header
@@ -187,9 +188,29 @@ def test_leader_epochs_are_found_again_in_the_batches(
     writer = open_log(memory)
     for epoch in (1, 1, 2, 5):
         writer.append(b"abc", epoch=epoch)
-    memory.remove("leader-epoch-checkpoint")
+    assert memory.size("leader-epoch-checkpoint") is None
     again = open_log(memory, clean=False)
     assert again.log.leader_epochs.entries == [(1, 0), (2, 2), (5, 3)]
+
+
+def test_leader_epochs_are_on_disk_before_the_recovery_point_moves(
+    memory: MemoryDirectory, open_log: Open, flush: Callable[[Any], None]
+) -> None:
+    writer = open_log(memory, segment_bytes=200)
+    for epoch in (1, 2, 3):
+        writer.append(b"a" * 100, epoch=epoch)
+    flush(writer)
+    writer.append(b"a" * 100, epoch=4)
+    again = open_log(memory, clean=False, recovery_point=3, segment_bytes=200)
+    assert again.log.leader_epochs.entries == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+@pytest.mark.parametrize(("message_format", "kept"), [("0.10.2", [(7, 0)]), ("2.3", [])])
+def test_epoch_without_a_batch_outlives_a_crash_where_batches_do_not_tell(
+    memory: MemoryDirectory, open_log: Open, message_format: str, kept: list[tuple[int, int]]
+) -> None:
+    open_log(memory, message_format_version=message_format).log.begin_epoch(7)
+    assert LeaderEpochs.load(memory).entries == kept
 
 
 def test_epochs_behind_a_cut_are_forgotten(memory: MemoryDirectory, open_log: Open) -> None:
@@ -306,5 +327,6 @@ def test_rebuilt_log_has_kafkas_files_only(tmp_path: Any, open_log: Open) -> Non
         f"{FIRST}.index",
         f"{FIRST}.log",
         f"{FIRST}.timeindex",
+        "00000000000000000003.snapshot",
         "leader-epoch-checkpoint",
     ]

@@ -115,10 +115,8 @@ def test_every_single_bit_that_flips_behind_the_checksum_is_found() -> None:
     [
         ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
         ({"attributes": TRANSACTIONAL}, ErrorCode.INVALID_TXN_STATE),
-        (
-            {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0},
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ),
+        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.CORRUPT_MESSAGE),
+        ({"attributes": CONTROL}, ErrorCode.CORRUPT_MESSAGE),
     ],
     ids=str,
 )

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import attrs
 
-from groups.zookeeper.assignment import assign_range
+from groups.zookeeper.assignment import ASSIGNORS, NO_LEADERS
+from groups.zookeeper.filters import Whitelist, allowed_topics
 from groups.zookeeper.registration import thread_ids
 from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import ROOT, command_line
@@ -26,7 +27,11 @@ EXIT_S = 20.0
 POLL_S = 0.05
 REST_S = 1.5
 
+STRATEGY = "partition.assignment.strategy"
+
 Owners = dict[TopicPartition, str]
+Wanted = tuple[str, str]
+"""What a member asks for: ("topic", its name) or ("whitelist", a regex)."""
 
 
 class Heard(NamedTuple):
@@ -38,6 +43,15 @@ class Heard(NamedTuple):
     value: str
 
 
+Messages = set[tuple[TopicPartition, int, str]]
+"""Where each is, and its value."""
+
+
+def values_of(messages: Messages) -> set[str]:
+    """What was said, wherever it is."""
+    return {value for _, _, value in messages}
+
+
 @attrs.frozen
 class Member:
     """A process, and how many streams it has of each topic. One on the JVM leaves in good order
@@ -45,6 +59,7 @@ class Member:
 
     process: subprocess.Popen[bytes]
     streams: int
+    wanted: Wanted
     on_jvm: bool
 
 
@@ -58,41 +73,57 @@ class MixedGroup:
     """For a file of each member with what it has consumed, and one with what it has to say."""
     topics: dict[str, int]
     """The partitions of each topic that is consumed."""
-    wanted: tuple[str, str]
-    """What each member asks for: ("topic", its name) or ("whitelist", a regex)."""
+    wanted: Wanted
+    """What a member asks for if nothing else is said."""
     settings: Mapping[str, str] = attrs.field(factory=dict)
+    is_named: bool = True
+    """Whether members have their names in ZooKeeper too, else ids as they make them."""
     running: dict[str, Member] = attrs.field(factory=dict)
+    stopped: dict[str, Member] = attrs.field(factory=dict)
 
     def __enter__(self) -> "MixedGroup":
+        self.directory.mkdir(exist_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for member in self.running.values():
+        for member in [*self.running.values(), *self.stopped.values()]:
             member.process.kill()
             member.process.communicate()
 
-    def start_ours(self, name: str, *, streams: int = 1, **settings: str) -> None:
+    def start_ours(
+        self, name: str, *, streams: int = 1, wanted: Wanted | None = None, **settings: str
+    ) -> None:
         """A new member of ours. Underscores in names of settings are dots."""
         pairs = (("--consumer-property", pair) for pair in self._settings(name, settings))
-        kind, pattern = self.wanted
+        kind, pattern = wanted = wanted or self.wanted
         command = command_line(
             "kgroup",
             *("consume", "--zookeeper", self.zookeeper, "--group", self.group, "-o", "json"),
             *(f"--{kind}", pattern, "--streams", str(streams)),
             *(word for pair in pairs for word in pair),
         )
-        self.running[name] = Member(self._process(name, command), streams, on_jvm=False)
+        self.running[name] = Member(self._process(name, command), streams, wanted, on_jvm=False)
 
-    def start_jvm(self, version: str, name: str, *, streams: int = 1, **settings: str) -> None:
+    def start_jvm(
+        self,
+        version: str,
+        name: str,
+        *,
+        streams: int = 1,
+        wanted: Wanted | None = None,
+        **settings: str,
+    ) -> None:
         """A new member on the JVM, of a release of Kafka."""
         at = (f"zookeeper.connect={self.zookeeper}", f"group.id={self.group}")
         pairs = (*at, *self._settings(name, settings))
-        command = program(version, "OldConsumer", *self.wanted, str(streams), *pairs)
-        self.running[name] = Member(self._process(name, command), streams, on_jvm=True)
+        wanted = wanted or self.wanted
+        command = program(version, "OldConsumer", *wanted, str(streams), *pairs)
+        self.running[name] = Member(self._process(name, command), streams, wanted, on_jvm=True)
 
     def _settings(self, name: str, settings: Mapping[str, str]) -> list[str]:
         own = {name.replace("_", "."): value for name, value in settings.items()}
-        common = {"consumer.id": name, "auto.offset.reset": "smallest"}
+        common = {"auto.offset.reset": "smallest"}
+        common |= {"consumer.id": name} if self.is_named else {}
         return ["=".join(pair) for pair in {**common, **self.settings, **own}.items()]
 
     def _process(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
@@ -110,6 +141,16 @@ class MixedGroup:
         process.kill()
         process.communicate()
 
+    def stop(self, name: str) -> None:
+        """As SIGSTOP does: in time it loses its session, and does not know."""
+        self.stopped[name] = member = self.running.pop(name)
+        member.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self, name: str) -> None:
+        """As SIGCONT does."""
+        self.running[name] = member = self.stopped.pop(name)
+        member.process.send_signal(signal.SIGCONT)
+
     async def leave(self, name: str) -> None:
         """Have a member leave in good order; return when it has."""
         member = self.running.pop(name)
@@ -126,15 +167,20 @@ class MixedGroup:
 
     @property
     def shares(self) -> Owners:
-        """Who should own what, by Kafka's range rule."""
-        threads = [
-            thread
-            for name, member in self.running.items()
-            for thread in thread_ids(f"{self.group}_{name}", member.streams)
-        ]
-        return assign_range(
-            dict.fromkeys(self.topics, threads), {t: range(n) for t, n in self.topics.items()}
-        )
+        """Who should own what, by the rule of partition.assignment.strategy."""
+        assign = ASSIGNORS[self.settings.get(STRATEGY, "range")]
+        threads: dict[str, list[str]] = {}
+        for name, member in self.running.items():
+            for topic in self._topics_of(member.wanted):
+                own = thread_ids(f"{self.group}_{name}", member.streams)
+                threads.setdefault(topic, []).extend(own)
+        return assign(threads, {t: range(n) for t, n in self.topics.items()}, NO_LEADERS)
+
+    def _topics_of(self, wanted: Wanted) -> Collection[str]:
+        kind, pattern = wanted
+        if kind == "topic":
+            return {pattern} & self.topics.keys()
+        return allowed_topics(Whitelist(pattern), tuple(self.topics), True)
 
     async def settled(self, zk: ZkSession, within_s: float) -> None:
         """Return when those that run, and no others, are registered, and own their shares."""
@@ -205,6 +251,14 @@ class MixedGroup:
             for file in self.directory.glob("*.messages")
             for m in map(json.loads, file.read_bytes().split(b"\n")[:-1])
         ]
+
+    def heard_by(self, messages: Messages) -> dict[TopicPartition, str]:
+        """The id of the one consumer that heard what there is of these in each partition."""
+        consumers: dict[TopicPartition, set[str]] = {}
+        for name, *message in self.heard():
+            if tuple(message) in messages:
+                consumers.setdefault(message[0], set()).add(f"{self.group}_{name}")
+        return {partition: found for partition, (found,) in consumers.items()}
 
     def _check_alive(self) -> None:
         for name, member in self.running.items():

@@ -10,18 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import attrs
 import pytest
 
-from clients.admin import Admin, NewTopic
+from clients.admin import Admin
 from clients.producer.messages import KeyedMessage
 from clients.producer.producer import Producer
 from groups.zookeeper.registration import consumer_of
 from offsets.zookeeper_store import ZooKeeperStore
-from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
 from tests.dev_cluster import DevCluster, zookeeper_session
-from tests.interop.mixed_group import MixedGroup
+from tests.interop.kafka_cluster import Cluster, unique
+from tests.interop.mixed_group import Messages, MixedGroup, values_of
 from tests.old_kafka import VERSIONS, compiled, program
 from tests.stock_kafka import stock_broker
 
@@ -34,16 +33,6 @@ PARTITIONS = 7
 CALM = {"zookeeper.session.timeout.ms": "20000"}
 """Where each message must be heard once, no member may be taken for dead on a busy machine."""
 CODECS = ("none", "gzip", "snappy", "lz4")
-
-Messages = set[tuple[TopicPartition, int, str]]
-
-
-@attrs.frozen
-class Cluster:
-    """Where a broker and its ZooKeeper tree are."""
-
-    bootstrap: str
-    zookeeper: str
 
 
 @pytest.fixture(scope="module")
@@ -73,42 +62,6 @@ def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def unique(word: str) -> str:
-    return f"{word}-{uuid4().hex[:8]}"
-
-
-async def create_topic(cluster: Cluster, name: str, partitions: int) -> None:
-    async with Admin(cluster.bootstrap) as admin:
-        assert await admin.create_topics([NewTopic(name, partitions, 1)]) == {name: None}
-
-
-async def produce(cluster: Cluster, topics: dict[str, int], word: str, count: int) -> Messages:
-    """So many messages for each topic, to its partitions in turn; what was acknowledged."""
-    messages: Messages = set()
-    async with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
-        for topic, partitions in topics.items():
-            for number in range(count):
-                value = f"{word} {topic} {number}"
-                at = await producer.send_and_wait(
-                    topic, value.encode(), partition=number % partitions
-                )
-                messages.add((TopicPartition(topic, at.partition), at.offset, value))
-    return messages
-
-
-def values_of(messages: Messages) -> set[str]:
-    return {value for _, _, value in messages}
-
-
-def heard_by(group: MixedGroup, messages: Messages) -> dict[TopicPartition, str]:
-    """The id of the one consumer that heard what there is of these in each partition."""
-    consumers: dict[TopicPartition, set[str]] = {}
-    for name, *message in group.heard():
-        if tuple(message) in messages:
-            consumers.setdefault(message[0], set()).add(f"{group.group}_{name}")
-    return {partition: found for partition, (found,) in consumers.items()}
-
-
 @pytest.mark.parametrize(
     ("version", "cluster"),
     [*zip(VERSIONS, ("ours", "stock", "ours"), strict=True)],
@@ -118,7 +71,7 @@ async def test_no_message_is_missing_while_either_side_leaves_and_dies_and_comes
     cluster: Cluster, tmp_path: Path, version: str
 ) -> None:
     topic = unique("t")
-    await create_topic(cluster, topic, PARTITIONS)
+    await cluster.create_topic(topic, PARTITIONS)
     group = MixedGroup(
         cluster.zookeeper,
         unique("g"),
@@ -167,7 +120,7 @@ async def test_members_of_every_release_and_of_ours_share_a_topic(
         compiled(version)
     topic = unique("t")
     topics = {topic: 3 * PARTITIONS}
-    await create_topic(cluster, topic, topics[topic])
+    await cluster.create_topic(topic, topics[topic])
     patient = {**CALM, "rebalance.backoff.ms": "500", "rebalance.max.retries": "20"}
     at = (cluster.zookeeper, unique("g"), tmp_path, topics, ("topic", topic))
     async with zookeeper_session(cluster.zookeeper) as zk:
@@ -177,13 +130,13 @@ async def test_members_of_every_release_and_of_ours_share_a_topic(
             for name in "cz":
                 group.start_ours(name, streams=2)
             owners = await group.at_rest(zk, STARTING_S)
-            said = await produce(cluster, topics, "said", 100)
+            said = await cluster.produce(topics, "said", 100)
             await group.hears(values_of(said), PATIENCE_S)
-            assert heard_by(group, said) == {p: consumer_of(owners[p]) for p, _, _ in said}
+            assert group.heard_by(said) == {p: consumer_of(owners[p]) for p, _, _ in said}
             for name in "ez":
                 await group.leave(name)
             await group.at_rest(zk, JVM_SETTLES_S)
-            said |= (more := await produce(cluster, topics, "more", 100))
+            said |= (more := await cluster.produce(topics, "more", 100))
             await group.hears(values_of(more), PATIENCE_S)
             assert len(group.heard()) == len(said)
 
@@ -197,7 +150,7 @@ async def test_a_new_topic_that_a_wildcard_allows_is_shared_by_both_sides(
     prefix = unique("w")
     topics = {f"{prefix}-one": 5, f"{prefix}-two": 1}
     for topic, partitions in {**topics, f"{prefix}-other": 1}.items():
-        await create_topic(cluster, topic, partitions)
+        await cluster.create_topic(topic, partitions)
     wanted = ("whitelist", f"{prefix}-one, {prefix}-t.*")
     group = MixedGroup(cluster.zookeeper, unique("g"), tmp_path, topics, wanted, CALM)
     async with zookeeper_session(cluster.zookeeper) as zk:
@@ -205,17 +158,17 @@ async def test_a_new_topic_that_a_wildcard_allows_is_shared_by_both_sides(
             group.start_ours("m")
             group.start_jvm(version, "n", streams=2)
             await group.at_rest(zk, STARTING_S)
-            said = await produce(cluster, topics, "before", 10)
+            said = await cluster.produce(topics, "before", 10)
             await group.hears(values_of(said), PATIENCE_S)
-            await create_topic(cluster, f"{prefix}-three", 4)
+            await cluster.create_topic(f"{prefix}-three", 4)
             topics[f"{prefix}-three"] = 4
             owners = await group.at_rest(zk, JVM_SETTLES_S)
-            said |= (after := await produce(cluster, topics, "after", 10))
+            said |= (after := await cluster.produce(topics, "after", 10))
             await group.hears(values_of(after), PATIENCE_S)
-            assert heard_by(group, after) == {p: consumer_of(owners[p]) for p, _, _ in after}
+            assert group.heard_by(after) == {p: consumer_of(owners[p]) for p, _, _ in after}
             await group.leave("n")
             await group.settled(zk, OURS_SETTLE_S)
-            said |= (last := await produce(cluster, topics, "last", 10))
+            said |= (last := await cluster.produce(topics, "last", 10))
             await group.hears(values_of(last), PATIENCE_S)
             assert len(group.heard()) == len(said)
 
@@ -224,7 +177,7 @@ async def test_each_side_goes_on_where_the_other_committed_in_either_store(
     cluster: Cluster, tmp_path: Path, version: str
 ) -> None:
     topic, group_id = unique("t"), unique("g")
-    await create_topic(cluster, topic, PARTITIONS)
+    await cluster.create_topic(topic, PARTITIONS)
     topics = {topic: PARTITIONS}
     group = MixedGroup(cluster.zookeeper, group_id, tmp_path, topics, ("topic", topic), CALM)
     both = {"offsets_storage": "kafka"}
@@ -240,7 +193,7 @@ async def test_each_side_goes_on_where_the_other_committed_in_either_store(
     with group:
         for name, start in turns.items():
             start()
-            said[name] = await produce(cluster, topics, name, 20)
+            said[name] = await cluster.produce(topics, name, 20)
             await group.hears(values_of(said[name]), STARTING_S)
             await group.leave(name)
     heard = [(h.name, h.partition, h.offset, h.value) for h in group.heard()]
@@ -257,7 +210,7 @@ async def test_what_either_producer_sends_in_any_codec_both_sides_read_with_keys
     cluster: Cluster, tmp_path: Path, version: str
 ) -> None:
     topic, keys = unique("t"), [f"key{number}" for number in range(40)]
-    await create_topic(cluster, topic, PARTITIONS)
+    await cluster.create_topic(topic, PARTITIONS)
     command = program(version, "OldProducer", cluster.bootstrap, topic, *CODECS)
     lines = "".join(f"{key} {key} from the JVM\n" for key in keys)
     ran = await asyncio.to_thread(

@@ -1,86 +1,81 @@
-"""`make mutants`: take each remedy away in turn; the tests must notice.
+"""`make mutants`: take each remedy away in turn, and plant each bug; it must be noticed.
 
     python -m tests.mutants            all of them
-    python -m tests.mutants 26 27      those of these hazards
+    python -m tests.mutants 26 27      the remedies of these hazards
+    python -m tests.mutants planted    the bugs
 
 Works in copies of the tree, one for each processor. Exit code 1 when a remedy can be taken away and
-the tests stay green, or when they fail with all remedies in place.
+the tests stay green, or when they fail with all remedies in place; and when a planted bug violates
+no story.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
+from tests.mutants.changed_copy import changed, copy_of_the_tree
+from tests.mutants.planted import BUGS, Bug, first_violated
 from tests.mutants.remedies import REMEDIES, Remedy
 
-ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    *("protocol", "zk", "core_log", "offsets", "groups", "clients", "broker", "tests"),
-    *("conftest.py", "pyproject.toml"),
-)
+T = TypeVar("T")
+
 TIMEOUT_S = 120  # a test that waits for ever has noticed too
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line for each remedy."""
-    wanted = {int(argument) for argument in arguments}
-    remedies = [remedy for remedy in REMEDIES if not wanted or remedy.hazard in wanted]
+    """Print a line for each remedy and each bug."""
+    wanted = {int(argument) for argument in arguments if argument != "planted"}
+    remedies = [remedy for remedy in REMEDIES if not arguments or remedy.hazard in wanted]
+    bugs = BUGS if not arguments or "planted" in arguments else ()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copies: SimpleQueue[Path] = SimpleQueue()
         workers = os.cpu_count() or 1
         for number in range(workers):
-            copies.put(_copy(Path(directory) / str(number)))
-        if noise := _failure(copies, sorted({remedy.noticed_by for remedy in remedies})):
+            copies.put(copy_of_the_tree(Path(directory) / str(number)))
+        tests = sorted({test for remedy in remedies for test in remedy.noticed_by.split()})
+        if tests and (noise := _in_a_copy(copies, lambda copy: _run(copy, tests))):
             print(noise, "The tests fail with all remedies in place.", sep="\n")
             return 1
         with ThreadPoolExecutor(workers) as threads:
             noticed = list(threads.map(lambda remedy: _is_noticed(copies, remedy), remedies))
-    missed = noticed.count(False)
-    print(f"{len(remedies)} remedies taken away, {missed} without a test noticing")
-    return 1 if missed else 0
+            found = list(threads.map(lambda bug: _is_found(copies, bug), bugs))
+    print(f"{len(remedies)} remedies taken away, {noticed.count(False)} without a test noticing")
+    print(f"{len(bugs)} bugs planted, {found.count(False)} not found")
+    return 0 if all(noticed) and all(found) else 1
 
 
-def _copy(target: Path) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=ignored)
-        else:
-            shutil.copy(source, target / name)
-    return target
+def _in_a_copy(copies: SimpleQueue[Path], do: Callable[[Path], T]) -> T:
+    copy = copies.get()
+    try:
+        return do(copy)
+    finally:
+        copies.put(copy)
 
 
 def _is_noticed(copies: SimpleQueue[Path], remedy: Remedy) -> bool:
-    copy = copies.get()
-    source = copy / remedy.file
-    whole = source.read_text()
-    assert whole.count(remedy.words) == 1, f"{remedy.file}: {remedy.words!r}"
-    try:
-        source.write_text(whole.replace(remedy.words, remedy.instead))
-        noticed = bool(_run(copy, remedy.noticed_by.split()))
-    finally:
-        source.write_text(whole)
-        copies.put(copy)
+    def run(copy: Path) -> str:
+        with changed(copy, remedy.file, remedy.words, remedy.instead):
+            return _run(copy, remedy.noticed_by.split())
+
+    noticed = bool(_in_a_copy(copies, run))
     verdict = "noticed" if noticed else "NOT NOTICED"
     print(f"{verdict:11}  {remedy.hazard:2}  {remedy.what}", flush=True)
     return noticed
 
 
-def _failure(copies: SimpleQueue[Path], tests: Sequence[str]) -> str:
-    copy = copies.get()
-    try:
-        return _run(copy, tests)
-    finally:
-        copies.put(copy)
+def _is_found(copies: SimpleQueue[Path], bug: Bug) -> bool:
+    seed = _in_a_copy(copies, lambda copy: first_violated(copy, bug))
+    verdict = "NOT FOUND" if seed is None else f"seed {seed}"
+    print(f"{verdict:11}      {bug.what}", flush=True)
+    return seed is not None
 
 
 def _run(copy: Path, tests: Sequence[str]) -> str:

@@ -22,6 +22,10 @@ FINDER = "clients/high_level/leader_finder.py"
 STREAMS = "clients/high_level/streams.py"
 STORE = "offsets/store.py"
 ZOOKEEPER_STORE = "offsets/zookeeper_store.py"
+FETCHING = "clients/fetching.py"
+BROKERS = "clients/registered_brokers.py"
+CONNECTOR = "clients/high_level/connector.py"
+JSON = "zk/znode_json.py"
 
 GROUPS, HIGH_LEVEL = "tests/groups/zookeeper/", "tests/clients/high_level/"
 TESTS = {
@@ -38,6 +42,11 @@ TESTS = {
     STREAMS: HIGH_LEVEL + "test_streams.py",
     STORE: "tests/offsets/test_store.py",
     ZOOKEEPER_STORE: "tests/offsets/test_store.py",
+    FETCHING: HIGH_LEVEL + "test_fetchers.py",
+    BROKERS: "tests/clients/test_registered_brokers.py",
+    CONNECTOR: HIGH_LEVEL + "test_connector.py::test_shutdown_ends_streams_that_are_waited_for"
+    "_and_may_be_repeated",
+    JSON: GROUPS + "test_registration.py " + GROUPS + "test_tree.py",
 }
 
 
@@ -97,13 +106,13 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         *(2, "an answer that a watch has overtaken is not remembered", TREE),
-        "if value is not None and not fired:",
-        "if value is not None:",
+        "if not fired:",
+        "if True:",
     ),
     Remedy(
-        *(2, "that a member is not there is not remembered", TREE),
-        "if value is not None and not fired:",
-        "if not fired:",
+        *(2, "who may have come back under an old name is read again", TREE),
+        "or ids.cversion - self.cversion != len(came_or_went):",
+        "or ids.cversion < self.cversion:",
     ),
     Remedy(
         *(2, "a change during a round begins another", MEMBERSHIP),
@@ -124,6 +133,11 @@ REMEDIES: tuple[Remedy, ...] = (
         *(3, "rounds that a watch began do not use up its tries", MEMBERSHIP),
         "    waiting = attrs.evolve(member, phase=phase)\n",
         "    waiting = member = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)\n",
+    ),
+    Remedy(
+        *(3, "and never without a pause", MEMBERSHIP),
+        "max(member.settings.rebalance_backoff_ms, LEAST_BACKOFF_MS)",
+        "member.settings.rebalance_backoff_ms",
     ),
     Remedy(
         *(4, "a node of another session is not released", TREE),
@@ -181,9 +195,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "if False:",
     ),
     Remedy(
+        *(10, "a broker that goes while brokers are read is left out", BROKERS),
+        "        except NoNode:\n            continue",
+        "        except NoNode:\n            raise",
+    ),
+    Remedy(
         *(11, "where no broker is, one is looked for again", FINDER),
-        "except (ClientError, ApiError, ZkError, ZnodeError) as error:",
-        "except (ApiError, ZkError, ZnodeError) as error:",
+        "except (ClientError, ApiError) as error:",
+        "except ApiError as error:",
     ),
     Remedy(
         *(12, "a topic that grows is heard of", TREE),
@@ -211,6 +230,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "    return DECIDE",
     ),
     Remedy(
+        *(19, "a pattern is escaped in JSON", JSON),
+        'separators=(",", ":")).encode()',
+        'separators=(",", ":")).replace("\\\\\\\\", "\\\\").encode()',
+    ),
+    Remedy(
         *(20, "the offset of a deleted partition is not committed", MEMBERSHIP),
         "gone = leaving - member.assignment.keys()",
         "gone = frozenset[TopicPartition]()",
@@ -223,8 +247,18 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         *(21, "a malformed neighbour stops the rebalance", TREE),
-        "            if isinstance(outcome, GroupProblem):\n                return outcome",
-        "            if isinstance(outcome, GroupProblem):\n                continue",
+        "            if isinstance(read, GroupProblem):\n                return read",
+        "            if isinstance(read, GroupProblem):\n                continue",
+    ),
+    Remedy(
+        *(21, "a topic whose name is no path is malformed", REGISTRATION),
+        'if not all(map(_PATH_PART.fullmatch, topic.split("/"))):',
+        "if False:",
+    ),
+    Remedy(
+        *(21, "what is JSON to Python alone is malformed", JSON),
+        "json.loads(data.decode(), parse_constant=_no_constant)",
+        "json.loads(data)",
     ),
     Remedy(
         *(21, "a pattern that Java may read otherwise is refused", FILTERS),
@@ -243,8 +277,13 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         *(23, "who leaves takes its nodes with it", MEMBERSHIP),
-        "[*effects, do.LeaveGroup(member.held)]",
-        "effects",
+        "do.LeaveGroup(member.held)]\n    return attrs.evolve(member, phase=Phase.CLOSED)",
+        "]\n    return attrs.evolve(member, phase=Phase.CLOSED)",
+    ),
+    Remedy(
+        *(23, "... though a reply be lost on the way", MEMBER),
+        "if zk.session_id != session_id or self._now_ms() >= ends_ms:",
+        "if True:",
     ),
     # --- expiry, liveness, duplicates ---------------------------------------------------------
     Remedy(
@@ -286,6 +325,26 @@ REMEDIES: tuple[Remedy, ...] = (
         *(26, "a process that was stopped hands out nothing", STREAMS),
         "entitled = self._entitled()",
         "entitled = True",
+    ),
+    Remedy(
+        *(26, "whether we may go on is looked at soon", STREAMS),
+        "FIRST_TURN = 1\n",
+        "FIRST_TURN = 128\n",
+    ),
+    Remedy(
+        *(26, "a commit that has not been sent is not sent after the lease", DELIVERY),
+        "            self._under_way.reschedule(0)\n",
+        "            pass\n",
+    ),
+    Remedy(
+        *(27, "who has left commits nothing more", MEMBERSHIP),
+        "effects += [do.ForgetPositions(delivered), do.LeaveGroup",
+        "effects += [do.LeaveGroup",
+    ),
+    Remedy(
+        *(27, "a negative offset is refused", DELIVERY),
+        "if committed.offset < 0:",
+        "if False:",
     ),
     Remedy(
         *(27, "a commit on its way ends before ownership does", DELIVERY),
@@ -338,6 +397,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "if True",
     ),
     Remedy(
+        *(33, "reading resumes in the middle of a set", FETCHING),
+        "if rows and rows[0][0] < offset:",
+        "if False:",
+    ),
+    Remedy(
         *(34, "a message that does not fit is asked for in more", FETCHERS),
         "min(asked_for * 2, self.config.largest_fetch_bytes)",
         "asked_for",
@@ -348,9 +412,29 @@ REMEDIES: tuple[Remedy, ...] = (
         "            self._drop([feed])",
     ),
     Remedy(
+        *(35, "a message is decoded when it is looked at", STREAMS),
+        "        self._row = row\n",
+        "        self._row = row\n        assert self.value is not Ellipsis\n",
+    ),
+    Remedy(
+        *(36, "each stream is ended", CONNECTOR),
+        "            for stream in self._delivery.streams:\n                stream.end()\n",
+        "            for stream in self._delivery.streams[:1]:\n                stream.end()\n",
+    ),
+    Remedy(
         *(37, "a full stream holds up no other", FETCHERS),
         "ready = [feed for feed in self.feeds if feed.stream.has_room]",
         "ready = self.feeds",
+    ),
+    Remedy(
+        *(38, "a fetcher that ends hands its partitions back", FETCHERS),
+        "                self._drop(self.feeds)\n",
+        "                self.feeds = []\n",
+    ),
+    Remedy(
+        *(38, "... whatever it was that ended it", FETCHERS),
+        "            self.give_back([feed for feed in fetcher.feeds if feed.live])\n",
+        "            pass\n",
     ),
     Remedy(
         *(39, "a partition without leader is looked for again", FINDER),
@@ -397,6 +481,16 @@ REMEDIES: tuple[Remedy, ...] = (
         *(47, "a commit that fails in a rebalance is tried once more", DELIVERY),
         "retries = min(self.commit_retries, COMMIT_RETRIES_IN_REBALANCE)",
         "retries = 0",
+    ),
+    Remedy(
+        *(48, "commit_offsets() commits what has been consumed", DELIVERY),
+        "wanted = dict(self.positions() if offsets is None else offsets)",
+        "wanted = dict(offsets or {})",
+    ),
+    Remedy(
+        *(50, "a commit that cannot help is not tried again", STORE),
+        "return any(code.retriable for code in self.errors.values())",
+        "return True",
     ),
     Remedy(
         *(49, "of two stores the one that is ahead is believed", STORE),

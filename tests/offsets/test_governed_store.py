@@ -17,6 +17,12 @@ from zk.znodes import ConsumerOffset
 
 P = TopicPartition("t", 0)
 MIGRATION = GroupMigration.path("g")
+NEIGHBOUR = {
+    OffsetMode.ZOOKEEPER: OffsetMode.DUAL_ZOOKEEPER,
+    OffsetMode.DUAL_ZOOKEEPER: OffsetMode.ZOOKEEPER,
+    OffsetMode.DUAL_KAFKA: OffsetMode.KAFKA,
+    OffsetMode.KAFKA: OffsetMode.DUAL_KAFKA,
+}
 ZK_OFFSET = ConsumerOffset.path("g", "t", 0)
 
 
@@ -56,9 +62,9 @@ class World:
     async def order(self, mode: OffsetMode, epoch: int) -> None:
         content = GroupMigration(
             target=OffsetStorage.KAFKA,
-            goal=OffsetStorage.KAFKA,
+            goal=mode.reads,
             mode=mode,
-            came_from=OffsetMode.ZOOKEEPER,
+            came_from=NEIGHBOUR[mode],
             epoch=epoch,
             started_at_ms=0,
         ).encode()
@@ -259,6 +265,17 @@ def test_an_order_that_cannot_be_read_keeps_a_member_from_beginning() -> None:
         await world.session.create(MIGRATION, b"{", make_parents=True)
         with pytest.raises(OffsetFetchFailed, match=MIGRATION):
             await world.fetch()
+
+    play(scene)
+
+
+def test_an_order_that_cannot_be_read_is_named_once_however_often_it_is_tried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(world: World) -> None:
+        await world.session.create(MIGRATION, b"{", make_parents=True)
+        await asyncio.sleep(60)
+        assert caplog.text.count(f"group g: migration: ZnodeError: {MIGRATION}: not JSON") == 1
 
     play(scene)
 

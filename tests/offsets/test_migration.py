@@ -8,7 +8,7 @@ import pytest
 
 from offsets.migration import Command, Copy, Effect, Finish, Look, Rewrite, Run, decide
 from offsets.migration_evidence import STUCK_MS
-from offsets.migration_observation import MemberSeen, Observation
+from offsets.migration_observation import Fault, MemberSeen, Observation
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
@@ -90,6 +90,8 @@ def ordered(effect: Effect) -> tuple[OffsetMode, OffsetStorage, int]:
 
 
 OURS = ("g_a", 0)
+NO_LEADER = Fault("t-0", "LEADER_NOT_AVAILABLE", "there is no leader now")
+NOT_A_NUMBER = Fault("/x", "ZnodeError", "b'abc' is not a decimal number")
 
 # --- plan and refusals ----------------------------------------------------------------------------
 
@@ -113,7 +115,8 @@ def test_a_plan_changes_nothing_and_names_members_that_are_not_ours() -> None:
         ("t-0", "DIVERGED", seen(None, OURS, **stores({"p0": 5}, {"p0": 6}))),
         ("t-1", "DIVERGED", seen(None, OURS, **stores({"p0": 5}, {"p1": 1}))),
         ("t-0", "OFFSET_OUT_OF_RANGE", seen(None, OURS, log_ends={P0: 4, P1: 9})),
-        ("/x", "ZnodeError", seen(None, OURS, unreadable={"/x": "not a number"})),
+        ("/x", "ZnodeError", seen(None, OURS, unreadable=(NOT_A_NUMBER,))),
+        ("t-0", "LEADER_NOT_AVAILABLE", seen(None, OURS, unknown_logs=(NO_LEADER,))),
         (
             "g_a",
             "INCONSISTENT_SETTINGS",
@@ -143,6 +146,20 @@ def test_offsets_of_partitions_that_are_gone_are_left_behind() -> None:
     assert faults(finish) == {}
     assert isinstance(finish, Finish)
     assert "left behind, no such partition: t-1" in finish.said
+
+
+def test_an_offset_whose_messages_are_deleted_is_named_and_no_hindrance() -> None:
+    finish = last(Command.PLAN, seen(None, OURS, log_starts={P0: 6, P1: 0}))
+    assert faults(finish) == {}
+    assert isinstance(finish, Finish)
+    assert "expired: t-0: 5 is before the start of the log, 6" in finish.said
+    assert "t-1" not in finish.said
+
+
+def test_a_plan_says_what_to_type_next() -> None:
+    finish = last(Command.PLAN, seen(None, OURS))
+    assert isinstance(finish, Finish)
+    assert finish.said.endswith("next: kgroup migrate start g --to kafka")
 
 
 # --- start ----------------------------------------------------------------------------------------
@@ -249,7 +266,36 @@ def test_a_group_that_has_committed_nothing_yet_is_watched_all_the_same() -> Non
 def test_verify_fails_with_the_partitions_that_differ() -> None:
     apart = stores({"p0": 5, "p1": 7}, {"p0": 5, "p1": 6})
     looks = [seen(STARTED, ("g_a", 1), now_ms=now, **apart) for now in range(0, 20_001, 1000)]
-    assert faults(last(Command.VERIFY, *looks)) == {"t-1": "DIVERGED"}
+    effect = last(Command.VERIFY, *looks)
+    assert isinstance(effect, Finish)
+    assert effect.faults == (Fault("t-1", "DIVERGED", "different: 7 in ZooKeeper, 6 in Kafka"),)
+    assert effect.said.startswith("not verified\ng: started: ")
+
+
+@pytest.mark.parametrize("command", [Command.VERIFY, Command.FINALIZE, Command.ROLLBACK])
+def test_an_offset_that_is_no_number_is_named_and_nobody_crosses(command: Command) -> None:
+    migration = {Command.FINALIZE: VERIFIED, Command.ROLLBACK: TURNED}.get(command, STARTED)
+    unreadable = {"unreadable": (NOT_A_NUMBER,), **stores({"p0": 5}, {"p0": 5})}
+    looks = [
+        seen(migration, ("g_a", migration.epoch), now_ms=now, **unreadable)
+        for now in range(0, 20_001, 1000)
+    ]
+    assert last(command, *looks[:-1]) == Look()
+    effect = last(command, *looks)
+    assert isinstance(effect, Finish)
+    assert effect.faults == (NOT_A_NUMBER,)
+
+
+@pytest.mark.parametrize("command", [Command.VERIFY, Command.FINALIZE, Command.ROLLBACK])
+def test_nobody_crosses_while_members_have_joined_through_the_coordinator(
+    command: Command,
+) -> None:
+    migration = {Command.FINALIZE: VERIFIED, Command.ROLLBACK: TURNED}.get(command, STARTED)
+    looks = [
+        seen(migration, ("g_a", migration.epoch), now_ms=now, coordinated_members=1)
+        for now in range(0, 20_001, 1000)
+    ]
+    assert faults(last(command, *looks)) == {"g": "NON_EMPTY_GROUP"}
 
 
 def test_a_proof_that_no_longer_holds_is_taken_back() -> None:
@@ -318,6 +364,18 @@ def test_a_member_proven_by_verify_does_not() -> None:
     proven = attrs.evolve(VERIFIED, proven=("g_jvm",))
     effect = last(Command.FINALIZE, seen(proven, ("g_a", 1), ("g_jvm", None)))
     assert ordered(effect) == (DUAL_KAFKA, KAFKA, 2)
+
+
+def test_a_member_restarted_since_under_the_same_name_has_to_be_proven_again() -> None:
+    proven = attrs.evolve(VERIFIED, proven=("g_jvm",))
+    restarted = {"g_a": MemberSeen(10, 1), "g_jvm": MemberSeen(60)}
+    looks = [seen(proven, now_ms=now, members=restarted) for now in (0, 20_000)]
+    assert faults(last(Command.FINALIZE, *looks)) == {"g_jvm": "NOT_VERIFIED"}
+    committing = [
+        attrs.evolve(look, members=restarted, owners={P0: "g_jvm"})
+        for look in moving(proven, ("g_jvm", None))
+    ]
+    assert last(Command.VERIFY, *committing) == Rewrite(proven, 0)  # as of now
 
 
 def test_stores_that_have_come_apart_since_verify_keep_finalize_from_crossing() -> None:
@@ -406,6 +464,17 @@ def test_rollback_leaves_the_new_store_when_all_have_crossed() -> None:
     assert faults(last(Command.ROLLBACK, seen(ROLLED_BACK, ("g_a", 6)))) == {}
 
 
+@pytest.mark.parametrize(
+    ("migration", "named"), [(ROLLED_BACK, {"/x": "ZnodeError"}), (FINALIZED, {})]
+)
+def test_an_offset_that_is_no_number_is_named_at_the_end_where_it_is_in_use(
+    migration: GroupMigration, named: dict[str, str]
+) -> None:
+    command = Command.ROLLBACK if migration is ROLLED_BACK else Command.FINALIZE
+    look = seen(migration, ("g_a", migration.epoch), unreadable=(NOT_A_NUMBER,))
+    assert faults(last(command, look)) == named
+
+
 def test_without_a_migration_there_is_nothing_to_roll_back() -> None:
     assert faults(last(Command.ROLLBACK, seen(None, OURS))) == {"g": "INVALID_STEP"}
 
@@ -416,6 +485,46 @@ def test_a_rolled_back_migration_may_be_started_again() -> None:
 
 
 # --- status ---------------------------------------------------------------------------------------
+
+
+def said_of(look: Observation) -> str:
+    effect = last(Command.STATUS, look)
+    assert isinstance(effect, Finish)
+    return effect.said
+
+
+def test_status_names_what_cannot_be_read() -> None:
+    effect = last(Command.STATUS, seen(STARTED, ("g_a", 1), unreadable=(NOT_A_NUMBER,)))
+    assert faults(effect) == {"/x": "ZnodeError"}
+
+
+def test_where_no_member_lives_nobody_is_said_to_obey() -> None:
+    assert "proven: no member lives, nobody has to obey (epoch 1)" in said_of(seen(STARTED))
+    plan = last(Command.PLAN, seen(None))
+    assert isinstance(plan, Finish)
+    assert "no member lives: start, verify and finalize need no waiting" in plan.said
+
+
+def test_a_member_that_was_proven_is_no_longer_told_to_restart() -> None:
+    proven = attrs.evolve(VERIFIED, proven=("g_jvm",))
+    said = said_of(seen(proven, ("g_a", 1), ("g_jvm", None), ("g_late", None)))
+    assert "proven: not ours, but written both: g_jvm\n" in said
+    assert "restart if it has not: g_late\n" in said
+
+
+@pytest.mark.parametrize(
+    ("migration", "verb"),
+    [
+        (None, "plan"),
+        (STARTED, "verify"),
+        (VERIFIED, "finalize"),
+        (CROSSED, "finalize"),
+        (TURNED, "rollback"),
+        (GOING_BACK, "rollback"),
+    ],
+)
+def test_status_says_what_to_type_next(migration: GroupMigration | None, verb: str) -> None:
+    assert f"\nnext: kgroup migrate {verb} g" in said_of(seen(migration))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from offsets.records import (
     decode_value,
     encode_key,
     encode_value,
+    offset_value_version,
 )
 
 KEY = OffsetKey("group1", "topic1", 3)
@@ -96,6 +97,39 @@ def test_offset_with_an_expiry_is_written_in_version_1() -> None:
     encoded = encode_value(EXPIRING)
     assert encoded is not None
     assert encoded.hex() == VALUES[1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version"),
+    [
+        *(("0.8.2", 1), ("0.10.2-IV0", 1), ("1.1", 1), ("2.0-IV1", 1)),
+        *(("2.1-IV0", 2), ("2.1-IV1", 3), ("2.1", 3), ("2.3-IV1", 3), ("2.8", 3)),
+    ],
+)
+def test_offset_has_the_version_that_brokers_of_a_protocol_read(
+    protocol: str, version: int
+) -> None:
+    assert offset_value_version(protocol) == version
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("note", ["", "note"])
+def test_offset_written_for_older_brokers_comes_back(version: int, note: str) -> None:
+    value = CommittedOffset(5, -1, note, 7)
+    encoded = encode_value(value, version)
+    assert encoded is not None
+    assert encoded[:2] == version.to_bytes(2, "big")
+    assert decode_value(KEY, encoded) == value
+
+
+def test_offset_of_version_2_is_as_kafka_writes_it() -> None:
+    encoded = encode_value(LASTING, 2)
+    assert encoded is not None
+    assert encoded.hex() == VALUES[2]
+
+
+def test_offset_with_an_expiry_is_written_in_version_1_among_any_brokers() -> None:
+    assert encode_value(EXPIRING, 2) == encode_value(EXPIRING, 1) == bytes.fromhex(VALUES[1])
 
 
 def test_leader_epoch_and_text_beyond_ascii_come_back() -> None:

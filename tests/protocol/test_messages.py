@@ -31,7 +31,12 @@ from protocol.wire import (
 )
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
-CONTROL = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
+CONTROL = {
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.STOP_REPLICA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+}
 BITS = {INT8: 7, INT16: 15, INT32: 31, INT64: 63}
 
 

@@ -1,6 +1,7 @@
 """Znodes of migrations: what is written, and what is refused when read."""
 
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -51,6 +52,21 @@ def test_keys_of_others_are_written_back() -> None:
 def test_what_cannot_be_obeyed_is_refused_by_name(key: str, value: object) -> None:
     content = json.dumps({**json.loads(CONTENT), key: value}).encode()
     with pytest.raises(ZnodeError, match=f"'{key}'"):
+        GroupMigration.decode(content)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"came_from": "zookeeper"}, "nobody comes to dual-kafka from zookeeper"),
+        ({"came_from": "dual-kafka"}, "nobody comes to dual-kafka from dual-kafka"),
+        ({"mode": "kafka", "came_from": "dual-kafka"}, "kafka is not on the way to zookeeper"),
+        ({"epoch": 0}, "0 is no epoch"),
+    ],
+)
+def test_what_no_migration_ever_comes_to_is_refused(changed: dict[str, Any], said: str) -> None:
+    content = json.dumps({**json.loads(CONTENT), **changed}).encode()
+    with pytest.raises(ZnodeError, match=said):
         GroupMigration.decode(content)
 
 

@@ -110,6 +110,7 @@ class Link:
     pipes: set[asyncio.StreamWriter]
     is_open: bool = True
     is_silent: bool = False
+    swallowed_bytes: int = 0
 
     @classmethod
     async def open(cls, target: str) -> "Link":
@@ -138,7 +139,9 @@ class Link:
         self.pipes.add(sink)
         with contextlib.suppress(OSError), contextlib.closing(sink):
             while data := await source.read(65536):
-                if not self.is_silent:
+                if self.is_silent:
+                    self.swallowed_bytes += len(data)
+                else:
                     sink.write(data)
         self.pipes.discard(sink)
 

@@ -7,13 +7,17 @@ from typing import Any
 import attrs
 
 from broker.controller.channel import Channel
-from broker.controller.effects import SendStopReplica, SendUpdateMetadata
-from broker.controller.events import Event, StopReplicaAnswered
-from broker.controller.requests import Sender
+from broker.controller.effects import SendLeaderAndIsr, SendStopReplica, SendUpdateMetadata
+from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
+from broker.controller.requests import Send, Sender
 from broker.controller.state import LiveBroker
 from clients.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrResponse,
+    LeaderAndIsrResponsePartitionError,
+)
 from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaResponsePartitionError,
@@ -62,7 +66,7 @@ class Peer:
         self.closed = True
 
 
-def exchange(peer: Peer, *sends: SendUpdateMetadata | SendStopReplica) -> list[Event]:
+def exchange(peer: Peer, *sends: Send) -> list[Event]:
     """Send all, wait until nothing moves any more, close; the events that came of it."""
     events: list[Event] = []
 
@@ -114,17 +118,19 @@ def test_deleted_and_failed_replicas_are_told_apart() -> None:
     )
     fine = StopReplicaResponsePartitionError(topic_name="t", partition_index=0, error_code=0)
     peer = Peer([StopReplicaResponse(error_code=0, partition_errors=[fine, failed])])
-    assert exchange(peer, STOP) == [StopReplicaAnswered(2, deleted=(P0,), failed=(P1,))]
+    assert exchange(peer, STOP) == [StopReplicaAnswered(2, (P0,), (P1,), broker_epoch=77)]
 
 
 def test_refused_request_has_deleted_nothing() -> None:
     refused = StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=())
-    assert exchange(Peer([refused]), STOP) == [StopReplicaAnswered(2, (), failed=(P0, P1))]
+    assert exchange(Peer([refused]), STOP) == [
+        StopReplicaAnswered(2, (), (P0, P1), broker_epoch=77)
+    ]
 
 
 def test_broker_without_a_common_version_fails_the_request_and_not_the_channel() -> None:
     peer = Peer([], highest=-1)
-    assert exchange(peer, STOP, STOP) == [StopReplicaAnswered(2, (), failed=(P0, P1))] * 2
+    assert exchange(peer, STOP, STOP) == [StopReplicaAnswered(2, (), (P0, P1), broker_epoch=77)] * 2
 
 
 def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
@@ -140,3 +146,29 @@ def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
 
     in_virtual_time(run)
     assert len(peer.calls) == 1
+
+
+def led_answer(*codes: int) -> LeaderAndIsrResponse:
+    return LeaderAndIsrResponse(
+        error_code=0,
+        partition_errors=[
+            LeaderAndIsrResponsePartitionError(
+                topic_name="t", partition_index=index, error_code=code
+            )
+            for index, code in enumerate(codes)
+        ],
+    )
+
+
+def test_broker_says_which_replicas_it_has_a_disk_for() -> None:
+    lead = SendLeaderAndIsr(2, (), (BROKER,))
+    stale, broken = ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR
+    peer = Peer([led_answer(0, broken), led_answer(stale)])
+    assert exchange(peer, lead, lead) == [
+        LeaderAndIsrAnswered(2, taken=(P0,), failed=(P1,), broker_epoch=77)
+    ]
+
+
+def test_replicas_that_were_only_stopped_are_no_event() -> None:
+    peer = Peer([StopReplicaResponse(error_code=0, partition_errors=())])
+    assert exchange(peer, SendStopReplica(2, (P0,), delete=False)) == []

@@ -1,10 +1,11 @@
 """The controller's decisions, event by event: who leads, what is written, who is told."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 from broker.controller.decide import decide
 from broker.controller.effects import (
+    ClearNotifications,
     CloseChannel,
     CloseChannels,
     DeleteMarkers,
@@ -13,6 +14,7 @@ from broker.controller.effects import (
     Elect,
     MarkForDeletion,
     OpenChannel,
+    PartitionMetadata,
     ReadAssignments,
     ReadCluster,
     ReadPartitionStates,
@@ -44,42 +46,11 @@ from broker.controller.events import (
     TopicsMarkedForDeletion,
     UncleanElectionRead,
 )
-from broker.controller.state import ControllerState, Leadership, LiveBroker
+from broker.controller.state import ControllerState, Leadership
 from protocol.topic_partition import TopicPartition
-from zk.znodes import Endpoint, PartitionState
+from tests.broker.controller.reign import EPOCH, P0, P1, broker, changed, led, reigning
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-EPOCH = 5
 E = TypeVar("E")
-
-
-def broker(broker_id: int, epoch: int = 10, port: int = 9092) -> LiveBroker:
-    return LiveBroker(broker_id, epoch, (Endpoint("PLAINTEXT", f"host{broker_id}", port),))
-
-
-def led(
-    leader: int, isr: Iterable[int], *, epoch: int = 0, zk_version: int = 0, by: int = EPOCH
-) -> Leadership:
-    return Leadership(PartitionState(leader, epoch, tuple(isr), by), zk_version)
-
-
-def reigning(
-    brokers: Iterable[int],
-    assignment: Mapping[int, tuple[int, ...]] | None = None,
-    leadership: Mapping[TopicPartition, Leadership] | None = None,
-) -> ControllerState:
-    """An active controller of these brokers and of one topic, "t"."""
-    state = ControllerState(broker_id=1)
-    state.is_active = state.is_loaded = True
-    state.epoch, state.epoch_zk_version, state.active_controller_id = EPOCH, 7, 1
-    state.brokers = {each: broker(each) for each in brokers}
-    state.assignments = {"t": assignment} if assignment else {}
-    state.leadership = dict(leadership or {})
-    return state
-
-
-def changed(brokers: Iterable[int], **epochs: int) -> BrokersChanged:
-    return BrokersChanged(tuple(broker(each, epochs.get(f"b{each}", 10)) for each in brokers))
 
 
 def writes(effects: Iterable[Effect]) -> dict[TopicPartition, tuple[Leadership, int | None]]:
@@ -116,7 +87,7 @@ def write_succeeds(state: ControllerState, effects: Iterable[Effect]) -> list[Ef
 
 def test_elected_broker_reads_the_cluster() -> None:
     state = ControllerState(broker_id=1)
-    assert decide(state, Elected(epoch=3, zk_version=4)) == [ReadCluster()]
+    assert decide(state, Elected(epoch=3, zk_version=4)) == [ClearNotifications(), ReadCluster()]
     assert (state.is_active, state.active_controller_id) == (True, 1)
     assert (state.epoch, state.epoch_zk_version) == (3, 4)
 
@@ -352,15 +323,19 @@ def test_state_whose_topic_is_gone_is_not_created_again() -> None:
 def test_state_written_by_a_later_controller_ends_the_reign() -> None:
     state = reigning([1], {0: (1,)}, {P0: led(1, [1])})
     read = PartitionStatesRead({P0: led(1, [1], by=EPOCH + 1)})
-    assert decide(state, read) == [CloseChannels(), Elect()]
+    assert decide(state, read) == [CloseChannels(), Elect(beyond=6)]
     assert not state.is_active
 
 
 # --- failover ------------------------------------------------------------------------------
 
 
-def test_new_controller_tells_who_lives_before_who_leads() -> None:
+def test_new_controller_tells_who_lives_and_what_there_is_before_who_leads() -> None:
     state = reigning([])
+    told = (
+        PartitionMetadata(P0, led(1, [1, 2], by=4), (1, 2), ()),
+        PartitionMetadata(P1, led(3, [3, 2], by=4), (3, 2), (3,)),
+    )
     cluster = ClusterRead(
         (broker(1), broker(2)),
         {"t": {0: (1, 2), 1: (3, 2)}},
@@ -371,7 +346,7 @@ def test_new_controller_tells_who_lives_before_who_leads() -> None:
     assert effects[:3] == [
         OpenChannel(broker(1)),
         OpenChannel(broker(2)),
-        SendUpdateMetadata((1, 2), (), (broker(1), broker(2))),
+        SendUpdateMetadata((1, 2), told, (broker(1), broker(2))),
     ]
     assert told_to_lead(effects) == {1: {P0: False}, 2: {P0: False}}
     assert writes(effects) == {P1: (led(2, [2], epoch=1), 0)}
@@ -390,7 +365,7 @@ def test_new_controller_that_finds_a_later_epoch_in_a_state_resigns() -> None:
     state = reigning([])
     later = {P0: led(1, [1], by=EPOCH + 1)}
     effects = decide(state, ClusterRead((broker(1),), {"t": {0: (1,)}}, later, ()))
-    assert effects == [CloseChannels(), Elect()]
+    assert effects == [CloseChannels(), Elect(beyond=6)]
 
 
 # --- deletions -----------------------------------------------------------------------------
@@ -417,7 +392,7 @@ def test_nodes_are_deleted_when_all_replicas_are() -> None:
     assert decide(state, StopReplicaAnswered(1, deleted=(P0,))) == []
     assert decide(state, StopReplicaAnswered(2, deleted=(P0,))) == [DeleteTopicZnodes("t")]
     assert decide(state, TopicDeleted("t")) == []
-    assert (state.assignments, state.leadership, state.deletions) == ({}, {}, {})
+    assert (state.assignments, state.leadership, state.deletions) == ({}, {}, set())
 
 
 def test_marker_read_again_asks_nobody_twice() -> None:
@@ -460,7 +435,7 @@ def test_marker_of_an_unknown_topic_is_deleted_only_after_a_look() -> None:
     state = reigning([1])
     assert decide(state, TopicsMarkedForDeletion(("new",))) == [ReadAssignments(("new",))]
     assert decide(state, AssignmentsRead({"new": None})) == [DeleteMarkers(("new",))]
-    assert state.deletions == {}
+    assert state.deletions == set()
 
 
 def test_topic_created_and_marked_at_once_is_deleted_and_never_led() -> None:
@@ -475,10 +450,21 @@ def test_marker_is_dropped_where_deletion_is_switched_off() -> None:
     state = two_replicas()
     state.delete_topic_enable = False
     assert decide(state, TopicsMarkedForDeletion(("t",))) == [DeleteMarkers(("t",))]
-    assert state.deletions == {}
+    assert state.deletions == set()
 
 
 def test_marker_of_a_topic_that_somebody_else_deleted_is_dropped() -> None:
     state = two_replicas()
     decide(state, TopicsMarkedForDeletion(("t",)))
     assert decide(state, TopicsChanged(())) == [DeleteMarkers(("t",))]
+
+
+def test_answer_from_before_the_broker_bounced_says_nothing_of_what_it_was_asked_since() -> None:
+    state = two_replicas()
+    decide(state, TopicsMarkedForDeletion(("t",)))
+    for _ in range(2):
+        decide(state, changed([1, 2], b2=11))
+    decide(state, StopReplicaAnswered(2, deleted=(), failed=(P0,), broker_epoch=10))
+    decide(state, StopReplicaAnswered(1, deleted=(P0,), broker_epoch=10))
+    gone = decide(state, StopReplicaAnswered(2, deleted=(P0,), broker_epoch=11))
+    assert gone == [DeleteTopicZnodes("t")]

@@ -2,7 +2,15 @@
 
 import pytest
 
-from broker.controller.leader_election import first_state, next_state, only_unclean
+from broker.controller.leader_election import (
+    first_state,
+    next_state,
+    offline_leader,
+    only_unclean,
+    preferred_leader,
+    reassigned_leader,
+    shutdown_leader,
+)
 from zk.znodes import PartitionState
 
 AR = (1, 2, 3)
@@ -75,3 +83,62 @@ def test_keys_of_later_versions_survive_an_election() -> None:
     after = next_state(current, AR, {2}, 7)
     assert after is not None
     assert after.extra == {"leader_recovery_state": 0}
+
+
+# --- the vectors of Kafka's PartitionLeaderElectionAlgorithmsTest ----------------------------
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "live", "unclean", "leader"),
+    [
+        pytest.param((2, 4), [2, 4], {4}, True, 4, id="in sync and live"),
+        pytest.param((2, 4), [2], {4}, False, None, id="last in sync offline, unclean off"),
+        pytest.param((2, 4), [2], {4}, True, 4, id="last in sync offline, unclean on"),
+        pytest.param((2, 4), [2, 4], set[int](), True, None, id="nobody lives"),
+    ],
+)
+def test_leader_after_a_failure(
+    replicas: tuple[int, ...], isr: list[int], live: set[int], unclean: bool, leader: int | None
+) -> None:
+    assert offline_leader(replicas, isr, live, unclean=unclean) == leader
+
+
+@pytest.mark.parametrize(
+    ("target", "isr", "live", "leader"),
+    [
+        pytest.param((2, 4), [2, 4], {4}, 4, id="in sync and live"),
+        pytest.param((2, 4), [2], set[int](), None, id="in sync, not live"),
+        pytest.param((2, 4), [], {2}, None, id="nobody in sync"),
+    ],
+)
+def test_leader_of_a_reassignment(
+    target: tuple[int, ...], isr: list[int], live: set[int], leader: int | None
+) -> None:
+    assert reassigned_leader(target, isr, live) == leader
+
+
+@pytest.mark.parametrize(
+    ("isr", "live", "leader"),
+    [
+        pytest.param([2, 4], {2, 4}, 2, id="in sync and live"),
+        pytest.param([2, 4], set[int](), None, id="not live"),
+        pytest.param([4], {2, 4}, None, id="not in sync"),
+        pytest.param([], set[int](), None, id="neither"),
+    ],
+)
+def test_preferred_leader(isr: list[int], live: set[int], leader: int | None) -> None:
+    assert preferred_leader((2, 4), isr, live) == leader
+
+
+@pytest.mark.parametrize(
+    ("isr", "live", "shutting_down", "leader"),
+    [
+        pytest.param([2, 4], {2, 4}, {2}, 4, id="another in sync stays"),
+        pytest.param([2], {2, 4}, {2}, None, id="the last in sync goes"),
+        pytest.param([2, 4], {2, 4}, {2, 4}, None, id="all go"),
+    ],
+)
+def test_leader_after_a_controlled_shutdown(
+    isr: list[int], live: set[int], shutting_down: set[int], leader: int | None
+) -> None:
+    assert shutdown_leader((2, 4), isr, live, shutting_down) == leader

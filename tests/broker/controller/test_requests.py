@@ -81,3 +81,12 @@ def test_stop_replica(version: int) -> None:
     assert isinstance(request, stop_replica.StopReplicaRequest)
     assert request.delete_partitions
     assert set(stop_replica.partitions(request)) == {P0, P1, Q0}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("delete", [True, False])
+def test_stopped_replicas_are_deleted_only_if_that_is_meant(version: int, delete: bool) -> None:
+    request = through_the_wire(SendStopReplica(2, (P0, Q0), delete), version)
+    assert isinstance(request, stop_replica.StopReplicaRequest)
+    assert request.delete_partitions is delete
+    assert stop_replica.partitions(request) == [P0, Q0]

@@ -2,9 +2,16 @@
 
 import pytest
 
-from broker.controller.topic_changes import NewTopic, TopicDefaults, check_name, plan_topic
+from broker.controller.topic_changes import (
+    NewTopic,
+    TopicDefaults,
+    check_name,
+    plan_partitions,
+    plan_topic,
+)
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
     CreateTopicsRequestConfig,
@@ -120,3 +127,20 @@ def test_settings_are_kept_as_they_were_written() -> None:
 )
 def test_bad_settings(configs: dict[str, str | None]) -> None:
     assert refusal(topic(configs=configs)) is ErrorCode.INVALID_CONFIG
+
+
+def test_added_partitions_go_on_from_the_leader_of_the_first() -> None:
+    more = CreatePartitionsRequestTopic(name="t", count=4, assignments=None)
+    racks = dict.fromkeys([1, 2, 3])
+    assert plan_partitions(more, {0: (2, 3)}, racks) == {1: (3, 2), 2: (1, 3), 3: (2, 3)}
+
+
+def test_added_partitions_begin_anywhere_when_that_leader_has_no_successor() -> None:
+    more = CreatePartitionsRequestTopic(name="t", count=2, assignments=None)
+    assert plan_partitions(more, {0: (9,)}, dict.fromkeys([1, 2])) == {1: (2,)}
+
+
+def test_topic_without_partition_0_cannot_grow() -> None:
+    more = CreatePartitionsRequestTopic(name="t", count=3, assignments=None)
+    with pytest.raises(ApiError, match="no partition 0"):
+        plan_partitions(more, {1: (1,)}, {1: None})

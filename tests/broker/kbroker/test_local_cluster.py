@@ -16,16 +16,19 @@ from broker.kbroker.local_cluster import (
 from protocol.settings import parse_properties
 
 
-def test_a_development_broker_keeps_one_replica_of_offsets() -> None:
-    properties = broker_properties(1, 9093, Path("/d/broker-1"), "z:2181", {})
-    assert properties["offsets.topic.replication.factor"] == "1"
+@pytest.mark.parametrize(("brokers", "replicas"), [(1, "1"), (2, "2"), (5, "3")])
+def test_a_development_cluster_keeps_up_to_three_replicas_of_offsets(
+    brokers: int, replicas: str
+) -> None:
+    properties = broker_properties(1, 9093, Path("/d/broker-1"), "z:2181", brokers, {})
+    assert properties["offsets.topic.replication.factor"] == replicas
     assert properties["listeners"] == "PLAINTEXT://127.0.0.1:9093"
     assert properties["log.dirs"] == "/d/broker-1"
 
 
 def test_what_the_user_set_wins() -> None:
     overrides = {"offsets.topic.replication.factor": "2", "num.partitions": "4"}
-    properties = broker_properties(0, 9092, Path("/d"), "z:2181", overrides)
+    properties = broker_properties(0, 9092, Path("/d"), "z:2181", 1, overrides)
     assert overrides.items() <= properties.items()
 
 

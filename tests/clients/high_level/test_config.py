@@ -86,6 +86,11 @@ def test_the_fetch_size_grows_no_further_than_the_larger_of_both_bounds() -> Non
     ("name", "value"),
     [
         ("group.id", "no/slash"),
+        ("group.id", ""),
+        ("group.id", ".."),
+        ("consumer.id", "no/slash"),
+        ("rebalance.backoff.ms", "-1"),
+        ("zookeeper.connection.timeout.ms", "0"),
         ("client.id", "no space"),
         ("auto.offset.reset", "middle"),
         ("offsets.storage", "disk"),

@@ -15,7 +15,12 @@ from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, Mess
 from clients.producer.producer import Producer
 from clients.serializers import str_decoder
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerIdInUse, MalformedMember, StrategyConflict
+from groups.zookeeper.member import (
+    ConsumerIdInUse,
+    ConsumerRebalanceFailed,
+    MalformedMember,
+    StrategyConflict,
+)
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.dev_cluster import DevCluster
@@ -261,6 +266,99 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
     asyncio.run(scene())
 
 
+def test_a_listener_that_raises_spoils_no_rebalance(
+    dev_cluster: DevCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(dev_cluster, "out-of-sorts")
+
+    class Listener:
+        def before_releasing_partitions(self, partition_ownership: Mapping[str, Set[int]]) -> None:
+            raise RuntimeError("before releasing")
+
+        async def before_starting_fetchers(
+            self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
+        ) -> None:
+            raise RuntimeError("before starting")
+
+    async def scene() -> None:
+        sent = await world.produce(10)
+        async with world.connector() as connector:
+            connector.set_consumer_rebalance_listener(Listener())
+            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            assert values(await drain(stream)) == sorted(sent)
+
+    asyncio.run(scene())
+    assert "RuntimeError: before releasing" in caplog.text
+    assert "RuntimeError: before starting" in caplog.text
+
+
+def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster) -> None:
+    world = World(dev_cluster, "cases")
+
+    async def scene() -> None:
+        async with (
+            world.connector(consumer_id="aa") as one,
+            world.connector(consumer_id="Aa") as two,
+        ):
+            await open_streams(one, {"cases": 1})
+            await open_streams(two, {"cases": 1})
+            assert await world.owners() == {0: "cases_Aa-0", 1: "cases_aa-0"}
+
+    asyncio.run(scene())
+
+
+def test_a_topic_that_is_deleted_while_it_is_consumed_leaves_the_others_alone(
+    dev_cluster: DevCluster,
+) -> None:
+    doomed, kept = World(dev_cluster, "doomed"), World(dev_cluster, "kept")
+
+    async def scene() -> None:
+        await doomed.produce(10)
+        async with kept.connector(auto_commit_interval_ms=100) as connector:
+            streams = await open_streams(connector, {"doomed": 1, "kept": 1})
+            assert len(await drain(streams["doomed"][0])) == 10
+            zookeeper = await doomed.zookeeper()
+            offsets = ConsumerOffset.path("kept", "doomed", 0)
+            while not await zookeeper.exists(offsets):
+                await asyncio.sleep(0.02)
+            gone = await asyncio.to_thread(
+                doomed.cluster.run, "kbroker", "topics", "delete", "doomed"
+            )
+            assert gone.returncode == 0, gone.stderr
+            await until(lambda: "doomed" not in connector.metrics.owned_partitions_count_by_topic)
+            while await zookeeper.exists(PartitionOwner.path("kept", "doomed", 0)):
+                await asyncio.sleep(0.02)
+            await zookeeper.close()
+            sent = await kept.produce(10)
+            assert values(await drain(streams["kept"][0])) == sorted(sent)
+            assert connector.metrics.rebalance_error is None
+
+    asyncio.run(asyncio.wait_for(scene(), DEADLINE_S))
+
+
+def test_an_offset_that_is_no_number_is_named_and_holds_up_its_partition_alone(
+    dev_cluster: DevCluster,
+) -> None:
+    world = World(dev_cluster, "nonsense")
+
+    async def scene() -> None:
+        await world.produce(10)
+        path = ConsumerOffset.path("nonsense", "nonsense", 0)
+        session = await world.zookeeper()
+        await session.create(path, b"forty-two", make_parents=True)
+        async with world.connector() as connector:
+            with pytest.raises(ConsumerRebalanceFailed, match=f"{path}: b'forty-two' is not a dec"):
+                await open_streams(connector, {"nonsense": 1})
+            assert path in (connector.metrics.rebalance_error or "")
+            assert connector.metrics.consumer_lag.keys() == {TopicPartition("nonsense", 1)}
+            await session.set(path, b"3")
+            await until(lambda: connector.metrics.rebalance_error is None)
+            assert connector.metrics.owned_partitions_count == 2
+        await session.close()
+
+    asyncio.run(scene())
+
+
 def test_a_filter_takes_topics_that_come_later(dev_cluster: DevCluster) -> None:
     world = World(dev_cluster, "wild-one")
 
@@ -349,11 +447,11 @@ def test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated(
 
     async def scene() -> None:
         connector = world.connector(consumer_timeout_ms=-1)
-        (stream,) = (await open_streams(connector, {"ended": 1}))["ended"]
-        reading = asyncio.ensure_future(drain(stream))
+        streams = (await open_streams(connector, {"ended": 3}))["ended"]  # one without a partition
+        reading = asyncio.ensure_future(drain(*streams))
         await asyncio.sleep(0.1)
         await asyncio.gather(connector.shutdown(), connector.shutdown())
-        assert await reading == []
+        assert await asyncio.wait_for(reading, DEADLINE_S) == []
         assert await world.owners() == {}
 
     asyncio.run(scene())

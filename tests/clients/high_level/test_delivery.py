@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clients.errors import NoBrokersAvailable
-from clients.high_level.delivery import StreamDelivery
+from clients.high_level.delivery import COMMIT_PATIENCE_S, StreamDelivery
 from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
@@ -154,6 +154,56 @@ def test_during_a_pause_nothing_is_committed() -> None:
         work.delivery.resume()
         await work.delivery.commit_offsets()
         assert work.store.commits == [{P0: 5}]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("trouble", ["pause", "abandon"])
+def test_a_commit_that_still_looks_for_its_coordinator_is_not_sent_when_ownership_is_in_doubt(
+    trouble: str,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = 60.0
+        work.delivery.start({P0: ("0", 5)})
+        committing = asyncio.ensure_future(work.delivery.commit_offsets(retries=0))
+        await asyncio.sleep(1)
+        getattr(work.delivery, trouble)()
+        with pytest.raises(CommitFailed, match="interrupted"):
+            await committing
+        assert asyncio.get_running_loop().time() == 1
+        await asyncio.sleep(120)
+        assert work.store.commits == []
+
+    play(scene)
+
+
+def test_a_commit_that_waits_for_its_coordinator_holds_up_a_release_no_longer_than_patience() -> (
+    None
+):
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = 60.0
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        by_the_clock = asyncio.ensure_future(work.delivery.commit_offsets(retries=0))
+        await asyncio.sleep(1)
+        await work.delivery.commit({P0})
+        await work.delivery.forget({P0})
+        assert asyncio.get_running_loop().time() == 1 + COMMIT_PATIENCE_S
+        with pytest.raises(CommitFailed, match="interrupted"):
+            await by_the_clock
+
+    play(scene)
+
+
+def test_a_negative_offset_is_refused_and_leaves_everything_as_it_was() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        wanted = {P0: OffsetAndMetadata(9), P1: OffsetAndMetadata(-1)}
+        with pytest.raises(ValueError, match="t-1: offset -1"):
+            await work.delivery.commit_offsets(wanted)
+        assert work.store.commits == []
 
     play(scene)
 

@@ -407,6 +407,28 @@ def test_a_partition_belongs_to_the_fetcher_that_kafka_would_give_it() -> None:
     assert [fetcher_id(TopicPartition("topic2", p), 2) for p in range(3)] == [1, 0, 1]
 
 
+def test_a_fetcher_that_fails_in_a_way_nobody_expected_gives_its_partitions_back() -> None:
+    async def scene() -> None:
+        config, _ = load_consumer_config({"group.id": "g", "zookeeper.connect": "z:1"})
+        given_back: list[PartitionFeed] = []
+        tasks: list[asyncio.Future[None]] = []
+
+        async def connect(broker_id: int, fetcher: int) -> Any:
+            raise ZeroDivisionError
+
+        def spawn(work: Coroutine[Any, Any, None]) -> None:
+            tasks.append(asyncio.ensure_future(work))
+
+        fetchers = Fetchers(config, connect, given_back.extend, spawn, Meters(lambda: 0.0))
+        feed = PartitionFeed(P0, MessageStream(bytes_decoder, bytes_decoder), 0)
+        for times in (1, 2):
+            fetchers.add(7, feed)
+            await asyncio.gather(*tasks)
+            assert given_back == [feed] * times
+
+    play(scene)
+
+
 def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
     async def scene() -> None:
         least = {"group.id": "g", "zookeeper.connect": "z:1", "num.consumer.fetchers": "3"}

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, cast
 
+from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
-from clients.errors import NoBrokersAvailable
+from clients.errors import ConnectionFailed, NoBrokersAvailable
 from clients.high_level.leader_finder import LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
-from zk.session import ConnectionLoss
 
 BACKOFF_MS = 200
 
@@ -29,18 +29,11 @@ class Brokers:
         self.brokers = {1: BrokerEndpoint(1, "h", 9)}
         self.asked: list[set[str]] = []
         self.failures: list[Exception] = []
-        self.looked_again = 0
 
     async def refresh(self, topics: Iterable[str]) -> None:
         self.asked.append(set(topics))
         if self.failures:
             raise self.failures.pop(0)
-
-    async def find(self) -> Any:
-        return self
-
-    async def find_again(self) -> None:
-        self.looked_again += 1
 
 
 class Scene:
@@ -48,8 +41,7 @@ class Scene:
         self.cluster = Brokers()
         self.led: list[tuple[int, TopicPartition]] = []
         self.finder = LeaderFinder(
-            self.cluster.find,
-            self.cluster.find_again,
+            cast(Cluster, self.cluster),
             lambda broker, feed: self.led.append((broker, feed.partition)),
             BACKOFF_MS,
         )
@@ -99,11 +91,11 @@ def test_it_asks_for_the_topics_in_question_after_pauses_and_never_for_none() ->
 
 def test_a_cluster_that_cannot_be_asked_is_asked_again() -> None:
     async def scene(work: Scene) -> None:
-        work.cluster.failures = [NoBrokersAvailable("none"), ConnectionLoss("zk")]
+        work.cluster.failures = [NoBrokersAvailable("none"), ConnectionFailed("h", 9, "lost")]
         work.cluster.view.leaders = {TopicPartition("t", 0): 1}
         work.finder.add([work.feed("t")])
         await asyncio.sleep(5)
         assert work.led == [(1, TopicPartition("t", 0))]
-        assert work.cluster.looked_again == 1
+        assert len(work.cluster.asked) == 3
 
     play(scene)

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from clients.high_level.streams import (
-    FIRST_TURN,
-    Chunk,
-    ConsumerTimeout,
-    MessageStream,
-    PartitionFeed,
-)
+from clients.high_level.streams import Chunk, ConsumerTimeout, MessageStream, PartitionFeed
 from clients.serializers import int_decoder, str_decoder
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
@@ -261,7 +255,7 @@ def test_an_error_behind_a_chunk_is_raised_after_its_messages() -> None:
 def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream())
-        put(feed, 0, 10 * FIRST_TURN)
+        put(feed, 0, 1000)
         turns: list[int] = []
 
         async def others() -> None:
@@ -270,7 +264,7 @@ def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
                 await asyncio.sleep(0)
 
         watcher = asyncio.ensure_future(others())
-        await take(feed.stream, 10 * FIRST_TURN)
+        await take(feed.stream, 1000)
         watcher.cancel()
         assert len(turns) >= 4
 
@@ -280,8 +274,8 @@ def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
 def test_a_feed_closed_while_the_loop_turns_delivers_no_more() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream(timeout_ms=1000))
-        put(feed, 0, 10 * FIRST_TURN)
-        await take(feed.stream, FIRST_TURN)
+        put(feed, 0, 1000)
+        await take(feed.stream, 511)  # turns of 1, 2, 4, ... 256
         asyncio.get_running_loop().call_soon(feed.close)
         with pytest.raises(ConsumerTimeout):
             await anext(feed.stream)
@@ -299,6 +293,22 @@ def test_who_may_no_longer_consume_is_handed_nothing_and_goes_on_when_it_may() -
         assert feed.position == 0
         entitled[0] = True
         assert await take(feed.stream, 2) == [0, 1]
+
+    play(scene)
+
+
+def test_a_slow_application_may_no_longer_consume_from_one_message_to_the_next() -> None:
+    async def scene() -> None:
+        entitled = [True]
+        feed = a_feed(a_stream(timeout_ms=1000, entitled=lambda: entitled[0]))
+        put(feed, 0, 100)
+        for _ in range(3):
+            await anext(feed.stream)
+            await asyncio.sleep(1)
+        entitled[0] = False
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
+        assert feed.position == 3
 
     play(scene)
 
@@ -346,10 +356,11 @@ def test_a_slow_application_gets_short_turns() -> None:
         stream = a_stream()
         feed = a_feed(stream)
         put(feed, 0, 4000)
-        for _ in range(FIRST_TURN):
+        stream._turn_length = 64
+        for _ in range(64):
             await anext(stream)
         stream._turn_began = asyncio.get_running_loop().time() - 1
         await anext(stream)
-        assert stream._turn_length == FIRST_TURN // 2
+        assert stream._turn_length == 32
 
     play(scene)

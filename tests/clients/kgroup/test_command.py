@@ -1,14 +1,18 @@
 """The command as a whole: spelling, help, speed, exit codes."""
 
+import logging
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from clients.kgroup.command import ROWS, main, sub_command_first
+from clients.kafka_spelling import sub_command_first
+from clients.kgroup.command import KAFKA_ACTIONS, ROWS, OneLine, main
+from clients.kgroup.migrate import command
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
     ],
 )
 def test_the_sub_command_is_found_wherever_it_stands(typed: str, understood: str) -> None:
-    assert sub_command_first(typed.split(), ROWS) == understood.split()
+    assert sub_command_first(typed.split(), ROWS, KAFKA_ACTIONS) == understood.split()
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -38,12 +42,46 @@ def test_every_sub_command_shows_an_example(name: str) -> None:
     assert f"  kgroup {name} " in result.output
 
 
+def test_every_step_of_a_migration_shows_an_example() -> None:
+    assert isinstance(command, click.Group)
+    assert list(command.commands) == ["plan", "start", "status", "verify", "finalize", "rollback"]
+    for name in command.commands:
+        result = CliRunner().invoke(main, ["migrate", name, "--help"])
+        assert result.exit_code == 0
+        assert f"  kgroup migrate {name} analytics " in result.output
+
+
 def test_an_unknown_sub_command_is_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["frobnicate"]).exit_code == 2
 
 
 def test_two_actions_at_once_are_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["--list", "--describe"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["list", "--state", "stable,idle"],
+        ["list", "-b", "nowhere"],
+        ["list", "--zookeeper", "z:port"],
+        ["offsets", "--topic", "t", "--time", "99999999999999999999"],
+        ["produce", "--topic", "t", "--request-timeout-ms", "soon"],
+        ["export", "--zkconnect", "z:port"],
+        ["consume", "--topic", "t", "--zookeeper", "z:1", "--group", ""],
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage_before_anybody_is_asked(args: list[str]) -> None:
+    result = CliRunner().invoke(main, args)
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+
+
+def test_what_a_library_logs_is_one_line_without_a_traceback() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        record = logging.LogRecord("clients", logging.ERROR, "", 0, "%d lost", (3,), sys.exc_info())
+    assert OneLine().format(record) == "error: 3 lost: two lines"
 
 
 def test_the_version_is_told() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients.kgroup.line_reader import LineError, LineReader
+from clients.kgroup.line_reader import FieldReader, LineError, LineReader
 
 KEYED = LineReader.of({"parse.key": "true", "key.separator": "::"})
 
@@ -39,3 +39,34 @@ def test_a_line_without_separator_is_refused_by_number() -> None:
 def test_a_line_without_separator_is_a_value_if_errors_are_ignored() -> None:
     reader = LineReader.of({"parse.key": "true", "ignore.error": "true"})
     assert reader.read(b"oops\n", 12) == (None, b"oops")
+
+
+@pytest.mark.parametrize(
+    ("settings", "read"),
+    [
+        ({}, (b"1", b"2")),
+        ({"value.serializer": "a.b.LongSerializer"}, (b"1", 2)),
+        (
+            {"value_serializer": "DoubleSerializer", "key.serializer": "StringSerializer"},
+            ("1", 2.0),
+        ),
+        ({"serializer.class": "kafka.serializer.StringEncoder"}, ("1", "2")),
+        ({"key.serializer.class": "kafka.serializer.StringEncoder"}, ("1", b"2")),
+        ({"producer.type": "sync", "value.serializer": "StringEncoder"}, ("1", "2")),
+        ({"value.serializer": "mine:Encoder"}, (b"1", b"2")),
+    ],
+)
+def test_key_and_value_are_what_their_serializers_take(
+    settings: dict[str, str], read: tuple[object, object]
+) -> None:
+    assert FieldReader.of(settings).read(b"1", b"2", 1) == read
+
+
+def test_no_key_is_none_whatever_the_serializer() -> None:
+    assert FieldReader.of({"key.serializer": "LongSerializer"}).read(None, b"2", 1) == (None, b"2")
+
+
+@pytest.mark.parametrize("name", ["IntegerSerializer", "UUIDSerializer", "StringSerializer"])
+def test_a_value_that_is_not_what_its_serializer_takes_is_refused_by_number(name: str) -> None:
+    with pytest.raises(LineError, match="line 12: "):
+        FieldReader.of({"value.serializer": name}).read(None, b"\xff", 12)

@@ -167,8 +167,56 @@ def test_offsets_are_deleted_first_when_told_so(dev_cluster: DevCluster, topic: 
 
 
 @pytest.mark.parametrize(
+    ("begin", "read"),
+    [
+        (("--offset", "earliest"), numbers(0, 5)),
+        (("--from-beginning",), numbers(0, 5)),
+        (("--offset", "3", "--fetch-size", "40"), numbers(3, 5)),
+        ((), []),
+    ],
+)
+def test_one_partition_is_read_by_hand_from_where_it_is_told(
+    dev_cluster: DevCluster, topic: str, begin: tuple[str, ...], read: list[str]
+) -> None:
+    produce(dev_cluster, topic, numbers(0, 5))
+    args = ("--topic", topic, "--partition", "0", "--timeout-ms", "700")
+    result = dev_cluster.run("kgroup", "consume", *args, *begin)
+    assert (result.returncode, result.stdout.split()) == (0, read)
+    assert "console-consumer-" not in dev_cluster.run("kgroup", "list").stdout
+
+
+def test_a_partition_read_by_hand_waits_for_what_comes_and_ends_on_a_signal(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    consumer = dev_cluster.begin(
+        "kgroup", "consume", "--topic", topic, "--partition", "0", "--offset", "0", "-o", "json"
+    )
+    produce(dev_cluster, topic, ["one"])
+    assert json.loads(first_line(consumer))["value"] == "one"
+    consumer.send_signal(signal.SIGTERM)
+    _, stderr = consumer.communicate(timeout=DEADLINE_S)
+    assert (consumer.returncode, stderr) == (0, "Processed a total of 1 messages\n")
+
+
+def test_an_offset_that_the_log_has_not_is_an_error(dev_cluster: DevCluster, topic: str) -> None:
+    args = ("--topic", topic, "--partition", "0", "--offset", "7")
+    result = dev_cluster.run("kgroup", "consume", *args)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: OFFSET_OUT_OF_RANGE")
+
+
+@pytest.mark.parametrize(
     "args",
     [
+        ("--group", ""),
+        ("--offset", "3"),
+        ("--partition", "0", "--offset", "x"),
+        ("--partition", "0", "--offset", "²"),
+        ("--partition", "0", "--offset", "3", "--from-beginning"),
+        ("--partition", "0", "--group", "g"),
+        ("--partition", "0", "--property", "no.such=1"),
+        ("--fetch-size", "many"),
+        ("--partition", "0", "--fetch-size", "0"),
         ("--group", "a", "--consumer-property", "group.id=b"),
         ("--from-beginning", "--property", "auto.offset.reset=largest"),
     ],
@@ -196,8 +244,70 @@ def test_lines_are_sent_one_by_one_and_by_the_old_producer(
 
 def test_a_property_nobody_knows_is_refused(dev_cluster: DevCluster, topic: str) -> None:
     result = dev_cluster.run("kgroup", "consume", "--topic", topic, "--property", "no.such=1")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert result.stderr.startswith("error: no.such")
+
+
+def test_a_pattern_that_is_none_is_wrong_usage(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kgroup", "consume", "--whitelist", "w(")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+
+
+def test_lines_are_read_as_what_the_serializer_takes(dev_cluster: DevCluster, topic: str) -> None:
+    serializer = "org.apache.kafka.common.serialization"
+    written = ("--key-serializer", f"{serializer}.StringSerializer")
+    numbers = ("--property", f"value.serializer={serializer}.LongSerializer")
+    produce(dev_cluster, topic, ["k:-5"], "--key-separator", ":", *written, *numbers)
+    read = ("--value-deserializer", f"{serializer}.LongDeserializer")
+    args = ("--topic", topic, "--max-messages", "1", "--property", "print.key=true", *read)
+    assert consume(dev_cluster, *args).stdout == "k\t-5\n"
+
+
+@pytest.mark.parametrize(("line", "said"), [("x", "'x'"), ("2147483648", "2147483647")])
+@pytest.mark.parametrize("args", [(), ("--old-producer", "--sync")])
+def test_a_line_that_the_serializer_does_not_take_is_named(
+    dev_cluster: DevCluster, topic: str, line: str, said: str, args: tuple[str, ...]
+) -> None:
+    options = ("--topic", topic, "--value-serializer", "IntegerSerializer", *args)
+    result = dev_cluster.run("kgroup", "produce", *options, stdin=f"1\n{line}\n")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: line 2: ")
+    assert said in result.stderr
+
+
+def test_what_the_old_producer_could_not_send_is_one_line_and_exit_code_one(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    options = ("--old-producer", "--batch-size", "5", "--value-serializer", "IntegerSerializer")
+    result = dev_cluster.run(
+        "kgroup", "produce", "--topic", topic, *options, stdin="1\n2147483648\n2\n"
+    )
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith("error: 1 messages were accepted and not sent")
+    consumed = consume(dev_cluster, "--topic", topic, "--max-messages", "2", "-o", "json")
+    assert len(consumed.stdout.splitlines()) == 2
+
+
+def test_lines_for_which_a_full_queue_has_no_room_are_named_and_the_others_sent(
+    dev_cluster: DevCluster, topic: str
+) -> None:
+    options = ("--old-producer", "--batch-size", "1", "--queue-size", "1")
+    drop = ("--queue-enqueuetimeout-ms", "0")
+    lines = "".join(f"{number}\n" for number in range(100))
+    result = dev_cluster.run("kgroup", "produce", "--topic", topic, *options, *drop, stdin=lines)
+    assert result.returncode == 1
+    assert "messages wait to be sent already" in result.stderr
+    assert result.stderr.endswith("error: … and more\n")
+    offsets = dev_cluster.run("kgroup", "offsets", "--topic", topic, "-o", "csv").stdout
+    assert 0 < int(offsets.splitlines()[1].split(",")[2]) < 100
+
+
+def test_keys_are_cut_as_properties_say(dev_cluster: DevCluster, topic: str) -> None:
+    """KAFKA-807, KAFKA-1824: the properties were read wrong, or lost on their way."""
+    properties = ("--property", "parse.key=true", "--property", "key.separator=#")
+    produce(dev_cluster, topic, ["k#v#w"], *properties)
+    args = ("--topic", topic, "--max-messages", "1", "--property", "print.key=true")
+    assert consume(dev_cluster, *args).stdout == "k\tv#w\n"
 
 
 @pytest.mark.parametrize("args", [(), ("--topic", "a", "--whitelist", "b")])
@@ -285,10 +395,15 @@ def test_offsets_in_the_spelling_of_getoffsetshell_are_its_lines(
 
 
 def test_offsets_of_a_topic_that_is_not_there_fail(dev_cluster: DevCluster) -> None:
-    result = dev_cluster.run("kgroup", "offsets", "--topic", "nowhere", "--timeout", "1000")
+    args = ("kgroup", "offsets", "--topic", "nowhere", "--timeout", "1000")
+    result = dev_cluster.run(*args)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    in_json = dev_cluster.run(*args, "-o", "json")
+    (error,) = json.loads(in_json.stdout)["errors"]
+    assert (in_json.returncode, error["error"]) == (1, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-def test_a_time_that_is_none_is_wrong_usage(dev_cluster: DevCluster) -> None:
-    result = dev_cluster.run("kgroup", "offsets", "--topic", "t", "--time", "teatime")
-    assert result.returncode == 2
+@pytest.mark.parametrize("time", ["teatime", "-3", "99999999999999999999", "²", "9999-99-99"])
+def test_a_time_that_is_none_is_wrong_usage(dev_cluster: DevCluster, time: str) -> None:
+    result = dev_cluster.run("kgroup", "offsets", "--topic", "t", "--time", time)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False)

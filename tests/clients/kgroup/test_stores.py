@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import shlex
 import signal
+import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, DevCluster, until
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, until
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 
@@ -152,6 +154,66 @@ def test_a_dry_run_shows_and_writes_nothing(
     )
     assert (result.returncode, result.stdout.splitlines()[1].split()[-1]) == (0, "kafka")
     assert committed(dev_cluster, group) == {}
+
+
+def test_a_partition_kept_in_both_stores_is_rewound_in_both_whichever_is_named(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    kept, alone = (ConsumerOffset.path(group, topic, p) for p in (0, 1))
+    write(dev_cluster, {kept: b"5", alone: b"5"})
+    commit(dev_cluster, group, {TopicPartition(topic, 0): 7})
+    result = dev_cluster.run("kgroup", "import", "-", stdin=f"{kept}:2\n{alone}:2\n")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(line.split()[2:] for line in result.stdout.splitlines()[1:]) == [
+        ["0", "2", "kafka"],
+        ["0", "2", "zookeeper"],
+        ["1", "2", "zookeeper"],
+    ]
+    assert [read(dev_cluster, path) for path in (kept, alone)] == [b"2", b"2"]
+    in_kafka = committed(dev_cluster, group)
+    assert {p: held.offset for p, held in in_kafka.items()} == {TopicPartition(topic, 0): 2}
+
+
+def test_one_of_two_stores_is_written_alone_when_told(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"5"})
+    commit(dev_cluster, group, {TopicPartition(topic, 0): 7})
+    args = ("import", "-", "--store", "zookeeper")
+    assert dev_cluster.run("kgroup", *args, stdin=f"{path}:2\n").returncode == 0
+    assert read(dev_cluster, path) == b"2"
+    assert committed(dev_cluster, group)[TopicPartition(topic, 0)].offset == 7
+
+
+def test_nothing_is_imported_while_it_cannot_be_known_what_kafka_holds(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"5"})
+    args = ("import", "-", "-b", "127.0.0.1:1", "--timeout", "1000", "-o", "json")
+    result = dev_cluster.run("kgroup", *args, stdin=f"{path}:2\n")
+    (error,) = json.loads(result.stdout)["errors"]
+    assert (result.returncode, error["what"]) == (1, group)
+    assert error["message"].endswith("--store zookeeper writes there alone")
+    assert read(dev_cluster, path) == b"5"
+
+
+def test_the_faults_of_a_file_stand_in_the_envelope(dev_cluster: DevCluster) -> None:
+    result = dev_cluster.run("kgroup", "import", "-", "-o", "json", stdin="one\ntwo\n")
+    assert [error["what"] for error in json.loads(result.stdout)["errors"]] == ["line 1", "line 2"]
+    assert result.returncode == 1
+
+
+@pytest.mark.parametrize("args", [("import", "-"), ("produce", "--topic", "t")])
+def test_a_command_without_standard_input_says_so(
+    dev_cluster: DevCluster, args: tuple[str, ...]
+) -> None:
+    closed = shlex.join(command_line("kgroup", *args)) + " <&-"
+    result = subprocess.run(
+        closed, shell=True, cwd=ROOT, env=dev_cluster.env, text=True, capture_output=True
+    )
+    assert (result.returncode, result.stderr) == (1, "error: standard input is closed\n")
 
 
 def test_a_partition_kafka_refuses_is_named_and_the_others_are_imported(

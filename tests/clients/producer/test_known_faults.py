@@ -6,8 +6,11 @@ test_send_queue.py (KAFKA-116, 138, 326, 709, 6897). Others have their test by a
 | fault | test |
 |---|---|
 | KAFKA-332 | test_old_producer.py, test_failed_send_is_tried_again_as_often_as_told_... |
+| KAFKA-807, 1824 | kgroup/test_messages.py, test_keys_are_cut_as_properties_say |
+| KAFKA-890, 901 | test_cluster.py, test_a_fleet_of_clients_does_not_ask_the_same_broker_first |
 | KAFKA-1469, 1988, negative hashes | the vectors of test_old_partitioner.py, test_partitioner.py |
 | KAFKA-774 | test_cluster_view.py, test_topic_that_answers_with_an_error_keeps_... |
+| KAFKA-1733 | test_connection.py, test_peer_that_does_not_accept_is_given_up_in_time |
 | KAFKA-2120 | test_connection.py, test_unanswered_request_closes_the_connection_... |
 | KAFKA-2138 | test_accumulator.py, test_hurry_does_not_override_backing_off |
 | KAFKA-3197, 3388, 5429, 7709 | test_accumulator.py, test_batch_given_up_in_flight_... |
@@ -19,7 +22,8 @@ test_send_queue.py (KAFKA-116, 138, 326, 709, 6897). Others have their test by a
 | KAFKA-7311 | test_accumulator.py, test_next_check_comes_no_later_than_the_next_batch_expires |
 | KAFKA-13834 | test_accumulator.py, test_request_is_bounded_and_who_was_served_goes_behind_... |
 
-Left out are those of sockets that are renewed by the clock, of idempotence, and of thread pools.
+Left out are those of sockets that are renewed by the clock (226, 268), of partitions that a broker
+chooses (161), of idempotence, of threads, and of callbacks, of which a future has its own (4699).
 """
 
 import asyncio
@@ -99,7 +103,7 @@ def test_batch_that_cannot_be_encoded_fails_alone() -> None:
     class Broken:
         size_estimate = 100
 
-        def build(self) -> bytes:
+        def build(self, **numbers: int) -> bytes:
             raise MemoryError
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:

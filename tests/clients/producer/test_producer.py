@@ -193,6 +193,21 @@ def test_several_partitions_of_a_leader_share_a_request() -> None:
     with_producer(scenario, partitions=5, linger_ms=10_000)
 
 
+def test_no_more_requests_are_unanswered_than_told() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        for partition in (0, 1):
+            await producer.send("t", b"a", partition=partition)
+            await broker.received(ApiKey.PRODUCE, partition + 1)
+        await producer.send("t", b"a", partition=2)
+        for _ in range(5):  # time enough for a request to come
+            await producer._cluster.refresh(["t"])
+        assert len(broker.asked(ApiKey.PRODUCE)) == 2
+        await producer.close(timeout_ms=0)
+
+    with_producer(scenario, 3, max_in_flight_requests_per_connection=2)
+
+
 def test_flush_ends_lingering_and_returns_when_all_is_acknowledged() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         delivery = await producer.send("t", b"a")
@@ -290,7 +305,9 @@ def test_close_sends_what_lingers_and_refuses_what_comes_after() -> None:
     with_producer(scenario, linger_ms=100_000, delivery_timeout_ms=200_000)
 
 
-def test_close_with_a_timeout_fails_what_was_not_acknowledged() -> None:
+def test_close_with_a_timeout_fails_what_was_not_acknowledged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
         delivery = await producer.send("t", b"a")
@@ -299,6 +316,8 @@ def test_close_with_a_timeout_fails_what_was_not_acknowledged() -> None:
             await delivery
 
     with_producer(scenario)
+    said = [record.message for record in caplog.records if record.name.startswith("clients")]
+    assert said == ["1 records were not acknowledged when the producer closed"]
 
 
 def test_records_leave_while_their_sender_does_nothing_but_send() -> None:
@@ -331,7 +350,6 @@ def test_delivery_timeout_that_was_not_set_is_raised_to_linger_and_request() -> 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("enable.idempotence", "true"),
         ("transactional.id", "x"),
         ("acks", "2"),
         ("compression.type", "brotli"),

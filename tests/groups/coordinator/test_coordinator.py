@@ -15,7 +15,8 @@ from offsets.journal import MAX_WAITING_BYTES
 from offsets.loader import SLICE_RECORDS
 from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch import encode_batch, read_header
+from protocol.records.batch import decode_records, encode_batch, read_header
+from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
 
 NUM_PARTITIONS = 2
@@ -189,7 +190,141 @@ def test_partition_that_is_never_replicated_stops_accepting_at_its_bound(
     assert pending.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
+def test_commit_written_while_too_few_are_in_sync_is_told_so_and_kept(replicated: Bench) -> None:
+    pending = replicated.commit(1)
+    replicated.log.partition(0).is_enough_in_sync = False
+    replicated.log.replicate(0)
+    assert pending.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert replicated.committed() == 1
+
+
+def test_failed_append_fails_all_that_waits_and_what_comes_later_is_served(
+    replicated: Bench,
+) -> None:
+    replicated.log.batch_bytes = 200
+    first = replicated.commit(1)
+    waiting = [replicated.commit(offset) for offset in range(2, 6)]
+    replicated.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    replicated.log.replicate(0)
+    assert first.error is ErrorCode.NONE
+    assert [p.error for p in waiting] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
+    replicated.log.fail(0, None)
+    later = replicated.commit(6)
+    replicated.log.replicate(0)
+    assert later.error is ErrorCode.NONE
+    assert replicated.committed() == 6
+
+
+def test_commit_that_is_replicated_after_its_asker_gave_up_is_seen_and_the_next_one_over_it(
+    replicated: Bench,
+) -> None:
+    replicated.commit(1)
+    replicated.run(3600)
+    retried = replicated.commit(2)
+    replicated.log.replicate(0)
+    assert replicated.committed() == 1
+    replicated.log.replicate(0)
+    assert retried.error is ErrorCode.NONE
+    assert replicated.committed() == 2
+
+
+def test_offsets_are_written_as_brokers_of_an_older_protocol_read_them() -> None:
+    bench = Bench(MemoryOffsetsLog())
+    bench.coordinator.value_version = 1
+    bench.lead(0).run().commit(7)
+    ((_, data),) = bench.log.partition(0).batches
+    (written,) = decode_records(data)
+    assert written.value is not None
+    assert written.value[:2] == b"\0\1"
+    assert Bench(bench.log).lead(0).run().committed() == 7
+
+
+# ---- deletion
+
+
+def deleted(*partitions: int) -> list[TopicPartition]:
+    return [TopicPartition("t", partition) for partition in partitions]
+
+
+def test_offsets_of_a_deleted_partition_are_dropped_by_the_log_and_others_stay(
+    bench: Bench,
+) -> None:
+    bench.commit(1)
+    other: Record = (OffsetKey(OWN, "u", 0), CommittedOffset(5))
+    bench.coordinator.submit(
+        CommitOffsets(next(bench.coordinator.request_ids), OWN, -1, "", None, [other])
+    )
+    bench.coordinator.on_deleted(deleted(0, 1))
+    for coordinator in (bench, Bench(bench.log).lead(0).run()):
+        assert coordinator.committed() is None
+        assert coordinator.coordinator.offsets(OWN).fetch(OWN, "u", 0) == CommittedOffset(5)
+
+
+def test_deletion_writes_nothing_where_nobody_committed(bench: Bench) -> None:
+    bench.commit(1)
+    bench.coordinator.on_deleted([*deleted(1), TopicPartition("u", 0)])
+    assert bench.batches() == [1]
+
+
+def test_commits_under_way_for_a_deleted_partition_are_dropped_too_and_later_ones_are_not(
+    replicated: Bench,
+) -> None:
+    under_way = [replicated.commit(1), replicated.commit(2)]
+    replicated.coordinator.on_deleted(deleted(0))
+    later = replicated.commit(0)
+    seen = []
+    for _ in range(3):
+        replicated.log.replicate(0)
+        seen.append(replicated.committed())
+    assert [p.error for p in (*under_way, later)] == [ErrorCode.NONE] * 3
+    assert seen[-1] == 0
+    assert Bench(replicated.log).lead(0).run().committed() == 0
+
+
+def test_partition_deleted_while_its_offsets_are_loaded_is_dropped_when_they_are() -> None:
+    bench = load_of(batch_of(record(42))).lead(0)
+    bench.coordinator.on_deleted(deleted(0))
+    bench.run()
+    assert bench.refusal() is ErrorCode.NONE
+    assert bench.committed() is None
+
+
+def test_deletion_that_cannot_be_written_leaves_the_offsets(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.commit(1)
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.coordinator.on_deleted(deleted(0))
+    assert bench.committed() == 1
+    assert "__consumer_offsets-0" in caplog.text
+    assert "NOT_ENOUGH_REPLICAS" in caplog.text
+
+
 # ---- leadership
+
+
+def test_groups_have_no_coordinator_here_while_the_number_of_partitions_is_not_known(
+    bench: Bench,
+) -> None:
+    bench.coordinator.num_partitions = lambda: 0
+    assert bench.refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_partition_led_again_after_others_is_loaded_again_though_an_append_was_in_flight(
+    replicated: Bench,
+) -> None:
+    """What others wrote in between counts; of what was in flight, nothing had to survive."""
+    lost = replicated.commit(1)
+    log = replicated.log.partition(0)
+    log.batches.clear()  # who led in between had it not
+    log.end_offset = 0
+    replicated.log.append(0, batch_of(record(5)), NOW_MS)
+    replicated.coordinator.on_leadership({0}, {0})
+    assert lost.error is ErrorCode.NOT_COORDINATOR
+    assert replicated.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    replicated.run().log.replicate(0)
+    assert replicated.committed() == 5
+    assert replicated.commit(6).error is None
 
 
 def test_group_of_a_partition_led_elsewhere_has_another_coordinator(bench: Bench) -> None:
@@ -257,6 +392,18 @@ def test_partition_larger_than_the_load_buffer_is_read_in_pieces() -> None:
     batches = [batch_of(record(offset), record(offset, "g2")) for offset in range(20)]
     bench = load_of(*batches, config=OffsetsConfig(load_buffer_bytes=300)).lead(0).run()
     assert bench.committed() == 19
+
+
+def test_what_is_loaded_is_not_told_before_it_is_replicated() -> None:
+    """Told earlier, a position could be gone with this leader."""
+    bench = Bench(MemoryOffsetsLog(replicas=3))
+    bench.log.append(0, batch_of(record(1)), NOW_MS)
+    bench.log.replicate(0)
+    bench.log.append(0, batch_of(record(2)), NOW_MS)
+    bench.lead(0).run(60)
+    assert bench.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.log.replicate(0)
+    assert bench.committed() == 2
 
 
 def test_batch_larger_than_the_load_buffer_is_read_whole() -> None:

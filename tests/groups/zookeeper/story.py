@@ -3,10 +3,11 @@
 Real members, streams and offsets; a ZooKeeper in memory behind wires that keep order within a
 session, as ZooKeeper does, and delay each way by chance; applications that read; a clock that
 jumps. A seed decides what befalls them: joins, leaves, crashes, connections cut for shorter or
-longer than the session lasts, replies lost, wires gone slow, nodes deleted by hand. Whenever
-ownership or deliveries change, and at each commit, it is checked that only the owner of a partition
-delivers and commits it and that no commit goes back; when all is quiet, that everything is shared
-out evenly and no message was missed.
+longer than the session lasts, replies lost, wires gone slow, nodes deleted by hand, a topic deleted
+while it is consumed; rebalance listeners dawdle and raise. Whenever ownership or deliveries change,
+and at each commit, it is checked that only the owner of a partition delivers and commits it and
+that no commit goes back; whenever a listener is called, that what it is told of is still owned;
+when all is quiet, that everything is shared out evenly and no message was missed.
 
 A story ends at its first violation, and its transcript tells how it came to that. Told again from
 the same seed it is the same to the last word.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from random import Random
 from typing import Any
 
@@ -26,11 +27,14 @@ from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.assignment import assign_range
+from groups.zookeeper.assignment import ASSIGNORS
+from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.member import ConsumerRebalanceFailed, Member
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import (
+    FilterSubscription,
     StaticSubscription,
+    Subscription,
     consumer_of,
     stream_index,
     thread_ids,
@@ -46,7 +50,8 @@ from zk.session import ConnectionLoss, SessionExpired, SessionState, WatchEvent,
 from zk.znodes import ConsumerOffset, ConsumerRegistration, TopicAssignment
 
 GROUP = "g"
-TOPICS = {"t": 16, "u": 5, "v": 3}
+TOPICS = {"t": 16, "u": 5, "v": 3, "w": 4}
+MORTAL = "w"
 FIRST_MEMBERS = 5
 MOST_MEMBERS = 8
 SESSION_TIMEOUT_MS = 6000
@@ -226,10 +231,13 @@ class Player:
         ]
         self.delivery.streams = streams_made
         self.delivery.stream_of = lambda partition, thread: streams_made[stream_index(thread)]
-        wanted = StaticSubscription(dict.fromkeys(TOPICS, streams))
-        settings = MembershipSettings(rebalance_backoff_ms=BACKOFF_MS, rebalance_max_retries=99)
+        self.delivery.listener = Listener(self)
+        wanted: Subscription = StaticSubscription(dict.fromkeys(TOPICS, streams))
+        if story.random.random() < 0.3:
+            wanted = FilterSubscription(Whitelist("[t-w]"), streams)
+        settings = MembershipSettings(story.strategy, True, 99, BACKOFF_MS)
         self.member = ToldMember(
-            GroupTree(self.wire, GROUP, self.consumer_id, wanted),
+            GroupTree(self.wire, GROUP, self.consumer_id, wanted, strategy=story.strategy),
             self.delivery,
             Membership(self.consumer_id, settings),
             jitter=story.random,
@@ -307,6 +315,31 @@ class Player:
         return Chunk(feed, start, end, rows)
 
 
+class Listener:
+    """An application's: it takes its time, and fails now and then."""
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+
+    async def before_releasing_partitions(
+        self, partition_ownership: Mapping[str, Set[int]]
+    ) -> None:
+        self.player.story.check_told(self.player, partition_ownership)
+        await self._dawdle()
+
+    async def before_starting_fetchers(
+        self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
+    ) -> None:
+        await self._dawdle()
+
+    async def _dawdle(self) -> None:
+        story = self.player.story
+        if story.random.random() < 0.2:
+            await asyncio.sleep(story.random.uniform(0, 1))
+        if story.random.random() < 0.1:
+            raise RuntimeError(f"the application of {self.player.name} is out of sorts")
+
+
 class Violation(AssertionError):
     """What must not happen has happened; the message is the whole story."""
 
@@ -322,6 +355,7 @@ class Story:
         self.told: list[tuple[float, str, Any]] = []
         self.violation: str | None = None
         self.players: dict[str, Player] = {}
+        self.strategy = sorted(ASSIGNORS)[seed % len(ASSIGNORS)]
         self.partitions = dict(TOPICS)
         self.zk = WatchedZooKeeper(self)
         self.seen: dict[TopicPartition, set[int]] = {}
@@ -469,10 +503,19 @@ class Story:
 
     async def more_partitions(self) -> None:
         """A topic grows."""
-        topic = self.random.choice(sorted(TOPICS))
+        topic = self.random.choice(sorted(self.partitions))
         self.partitions[topic] += self.random.randint(1, 3)
         self._befalls("more partitions", f"{topic} has {self.partitions[topic]} partitions now")
         await self._write_topic(topic, self.partitions[topic])
+
+    async def topic_deleted(self) -> None:
+        """A topic is gone for good."""
+        if MORTAL not in self.partitions:
+            return await self.more_partitions()
+        self._befalls("topic deleted", f"{MORTAL} is deleted")
+        del self.partitions[MORTAL]
+        await self._admin.delete(TopicAssignment.path(MORTAL))
+        return None
 
     async def unregistered(self) -> None:
         """Somebody deletes the registration of a living member."""
@@ -499,7 +542,7 @@ class Story:
             await self._admin.create("/brokers/ids/1", None, make_parents=True)
 
     async def _write_topic(self, topic: str, count: int) -> None:
-        content = TopicAssignment(dict.fromkeys(range(count), (0,))).encode()
+        content = TopicAssignment({number: (number % 3,) for number in range(count)}).encode()
         path = TopicAssignment.path(topic)
         if await self._admin.exists(path):
             await self._admin.set(path, content)
@@ -564,6 +607,17 @@ class Story:
         if ConsumerOffset.decode(op.data).offset < ConsumerOffset.decode(before).offset:
             self.violated(f"the commit of {tp} goes back from {before!r} to {op.data!r}")
 
+    def check_told(self, player: Player, ownership: Mapping[str, Set[int]]) -> None:
+        """A listener hears of what it loses while that is still its own to commit."""
+        if player.session.server_expired or player.name not in self.players:
+            return
+        for topic, numbers in ownership.items():
+            for partition in (TopicPartition(topic, number) for number in sorted(numbers)):
+                owner = self._owner(partition)
+                if owner != (player.consumer_id, player.session.session_id):
+                    what = f"{partition}, which is owned by {owner}"
+                    self.violated(f"the listener of {player.name} is told of {what}")
+
     def handed_out(self, player: Player, partition: TopicPartition, message: Any) -> None:
         if player.name in self.players:  # one that leaves has been stopped, and then has left
             owner = self._owner(partition)
@@ -587,7 +641,13 @@ class Story:
             for thread in thread_ids(player.consumer_id, player.num_streams)
         ]
         partitions = {topic: range(count) for topic, count in self.partitions.items()}
-        for partition, thread in assign_range(dict.fromkeys(TOPICS, threads), partitions).items():
+        leaders = {TopicPartition(t, p): p % 3 for t, some in partitions.items() for p in some}
+        assign = ASSIGNORS[self.strategy]
+        shares = assign(dict.fromkeys(partitions, threads), partitions, leaders)
+        stray = [path for path in self.zk.tree if path.startswith(f"{OWNERS}{MORTAL}/")]
+        if stray and MORTAL not in partitions:
+            self.violated(f"in the end {stray} are owned, of a topic that is no more")
+        for partition, thread in shares.items():
             node = self.zk.tree.get(f"{OWNERS}{partition.topic}/{partition.partition}")
             owner = (node.data or b"").decode() if node else None
             if owner != thread:
@@ -636,7 +696,8 @@ class Story:
 TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
     *(Story.join, Story.leave, Story.crash, Story.blip, Story.silence, Story.expiry),
     *(Story.expiry, Story.lost_reply, Story.lost_reply, Story.slow, Story.slow),
-    *(Story.more_partitions, Story.unregistered, Story.malformed, Story.broker),
+    *(Story.more_partitions, Story.topic_deleted, Story.unregistered, Story.malformed),
+    Story.broker,
 )
 
 

@@ -1,7 +1,10 @@
-"""The assignors: vectors of Kafka 0.10.2's arithmetic, and its PartitionAssignorTest."""
+"""The assignors: vectors of Kafka's arithmetic, and its PartitionAssignorTest."""
 
 from collections import Counter
+from collections.abc import Iterable
+from itertools import chain, cycle
 from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -11,9 +14,32 @@ from groups.zookeeper.assignment import (
     assign_clustered,
     assign_range,
     assign_round_robin,
+    assign_round_robin_1_0,
     java_sorted,
 )
+from protocol.java_hash import java_string_hash
 from protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+
+def a_group(random: Random) -> tuple[dict[str, list[str]], dict[str, range]]:
+    """Threads and partitions by topic, within the bounds of Kafka's own test."""
+    topics = random.randint(1, random.choice([20, 100]))
+    partitions = {f"topic{i}": range(random.randint(8, 119)) for i in range(topics)}
+    threads: dict[str, list[str]] = {}
+    for member in range(random.randint(1, 10)):
+        for topic in random.sample(sorted(partitions), random.randint(0, len(partitions))):
+            threads.setdefault(topic, []).extend(
+                f"g_c{member}-{i}" for i in range(random.randint(1, 8))
+            )
+    return threads, partitions
+
+
+def shuffle(random: Random, items: Iterable[T]) -> list[T]:
+    """They in another order."""
+    listed = list(items)
+    return random.sample(listed, len(listed))
 
 
 def shares(assignment: Assignment) -> dict[str, list[tuple[str, int]]]:
@@ -70,6 +96,16 @@ def test_round_robin_deals_in_the_order_of_java_hashes() -> None:
     ]
 
 
+def test_round_robin_of_kafka_1_0_deals_in_another_order() -> None:
+    threads, partitions = {"a": ["x-0"], "b": ["x-0"]}, {"a": [0, 10], "b": [0]}
+    older, newer = (
+        [f"{topic}-{number}" for topic, number in assign(threads, partitions)]
+        for assign in (assign_round_robin, assign_round_robin_1_0)
+    )
+    assert older == ["a-10", "a-0", "b-0"]
+    assert newer == ["a-0", "b-0", "a-10"]
+
+
 def test_round_robin_passes_over_threads_that_lack_the_topic() -> None:
     threads = {"topic1": ["c1-0", "c2-0"], "topic2": ["c2-0"]}
     assert shares(assign_round_robin(threads, {"topic1": range(3), "topic2": range(2)})) == {
@@ -102,17 +138,57 @@ def test_where_nothing_can_be_assigned_nothing_is(
 def test_every_partition_that_somebody_wants_gets_one_thread_that_wants_it(
     strategy: str, seed: int
 ) -> None:
-    random = Random(seed)
-    partitions = {f"topic{i}": range(random.randint(8, 119)) for i in range(random.randint(1, 20))}
-    threads: dict[str, list[str]] = {}
-    for member in range(random.randint(1, 10)):
-        for topic in random.sample(sorted(partitions), random.randint(0, len(partitions))):
-            threads.setdefault(topic, []).extend(
-                f"g_c{member}-{i}" for i in range(random.randint(1, 8))
-            )
+    threads, partitions = a_group(Random(seed))
     assignment = ASSIGNORS[strategy](threads, partitions)
     assert assignment.keys() == {TopicPartition(t, p) for t in threads for p in partitions[t]}
     assert all(thread in threads[partition.topic] for partition, thread in assignment.items())
+
+
+@pytest.mark.parametrize("strategy", sorted(ASSIGNORS))
+@pytest.mark.parametrize("seed", range(5))
+def test_in_whatever_order_the_group_was_read_the_assignment_is_the_same(
+    strategy: str, seed: int
+) -> None:
+    random = Random(seed)
+    threads, partitions = a_group(random)
+    leaders = {
+        TopicPartition(t, p): random.randint(0, 5) for t in partitions for p in partitions[t]
+    }
+    once = ASSIGNORS[strategy](threads, partitions, leaders)
+    shuffled = {t: random.sample(threads[t], len(threads[t])) for t in shuffle(random, threads)}
+    others = {t: shuffle(random, partitions[t]) for t in shuffle(random, partitions)}
+    assert ASSIGNORS[strategy](shuffled, others, leaders) == once
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_range_deals_as_the_arithmetic_of_kafka_does(seed: int) -> None:
+    threads, partitions = a_group(Random(seed))
+    assignment = assign_range(threads, partitions)
+    for topic, consumers in threads.items():
+        ordered = sorted(consumers)
+        number_per_consumer = len(partitions[topic]) // len(ordered)
+        consumers_with_one_more = len(partitions[topic]) % len(ordered)
+        for position, consumer in enumerate(ordered):
+            start = number_per_consumer * position + min(position, consumers_with_one_more)
+            count = number_per_consumer + (0 if position + 1 > consumers_with_one_more else 1)
+            mine = [p for (t, p), who in assignment.items() if (t, who) == (topic, consumer)]
+            assert mine == list(range(start, start + count))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"), [("roundrobin", "[{},{}]"), ("roundrobin-1.0", "{}-{}")]
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_round_robin_deals_to_the_next_thread_in_the_ring_that_wants_the_topic(
+    strategy: str, name: str, seed: int
+) -> None:
+    threads, partitions = a_group(Random(seed))
+    ring = cycle(sorted(set(chain.from_iterable(threads.values()))))
+    assignment = ASSIGNORS[strategy](threads, partitions)
+    hashes = [java_string_hash(name.format(*partition)) for partition in assignment]
+    assert hashes == sorted(hashes)
+    for (topic, _), thread in assignment.items():
+        assert thread == next(candidate for candidate in ring if candidate in threads[topic])
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -157,6 +157,25 @@ def test_who_leaves_does_not_wait_for_offsets_that_nobody_tells() -> None:
     play(scene)
 
 
+def test_who_leaves_a_session_that_lives_on_leaves_no_node_though_a_reply_is_lost() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, _ = await work.member("a")
+        await member.join()
+        session: Any = member.tree.zk
+        work.zk.lose_reply(session)
+        leaving = asyncio.ensure_future(member.leave())
+        session.add_state_listener(
+            lambda state: asyncio.get_running_loop().call_soon(work.zk.resume, session)
+        )
+        await leaving
+        assert work.zk.tree["/consumers/g/ids"].children == frozenset()
+        assert work.zk.tree["/consumers/g/owners/t"].children == frozenset()
+        await member.leave()
+
+    play(scene)
+
+
 def test_an_expiry_does_not_wait_for_offsets_that_nobody_tells() -> None:
     async def scene(work: Scene) -> None:
         await work.topic(1)

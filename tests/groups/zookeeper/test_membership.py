@@ -5,7 +5,7 @@ from typing import Any
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.membership import AUDIT_MS, DEBOUNCE_MS, decide
+from groups.zookeeper.membership import AUDIT_MS, DEBOUNCE_MS, LEAST_BACKOFF_MS, decide
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
@@ -352,6 +352,15 @@ def test_a_member_that_cannot_settle_tries_for_ever_and_says_so_after_each_max_r
     assert "owned by g_b: t-0, t-1, t-2, t-3" in (told[1].error or "")
 
 
+def test_who_tries_for_ever_pauses_between_two_tries_whatever_the_settings_say() -> None:
+    script = Script()
+    script.member = Membership(ME, MembershipSettings(rebalance_backoff_ms=0))
+    script.register()
+    script.read_group(ME)
+    timer = one(script.read_owners({}, foreign=ALL), do.SetTimer)
+    assert timer.at_ms >= LEAST_BACKOFF_MS
+
+
 def test_rounds_that_a_watch_begins_are_no_tries() -> None:
     script = Script(rebalance_max_retries=2)
     script.register()
@@ -535,6 +544,7 @@ def test_shutdown_stops_commits_and_leaves() -> None:
         do.Interrupt(),
         do.StopFetchers(ALL),
         do.CommitOffsets(script.round, ALL),
+        do.ForgetPositions(ALL),
         do.LeaveGroup(ALL),
     ]
     assert script.tell(on.GroupChanged()) == []

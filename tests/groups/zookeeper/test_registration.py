@@ -72,6 +72,11 @@ def test_a_registration_without_meaning_is_malformed(
         subscription_of(registered(subscription, pattern))
 
 
+def test_a_topic_that_can_never_be_is_consumed_by_a_member_like_any_other() -> None:
+    wanted = {"no topic": 1, "a/b": 1, "...": 1, "t\N{LATIN SMALL LETTER O WITH DIAERESIS}": 1}
+    assert subscription_of(registered(wanted, "static")) == StaticSubscription(wanted)
+
+
 def test_threads_of_all_members_are_found_by_topic() -> None:
     members = {
         "c1": StaticSubscription({"a": 2, "missing": 1}),

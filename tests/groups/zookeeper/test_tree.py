@@ -237,7 +237,14 @@ def test_a_filter_makes_the_reading_list_all_topics() -> None:
         b"",
         b"{",
         b"[]",
+        b"\xff\xfe{\x00}\x00",
         b'{"version":1}',
+        b'{"pattern":"static","subscription":{"t":NaN}}',
+        b'{"pattern":"static","subscription":{"t":1},"more":Infinity}',
+        b'{"pattern":"static","subscription":{"":1}}',
+        b'{"pattern":"static","subscription":{"..":1}}',
+        b'{"pattern":"static","subscription":{"t//u":1}}',
+        b'{"pattern":"static","subscription":{"\\ud800":1}}',
         b'{"pattern":"static","subscription":{"t":0}}',
         b'{"pattern":"static","subscription":{"t":1.5}}',
         b'{"pattern":"static","subscription":{"t":4294967297}}',
@@ -332,7 +339,52 @@ def test_what_has_not_changed_is_not_read_again() -> None:
         counting.calls.clear()
         await (await a_tree(zk, "c")).register()
         assert (await reading(tree)).members.keys() == {"g_a", "g_b", "g_c"}
-        assert counting.calls == {"sync": 1, "children": 2, "get": 1}
+        assert counting.calls == {"sync": 1, "children": 2, "get_many": 1}
+
+    play(scene)
+
+
+def test_all_members_that_are_new_to_a_member_are_read_in_one_request() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree = await a_tree(zk, "a")
+        await tree.register()
+        for number in range(30):
+            await (await a_tree(zk, f"{number}")).register()
+        counting = tree.zk = Counting(tree.zk)  # type: ignore[assignment, arg-type]
+        assert len((await reading(tree)).members) == 31
+        assert counting.calls["get_many"] == 1
+        assert counting.calls["get"] == 1  # the topic's
+
+    play(scene)
+
+
+def test_who_comes_back_under_an_old_name_is_read_again() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
+        await tree.register()
+        await other.register()
+        await reading(tree)
+        await other.release(frozenset(), unregister=True)
+        changed = await a_tree(zk, "b", StaticSubscription({"u": 2}))
+        await changed.register()
+        assert (await reading(tree)).members["g_b"] == StaticSubscription({"u": 2})
+
+    play(scene)
+
+
+def test_who_comes_back_while_another_leaves_is_read_again() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        tree, other, third = [await a_tree(zk, name) for name in "abc"]
+        for each in (tree, other, third):
+            await each.register()
+        await reading(tree)
+        await other.release(frozenset(), unregister=True)
+        await third.release(frozenset(), unregister=True)
+        await (await a_tree(zk, "b", StaticSubscription({"u": 2}))).register()
+        assert (await reading(tree)).members == {
+            "g_a": StaticSubscription({"t": 1}),
+            "g_b": StaticSubscription({"u": 2}),
+        }
 
     play(scene)
 

@@ -1,0 +1,263 @@
+"""Three brokers of one side, each a process of its own; both sides have equal settings."""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import HOST, START_TIMEOUT_S, Side, claim_port
+from benchmarks.load import Address
+from benchmarks.process import Process, spawn
+from benchmarks.rounds import Contestant, Rounds, alternate
+from clients.admin import Admin, NewTopic
+from clients.connection import Connection, ConnectionFailed
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from protocol.records.batch import BatchBuilder, Codec
+from zk.api import WatchEvent, ZkSession
+from zk.session import KazooSession
+
+BROKERS = (0, 1, 2)
+SETTINGS = {
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # What a round wrote must be off the disk before the next round.
+    "log.segment.delete.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "10000",
+    # Leaders move when a question moves them.
+    "auto.leader.rebalance.enable": "false",
+}
+PATIENCE_S = 180.0
+_OBSERVER_TIMEOUT_MS = 30_000
+_REQUEST_TIMEOUT_MS = 120_000
+_POLL_S = 0.1
+_PROBE_PAUSE_S = 0.005
+_RECORD = b"x" * 100
+
+_topic_numbers = itertools.count()
+_cluster_numbers = itertools.count()
+
+
+@attrs.define(eq=False)
+class Member:
+    """One of the brokers, which may die and start again on what it left behind."""
+
+    broker_id: int
+    address: Address
+    process: Process
+    start: Callable[[], Process]
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """The brokers of one side."""
+
+    name: str
+    zookeeper: str
+    members: Sequence[Member]
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds that its brokers have used."""
+        return sum(each.process.cpu_s for each in self.members)
+
+    def kill(self, broker_id: int, *, at_once: bool = True) -> None:
+        """End a broker, `at_once` by SIGKILL."""
+        self.members[broker_id].process.stop(at_once=at_once)
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that was killed."""
+        member = self.members[broker_id]
+        member.process = member.start()
+
+    def admin(self) -> Admin:
+        """A client to administer it with, to be entered."""
+        return Admin(
+            ",".join("{}:{}".format(*each.address) for each in self.members),
+            **{"request.timeout.ms": str(_REQUEST_TIMEOUT_MS)},
+        )
+
+    @contextlib.asynccontextmanager
+    async def observed(self) -> AsyncIterator[ZkSession]:
+        """A session of its ZooKeeper that is no broker's."""
+        zk = KazooSession(self.zookeeper, session_timeout_ms=_OBSERVER_TIMEOUT_MS)
+        await zk.start()
+        try:
+            yield zk
+        finally:
+            await zk.close()
+
+    @contextlib.asynccontextmanager
+    async def connected(self, broker_id: int) -> AsyncIterator[Connection]:
+        """A connection to one broker. Raises ConnectionFailed."""
+        host, port = self.members[broker_id].address
+        connection = await Connection.open(host, port, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    @contextlib.contextmanager
+    def topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:
+        """A new topic whose partitions have these replicas, all of them in sync, and whose first
+        replicas lead; it goes at the end."""
+        name = f"benchmark-{next(_topic_numbers)}"
+        asyncio.run(self._create(name, assignments))
+        try:
+            yield name
+        finally:
+            asyncio.run(self._delete(name))
+
+    async def _create(self, name: str, assignments: Sequence[Sequence[int]]) -> None:
+        async with self.admin() as admin:
+            topic = NewTopic(name, assignments=dict(enumerate(assignments)))
+            refusal = (await admin.create_topics([topic]))[name]
+            if refusal:
+                raise RuntimeError(f"{self.name} makes no topic: {refusal}")
+        await self.until_led(name, [replicas[0] for replicas in assignments])
+
+    async def _delete(self, name: str) -> None:
+        async with self.admin() as admin:
+            await admin.delete_topics([name])
+
+    async def until_led(
+        self, topic: str, leaders: Sequence[int], *, in_sync: bool = True, pause_s: float = _POLL_S
+    ) -> None:
+        """Return when every broker says that these lead the topic's partitions, and that all
+        replicas are in sync if that is asked too."""
+
+        async def says(broker_id: int) -> None:
+            async with self.connected(broker_id) as connection:
+                while await _leaders(connection, topic, in_sync=in_sync) != list(leaders):
+                    await asyncio.sleep(pause_s)
+
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*map(says, BROKERS))
+
+    async def until_taken(self, leader: int, topic: str, partitions: Collection[int]) -> None:
+        """Return when the broker has taken a record into each partition and so have all replicas
+        in sync (acks=all). It is asked for all that are left, again and again."""
+        builder = BatchBuilder(Codec.NONE, 2 * len(_RECORD))
+        builder.try_append(-1, None, _RECORD, ())
+        batch, left = builder.build(), sorted(partitions)
+        async with asyncio.timeout(PATIENCE_S), self.connected(leader) as connection:
+            while left:
+                asked = [ProduceRequestPartition(index=each, records=batch) for each in left]
+                of_topic = [ProduceRequestTopic(name=topic, partition_data=asked)]
+                response: ProduceResponse = await connection.call(
+                    ProduceRequest(acks=-1, timeout_ms=_REQUEST_TIMEOUT_MS, topic_data=of_topic)
+                )
+                (answered,) = response.responses
+                left = [p.index for p in answered.partition_responses if p.error_code]
+                await asyncio.sleep(_PROBE_PAUSE_S if left else 0)
+
+
+def spread(partitions: int) -> list[tuple[int, ...]]:
+    """Replicas of so many partitions, on all brokers, which lead one after the other."""
+    turns = itertools.cycle(BROKERS[each:] + BROKERS[:each] for each in range(len(BROKERS)))
+    return list(itertools.islice(turns, partitions))
+
+
+async def _leaders(connection: Connection, topic: str, *, in_sync: bool) -> list[int]:
+    """Who leads each partition, by one broker's word: -1 nobody, or not all are in sync."""
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    response: MetadataResponse = await connection.call(request)
+    return [
+        -1 if in_sync and len(p.isr_nodes) < len(p.replica_nodes) else p.leader_id
+        for each in response.topics
+        for p in sorted(each.partitions, key=lambda p: p.partition_index)
+    ]
+
+
+async def until_there(zk: ZkSession, path: str, is_there: bool) -> None:
+    """Return when a node is there, or is gone: as soon as ZooKeeper says so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            changed = asyncio.Event()
+
+            def fired(_: WatchEvent, changed: asyncio.Event = changed) -> None:
+                changed.set()
+
+            if (await zk.exists(path, fired) is not None) == is_there:
+                return
+            await changed.wait()
+
+
+@contextlib.contextmanager
+def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
+    """Three brokers on empty data and an empty part of their ZooKeeper; at the end they and their
+    data are gone."""
+    name = f"cluster-{next(_cluster_numbers)}"
+    cluster = Cluster(side.name, f"{side.zookeeper}/{name}", [])
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory / name, ignore_errors=True)
+        cluster.members = [
+            _member(side, broker_id, cluster.zookeeper, directory / name / str(broker_id))
+            for broker_id in BROKERS
+        ]
+        for broker_id in BROKERS:
+            stack.callback(cluster.kill, broker_id)
+        asyncio.run(_until_whole(cluster))
+        yield cluster
+
+
+def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Member:
+    port = claim_port()
+    settings = SETTINGS | {
+        "broker.id": str(broker_id),
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dirs": str(directory / "log"),
+        "zookeeper.connect": zookeeper,
+    }
+    directory.mkdir(parents=True)
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    start = partial(spawn, f"broker-{broker_id}", [*side.command, str(properties)], directory)
+    return Member(broker_id, (HOST, port), start(), start)
+
+
+async def _until_whole(cluster: Cluster) -> None:
+    """Every broker knows the two others and the controller."""
+
+    async def knows(broker_id: int) -> bool:
+        with contextlib.suppress(ConnectionFailed):
+            async with cluster.connected(broker_id) as connection:
+                found: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
+                live = {each.node_id for each in found.brokers}
+                return live == set(BROKERS) and found.controller_id in live
+        return False
+
+    async with asyncio.timeout(START_TIMEOUT_S):
+        for member in cluster.members:
+            while not await knows(member.broker_id):
+                member.process.check_alive()
+                await asyncio.sleep(_POLL_S)
+
+
+def in_succession(
+    sides: Sequence[Side],
+    directory: Path,
+    rounds: Rounds,
+    contestant: Callable[[Cluster], AbstractContextManager[Contestant]],
+) -> list[tuple[tuple[float, ...], ...]]:
+    """What `alternate` gives, but one side's cluster after the other's: what a thousand partitions
+    cost a cluster at rest would disturb the other one."""
+    by_side = []
+    for side in sides:
+        with cluster_of(side, directory) as cluster, contestant(cluster) as contest:
+            by_side.append([figures for (figures,) in alternate([contest], rounds)])
+    return list(zip(*by_side, strict=True))

@@ -1,0 +1,51 @@
+"""The controller goes: how long until another one rules 2,000 partitions.
+
+The node /controller is deleted, and in the same transaction a topic is created, which no controller
+but a new one will hear of before it has taken over. The clock stops when every broker says who
+leads its partitions: each is told after all that a new controller tells of the partitions there
+were. All brokers live on, so no leader moves.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.brokers import Side
+from benchmarks.clusters import BROKERS, Cluster, in_succession, spread
+from benchmarks.rounds import Contestant, Rounds
+from benchmarks.table import Row, at_most
+from zk.api import Create, Delete, Op
+from zk.znodes import Controller, TopicAssignment
+
+PARTITIONS = 2000
+AT_REST_S = 2.0
+_POLL_S = 0.005
+
+_probes = itertools.count()
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """One row."""
+    (seconds,) = in_succession(sides, directory, rounds, _failing_over)
+    yield Row(f"a new controller of {PARTITIONS:,} partitions", "s", at_most(1), seconds)
+
+
+@contextlib.contextmanager
+def _failing_over(cluster: Cluster) -> Iterator[Contestant]:
+    with cluster.topic(spread(PARTITIONS)):
+        yield lambda _: (asyncio.run(_depose(cluster)),)
+
+
+async def _depose(cluster: Cluster) -> float:
+    """Seconds until all have heard of the new topic."""
+    await asyncio.sleep(AT_REST_S)
+    replicas, probe = spread(len(BROKERS)), f"probe-{next(_probes)}"
+    node = TopicAssignment(dict(enumerate(replicas)))
+    ops: list[Op] = [Delete(Controller.path()), Create(TopicAssignment.path(probe), node.encode())]
+    async with cluster.observed() as zk:
+        began = asyncio.get_running_loop().time()
+        await zk.multi(ops)
+        await cluster.until_led(probe, BROKERS, pause_s=_POLL_S)
+        return asyncio.get_running_loop().time() - began

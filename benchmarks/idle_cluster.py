@@ -1,0 +1,34 @@
+"""A cluster with nothing to do: what 1,000 partitions of three replicas cost it, leaders spread."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.brokers import Side
+from benchmarks.clusters import Cluster, in_succession, spread
+from benchmarks.rounds import Contestant, Rounds
+from benchmarks.table import Row, at_most
+
+PARTITIONS = 1000
+IDLE_S = 30.0
+SETTLED_AFTER_S = 5.0
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """One row; a round is IDLE_S whatever was asked for."""
+    (cores,) = in_succession(sides, directory, rounds, _idling)
+    title = f"3 idle brokers, {PARTITIONS:,} partitions × 3 replicas"
+    yield Row(title, "cores", at_most(1), cores)
+
+
+@contextlib.contextmanager
+def _idling(cluster: Cluster) -> Iterator[Contestant]:
+    def idle(_: float) -> tuple[float]:
+        cpu_s, began = cluster.cpu_s, time.perf_counter()
+        time.sleep(IDLE_S)
+        return ((cluster.cpu_s - cpu_s) / (time.perf_counter() - began),)
+
+    with cluster.topic(spread(PARTITIONS)):
+        time.sleep(SETTLED_AFTER_S)
+        yield idle

@@ -1,0 +1,246 @@
+"""A large group: 10, 20 and 50 members of ours with 2,000 partitions between them.
+
+All of them in this process, on ZooKeeper's twin in memory, in virtual time: each call takes
+LATENCY_S there and back, as does a watch event on its way. First all start at once, then one more
+joins, and then the first leaves. Streams and stores are real; every partition has a committed
+offset, and has moved on by a message when it is given up. What the twin itself takes is not
+counted, nor is garbage collection, which would go through the memory of all members for the garbage
+of each.
+
+A group has work for each of its members, so a step may cost as many times more as there are more
+members; per member, requests should stay as they are. So should processor time per member and
+partition, since each member works out the assignment of all partitions.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from random import Random
+from statistics import median
+from typing import Any
+
+import attrs
+
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, at_most, number
+from clients.high_level.delivery import StreamDelivery
+from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from groups.zookeeper.assignment import assign_range
+from groups.zookeeper.member import Member
+from groups.zookeeper.membership_state import Membership
+from groups.zookeeper.registration import StaticSubscription, thread_ids
+from groups.zookeeper.tree import GroupTree
+from offsets.governed_store import GovernedStore
+from offsets.zookeeper_store import ZooKeeperStore
+from tests.virtual_time import VirtualTimeLoop
+from zk.api import Create, WatchEvent, ZkError
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner, TopicAssignment
+
+GROUP, TOPIC = "large", "t"
+PARTITIONS = 2000
+SIZES = (10, 20, 50)
+STEPS = ("start at once", "and one more joins", "and one leaves")
+LINEAR = at_most(1.25)
+LATENCY_S = 0.001
+_INSTANT_S = 1e-9
+STEP_S = 8.0
+"""Virtual; less than settled members wait before they look whether all is as they left it."""
+
+Figures = tuple[float, ...]
+
+
+def measure(rounds: Rounds) -> Iterator[Row]:
+    """For each step and size, requests and processor time, in all and each; the peer's column has
+    what linear growth from the least size would give."""
+    contestants = [partial(_figures, size) for size in SIZES]
+    by_step = alternate(contestants, rounds)
+    for step, requests, cpu in zip(STEPS, by_step[::2], by_step[1::2], strict=True):
+        for size, figures in zip(SIZES, requests, strict=True):
+            total = f"{number(median(figures) * _taking_part(size, step))} requests"
+            yield _row(size, step, total, "a member", [figures, requests[0]])
+        for size, figures in zip(SIZES, cpu, strict=True):
+            seconds = median(figures) * _taking_part(size, step) * PARTITIONS / 1e6
+            total = f"{number(seconds)} s of CPU"
+            yield _row(size, step, total, "µs a member and partition", [figures, cpu[0]])
+
+
+def _taking_part(size: int, step: str) -> int:
+    """Whose work a step is: who comes and who leaves too."""
+    return size if step == STEPS[0] else size + 1
+
+
+def _row(size: int, step: str, total: str, unit: str, figures: list[Figures]) -> Row:
+    question = f"{size} members {step}, {total}"
+    if size == SIZES[0]:
+        return Row(question, unit, None, figures[:1])
+    return Row(f"{question} · linear from {SIZES[0]}", unit, LINEAR, figures)
+
+
+def _figures(size: int, _: float) -> Figures:
+    """For each step, requests per member, and processor time in µs per member and partition."""
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            costs = runner.run(_live(size))
+    finally:
+        gc.enable()
+    return tuple(
+        figure
+        for step, (requests, cpu_s) in zip(STEPS, costs, strict=True)
+        for members in [_taking_part(size, step)]
+        for figure in (requests / members, cpu_s * 1e6 / members / PARTITIONS)
+    )
+
+
+async def _live(size: int) -> list[tuple[int, float]]:
+    """What each step cost: requests, and seconds of processor time."""
+    zookeeper = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
+    await _furnish(zookeeper)
+    meter = Meter()
+    everyone = [await GroupMember.make(zookeeper, meter, f"{i:03}") for i in range(size + 1)]
+    *first, newcomer = everyone
+
+    async def start() -> None:
+        await asyncio.gather(*(each.member.join() for each in first))
+
+    steps = (
+        (start, first),
+        (newcomer.member.join, everyone),
+        (first[0].member.leave, everyone[1:]),
+    )
+    costs = []
+    for act, there in steps:
+        costs.append(await meter.cost_of(act))
+        _check_shares(zookeeper, there)
+    return costs
+
+
+async def _furnish(zookeeper: MemoryZooKeeper) -> None:
+    session = zookeeper.session()
+    await session.start()
+    content = TopicAssignment(dict.fromkeys(range(PARTITIONS), (0,))).encode()
+    await session.create(TopicAssignment.path(TOPIC), content, make_parents=True)
+    await session.ensure_path(ConsumerGroup.topic_offsets_path(GROUP, TOPIC))
+    paths = [ConsumerOffset.path(GROUP, TOPIC, p) for p in range(PARTITIONS)]
+    await session.multi([Create(path, ConsumerOffset(7).encode()) for path in paths])
+
+
+def _check_shares(zookeeper: MemoryZooKeeper, members: Sequence["GroupMember"]) -> None:
+    threads = [thread for each in members for thread in thread_ids(each.member.consumer_id, 1)]
+    for p, thread in assign_range({TOPIC: threads}, {TOPIC: range(PARTITIONS)}).items():
+        owner = zookeeper.tree[PartitionOwner.path(GROUP, *p)]
+        assert owner.data == thread.encode(), f"{p} belongs to {owner.data!r}"
+
+
+@attrs.define(eq=False)
+class Meter:
+    """What all members have cost so far, and what of the time was the twin's."""
+
+    requests: int = 0
+    server_cpu_s: float = 0.0
+
+    async def cost_of(self, act: Callable[[], Awaitable[None]]) -> tuple[int, float]:
+        """Requests, and our processor time, of `act` and what it sets off."""
+        requests, began_s = self.requests, time.process_time() - self.server_cpu_s
+        await act()
+        await asyncio.sleep(STEP_S)
+        return self.requests - requests, time.process_time() - self.server_cpu_s - began_s
+
+
+@attrs.define(eq=False)
+class GroupMember:
+    """A member with real streams and stores; it acknowledges migrations, as connectors do."""
+
+    member: Member
+    obeying: asyncio.Task[None]
+
+    @staticmethod
+    async def make(zookeeper: MemoryZooKeeper, meter: Meter, name: str) -> "GroupMember":
+        session = zookeeper.session()
+        await session.start()
+        wire: Any = Wire(session, meter)
+        consumer_id = f"{GROUP}_{name}"
+        offsets = ZooKeeperStore(wire)
+        store = GovernedStore(
+            *(wire, GROUP, consumer_id, offsets, offsets, "zookeeper", offsets), takes_part=True
+        )
+        delivery = StreamDelivery(GROUP, consumer_id, store, _move_on, 0, 0)
+        stream = MessageStream(bytes_decoder, bytes_decoder)
+        delivery.stream_of = lambda partition, thread: stream
+        tree = GroupTree(wire, GROUP, consumer_id, StaticSubscription({TOPIC: 1}))
+        member = Member(tree, delivery, Membership(consumer_id), jitter=Random(name))
+        return GroupMember(member, asyncio.create_task(store.obey()))
+
+
+def _move_on(feeds: Iterable[PartitionFeed]) -> None:
+    """Consume a message, so that there is something to commit."""
+    for feed in feeds:
+        feed.position = (feed.position or 0) + 1
+
+
+class Wire:
+    """A session some way off: calls, replies and watch events take LATENCY_S, and keep order."""
+
+    def __init__(self, session: MemorySession, meter: Meter) -> None:
+        self._session, self._meter = session, meter
+        self._arrived_s = self._heard_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._session, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+        return lambda *arguments, **keywords: self._call(method, arguments, keywords)
+
+    def _call(
+        self, method: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Any] = loop.create_future()
+        self._meter.requests += 1
+        if callable(arguments[-1]):
+            arguments = (*arguments[:-1], LateWatch(self, arguments[-1]))
+
+        def arrive() -> None:
+            began_s = time.process_time()
+            try:
+                method(*arguments, **keywords).send(None)
+            except StopIteration as done:
+                self.later(partial(_settle, reply, done.value, None))
+            except ZkError as error:
+                self.later(partial(_settle, reply, None, error))
+            self._meter.server_cpu_s += time.process_time() - began_s
+
+        self._arrived_s = max(self._arrived_s + _INSTANT_S, loop.time() + LATENCY_S)
+        loop.call_at(self._arrived_s, arrive)
+        return reply
+
+    def later(self, tell: Callable[[], None]) -> None:
+        """Have the member told of something that the server knows now."""
+        loop = asyncio.get_running_loop()
+        self._heard_s = max(self._heard_s + _INSTANT_S, loop.time() + LATENCY_S)
+        loop.call_at(self._heard_s, tell)
+
+
+@attrs.frozen
+class LateWatch:
+    """A watch whose member hears of the event later. Equal to one of the same watch."""
+
+    wire: Wire
+    watch: Callable[[WatchEvent], None]
+
+    def __call__(self, event: WatchEvent) -> None:
+        self.wire.later(partial(self.watch, event))
+
+
+def _settle(reply: "asyncio.Future[Any]", result: object, error: ZkError | None) -> None:
+    if reply.done():  # nobody waits any more
+        return
+    if error:
+        reply.set_exception(error)
+    else:
+        reply.set_result(result)

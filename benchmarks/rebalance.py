@@ -1,0 +1,138 @@
+"""Rebalance: a fourth member joins three that have settled on 300 partitions without messages.
+
+Each member is a process: ours `kgroup consume`, the peer's Kafka's own high-level consumer on the
+JVM, both with their default settings but for auto.offset.reset, on the same ZooKeeper and the same
+broker of ours.
+
+How long it takes is read from ZooKeeper's stamps: from when the newcomer's registration was created
+until the last owner node was written, in the first state in which all 300 belong to whom they
+should. Requests are counted in a second run, by a proxy, from that creation until all has been at
+rest for QUIET_S, which is longer than a member pauses before it tries again.
+"""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+
+from benchmarks.brokers import Broker
+from benchmarks.rounds import Contestant, Rounds, alternate
+from benchmarks.table import Row, at_most
+from benchmarks.zookeeper_proxy import CountingProxy
+from protocol.topic_partition import TopicPartition
+from tests.interop.mixed_group import MixedGroup
+from tests.old_kafka import compiled
+from zk.session import KazooSession, Stat
+from zk.znodes import ConsumerRegistration, PartitionOwner
+
+PARTITIONS = 300
+SETTLED, NEWCOMER = ("a", "b", "c"), "d"
+PEER = "1.1.1"
+QUIET_S = 3.0
+POLL_S = 0.02
+PATIENCE_S = 60.0
+
+_group_numbers = itertools.count()
+
+
+def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
+    """Seconds, and ZooKeeper requests of the whole group; the peer's column has the JVM's."""
+    with broker.topic(PARTITIONS) as topic:
+        contestants = [_joining(broker, topic, None)]
+        try:
+            compiled(PEER)
+        except pytest.skip.Exception:
+            pass  # there is no peer: our figures stand alone
+        else:
+            contestants.append(_joining(broker, topic, PEER))
+        seconds, requests = alternate(contestants, rounds)
+    title = f"a 4th joins 3 members, {PARTITIONS} partitions · Kafka {PEER}'s"
+    yield Row(title, "s", at_most(1 / 5), seconds)
+    yield Row(title, "ZooKeeper requests", at_most(1 / 3), requests)
+
+
+def _joining(broker: Broker, topic: str, version: str | None) -> Contestant:
+    async def join() -> tuple[float, float]:
+        async with _scene(broker, topic, version) as scene:
+            seconds = await scene.join()
+        async with _scene(broker, topic, version, counts=True) as scene:
+            await scene.join()
+            await scene.rest()
+            assert scene.proxy is not None
+            return seconds, scene.proxy.requests.total()
+
+    return lambda _: asyncio.run(join())
+
+
+@attrs.define(eq=False)
+class Scene:
+    """A group; its ZooKeeper, which we ask directly; and the proxy that its members ask, if any."""
+
+    group: MixedGroup
+    version: str | None
+    """Of Kafka, for members on the JVM."""
+    zk: KazooSession
+    proxy: CountingProxy | None
+
+    async def join(self) -> float:
+        """The three first, and when they are at rest the fourth: how many seconds it took."""
+        for name in SETTLED:
+            self._start(name)
+        await self.rest()
+        self._start(NEWCOMER)
+        owners = await self._settled()
+        _, registration = await self.zk.get(registration_path(self.group.group))
+        return (max(stat.mtime_ms for stat in owners.values()) - registration.ctime_ms) / 1000
+
+    async def rest(self) -> None:
+        """Return when for QUIET_S nothing has been written, nor asked as far as we can tell."""
+        loop = asyncio.get_running_loop()
+        owners, since = await self._settled(), loop.time()
+        while max(since, self.proxy.last_at if self.proxy else 0.0) + QUIET_S > loop.time():
+            await asyncio.sleep(POLL_S)
+            if (now := await self._settled()) != owners:
+                owners, since = now, loop.time()
+
+    def _start(self, name: str) -> None:
+        if self.version is None:
+            self.group.start_ours(name)
+        else:
+            self.group.start_jvm(self.version, name)
+
+    async def _settled(self) -> Mapping[TopicPartition, Stat]:
+        """The owner nodes, once each is that of whom its partition should belong to."""
+        paths = {p: PartitionOwner.path(self.group.group, *p) for p in sorted(self.group.shares)}
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                nodes = dict(zip(paths, await self.zk.get_many([*paths.values()]), strict=True))
+                owned = {p: (node[0] or b"").decode() for p, node in nodes.items() if node}
+                if owned == self.group.shares:
+                    return {p: node[1] for p, node in nodes.items() if node}
+                await asyncio.sleep(POLL_S)
+
+
+def registration_path(group: str) -> str:
+    """The newcomer's."""
+    return ConsumerRegistration.path(group, f"{group}_{NEWCOMER}")
+
+
+@asynccontextmanager
+async def _scene(
+    broker: Broker, topic: str, version: str | None, *, counts: bool = False
+) -> AsyncIterator[Scene]:
+    name, zookeeper = f"rebalance-{next(_group_numbers)}", broker.zookeeper
+    async with AsyncExitStack() as stack:
+        zk = KazooSession(zookeeper)
+        await zk.start()
+        stack.push_async_callback(zk.close)
+        proxy = CountingProxy(zookeeper, registration_path(name)) if counts else None
+        if proxy:
+            zookeeper = await stack.enter_async_context(proxy.serve())
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        group = MixedGroup(zookeeper, name, directory, {topic: PARTITIONS}, ("topic", topic))
+        yield Scene(stack.enter_context(group), version, zk, proxy)

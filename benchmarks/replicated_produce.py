@@ -1,0 +1,73 @@
+"""Produce to three replicas, acks=all: what a batch costs that two followers fetch.
+
+The partition's leader is one broker, and the load is `produce`'s; as many requests wait for the
+followers as there are connections, for an answer leaves before the next request is looked at.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import Side
+from benchmarks.clusters import BROKERS, Cluster, cluster_of
+from benchmarks.load import LoadError, drive
+from benchmarks.produce import COMPILED_AFTER_S, EQUAL, batch_of, produce_request
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, Wanted, at_least
+from clients.admin import LATEST_TIME
+from protocol.topic_partition import TopicPartition
+
+CONNECTIONS, OUTSTANDING = 8, 5
+
+
+@attrs.frozen
+class Load:
+    """A size of batch, and what is wanted of it."""
+
+    question: str
+    batch_bytes: int
+    unit: str
+    wanted: Wanted
+
+
+_LOADS = (
+    Load("produce 64 KB to 3 replicas, 8 × 5, acks=-1", 64 * 1024, "MB/s", at_least(1)),
+    Load("produce 1 KB to 3 replicas, 8 × 5, acks=-1", 1024, "requests/s", at_least(0.6)),
+)
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row for each load."""
+    with contextlib.ExitStack() as stack:
+        clusters = [stack.enter_context(cluster_of(side, directory)) for side in sides]
+        for cluster in clusters:
+            _produce(cluster, _LOADS[-1], COMPILED_AFTER_S)
+        for load in _LOADS:
+            contestants = [partial(_produce, cluster, load) for cluster in clusters]
+            rate, cores = alternate(contestants, rounds)
+            yield Row(load.question, load.unit, load.wanted, rate, cores)
+
+
+def _produce(cluster: Cluster, load: Load, seconds: float) -> tuple[float, float]:
+    """Answers or megabytes a second, and how many cores the three brokers used together."""
+    batch, records = batch_of(load.batch_bytes, EQUAL)
+    with cluster.topic([BROKERS]) as topic:
+        plans = [[produce_request(topic, batch, acks=-1)]] * CONNECTIONS
+        cpu_s = cluster.cpu_s
+        address = cluster.members[BROKERS[0]].address
+        driven = drive(address, plans, outstanding=OUTSTANDING, seconds=seconds)
+        cores = (cluster.cpu_s - cpu_s) / driven.seconds
+        end = asyncio.run(_end_offset(cluster, topic))
+    if end != driven.answers_in_all * records:
+        raise LoadError(f"{cluster.name} answered {driven.answers_in_all} batches, end is {end}")
+    return driven.per_second * (len(batch) / 1e6 if load.unit == "MB/s" else 1), cores
+
+
+async def _end_offset(cluster: Cluster, topic: str) -> int:
+    partition = TopicPartition(topic, 0)
+    async with cluster.admin() as admin:
+        return (await admin.list_offsets({partition: LATEST_TIME}))[partition].offset

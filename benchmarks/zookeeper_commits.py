@@ -1,0 +1,57 @@
+"""Commits to ZooKeeper: the offsets of 1,000 partitions in one call, beside a call for each.
+
+Both go through the store of the high-level consumer on one session, and every offset is a new one.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, at_most
+from offsets.store import Offsets
+from offsets.zookeeper_store import ZooKeeperStore
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.session import KazooSession
+
+PARTITIONS = [TopicPartition("committed", number) for number in range(1000)]
+
+_group_numbers = itertools.count()
+
+
+def measure(zookeeper: str, rounds: Rounds) -> Iterator[Row]:
+    """Milliseconds until all are written; the peer's column has the calls one by one."""
+    contestants = [partial(_commit, zookeeper, size) for size in (len(PARTITIONS), 1)]
+    (figures,) = alternate(contestants, rounds)
+    question = f"commit of {len(PARTITIONS):,} partitions to ZooKeeper · one by one"
+    yield Row(question, "ms", at_most(1 / 10), figures)
+
+
+def _commit(zookeeper: str, partitions_per_call: int, seconds: float) -> tuple[float]:
+    async def commit() -> float:
+        session = KazooSession(zookeeper)
+        await session.start()
+        store, group = ZooKeeperStore(session), f"commits-{next(_group_numbers)}"
+        try:
+            for call in _calls(0, len(PARTITIONS)):
+                await store.commit(group, call)  # the nodes are made
+            begins, offsets = time.perf_counter(), itertools.count(1)
+            while (took_s := time.perf_counter() - begins) < seconds:
+                offset = next(offsets)
+                for call in _calls(offset, partitions_per_call):
+                    await store.commit(group, call)
+            return took_s / offset * 1000
+        finally:
+            await session.close()
+
+    return (asyncio.run(commit()),)
+
+
+def _calls(offset: int, partitions_per_call: int) -> Sequence[Offsets]:
+    committed = OffsetAndMetadata(offset)
+    return [
+        dict.fromkeys(PARTITIONS[start : start + partitions_per_call], committed)
+        for start in range(0, len(PARTITIONS), partitions_per_call)
+    ]

@@ -1,0 +1,83 @@
+"""Between ZooKeeper and its clients: hands everything on, and counts what is asked.
+
+ZooKeeper's protocol, as far as it matters here: each side sends frames behind a size of four bytes;
+a client's first is the handshake, all others begin with a number and the kind of request. A ping is
+not counted; a multi, of however many operations, is one request.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import attrs
+
+from benchmarks.brokers import HOST
+
+CREATE, PING = 1, 11
+_CHUNK_BYTES = 64 * 1024
+
+
+@attrs.define(eq=False)
+class CountingProxy:
+    """`requests` by kind, of all clients, from the creation of the node `starts_with` on."""
+
+    server: str
+    starts_with: str
+    requests: Counter[int] = attrs.field(factory=Counter)
+    last_at: float = 0.0
+    """When something was last asked, on the loop's clock."""
+    _begun: bool = False
+
+    @contextlib.asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Listen for the block; gives host:port and what stands behind that of `server`."""
+        listening = await asyncio.start_server(self._serve_client, HOST, 0)
+        port = listening.sockets[0].getsockname()[1]
+        _, slash, chroot = self.server.partition("/")
+        async with listening:
+            yield f"{HOST}:{port}{slash}{chroot}"
+
+    async def _serve_client(
+        self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter
+    ) -> None:
+        host, _, port = self.server.partition("/")[0].rpartition(":")
+        server, to_server = await asyncio.open_connection(host, int(port))
+        answering = asyncio.ensure_future(_hand_on(server, to_client))
+        try:
+            await self._hand_on_requests(client, to_server)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # the client, or the server, is gone
+        finally:
+            to_server.close()
+            await asyncio.wait([answering])
+
+    async def _hand_on_requests(
+        self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter
+    ) -> None:
+        is_handshake = True
+        while True:
+            size = await client.readexactly(4)
+            frame = await client.readexactly(int.from_bytes(size, "big"))
+            if not is_handshake:
+                self._count(frame)
+            is_handshake = False
+            to_server.write(size + frame)
+            await to_server.drain()
+
+    def _count(self, frame: bytes) -> None:
+        kind = int.from_bytes(frame[4:8], "big", signed=True)
+        if kind == PING:
+            return
+        self.last_at = asyncio.get_running_loop().time()
+        if kind == CREATE and self.starts_with.encode() in frame:
+            self._begun = True
+        self.requests[kind] += self._begun
+
+
+async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while chunk := await reader.read(_CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+    writer.close()

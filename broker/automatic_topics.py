@@ -1,0 +1,39 @@
+"""Topics that come into being because somebody asks about them."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.config import BrokerConfig
+from broker.controller.topic_changes import check_name
+from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.topic_creation import TopicCreator
+from offsets.topic import OFFSETS_TOPIC, topic_properties
+from protocol.errors import ApiError, ErrorCode
+
+
+@attrs.frozen
+class AutomaticTopics:
+    """Creates what is missing; with `auto.create.topics.enable` off, the offsets topic alone."""
+
+    creator: TopicCreator
+    cache: MetadataCache
+    config: BrokerConfig
+
+    def create(self, name: str) -> None:
+        """Begin to create a topic that somebody asked about. Raises ApiError."""
+        if name == OFFSETS_TOPIC:
+            offsets = self.config.offsets
+            self.creator.create(
+                name,
+                offsets.topic_num_partitions,
+                offsets.topic_replication_factor,
+                topic_properties(offsets),
+            )
+            return
+        if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        check_name(name, self.cache.topics())
+        self.creator.create(
+            name, self.config.num_partitions, self.config.default_replication_factor
+        )

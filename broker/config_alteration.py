@@ -1,0 +1,127 @@
+"""Changes of settings that clients ask for: what they come to, and what is refused.
+
+AlterConfigs names all settings an entity is to have, IncrementalAlterConfigs what is to change in
+them (KIP-339). What is set must be understood; what is there already stays, understood or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+
+import attrs
+
+from broker.config import BrokerConfig
+from broker.dynamic_config import DYNAMIC, NotDynamic, dynamic_value, in_force
+from broker.entity_configs import Settings
+from core_log.config import LogConfig
+from protocol.errors import ApiError, ErrorCode
+from protocol.settings import SettingError, declared
+
+
+class Operation(IntEnum):
+    """What is done to a setting (AlterConfigOp)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@attrs.frozen
+class Change:
+    """One setting of a request; `operation` is one of Operation, or a number that is none."""
+
+    name: str
+    value: str | None
+    operation: int = Operation.SET
+
+
+@attrs.frozen
+class Schema:
+    """The settings of one kind of entity: what each is where the entity has none of its own.
+
+    `check(name, value)` raises SettingError, and NotDynamic for what nobody can change so.
+    """
+
+    defaults: Mapping[str, object]
+    check: Callable[[str, str], object]
+
+
+def topic_schema(defaults: LogConfig) -> Schema:
+    """The settings of topics on a broker that has these of its own."""
+    known = {setting.name: getattr(defaults, f) for f, setting in declared(LogConfig).items()}
+
+    def check(name: str, value: str) -> None:
+        if name not in known:  # in this very spelling: others read it too
+            raise SettingError(name, "is not a setting of topics")
+        LogConfig.from_properties(defaults, {name: value})
+
+    return Schema(known, check)
+
+
+def broker_schema(config: BrokerConfig) -> Schema:
+    """The settings of brokers that can change; those of this one are `config`."""
+    return Schema(
+        {name: dynamic_value(config, name) for name in DYNAMIC},
+        lambda name, value: in_force(config, {name: value}),
+    )
+
+
+def altered(
+    schema: Schema, changes: Sequence[Change], current: Settings, *, replaces: bool
+) -> Settings:
+    """The entity's settings after the changes; with `replaces` nothing else is left of them.
+
+    Raises ApiError: INVALID_CONFIG for a name that is no setting, INVALID_REQUEST for anything
+    else that cannot be.
+    """
+    times = Counter(change.name for change in changes)
+    if twice := [name for name, count in times.items() if count > 1]:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: named more than once")
+    after = {} if replaces else dict(current)
+    for change in changes:
+        value = _value(schema, change, current)
+        if value is None:
+            after.pop(change.name, None)
+        else:
+            after[change.name] = value
+    return after
+
+
+def _value(schema: Schema, change: Change, current: Settings) -> str | None:
+    """What the setting becomes; None: it goes back to its default."""
+    if change.operation == Operation.DELETE:
+        return None
+    if change.value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: null is no value")
+    value = change.value
+    if change.operation != Operation.SET:
+        value = _combined(schema, change, value, current.get(change.name))
+    try:
+        schema.check(change.name, value)
+    except SettingError as error:
+        known = change.name in schema.defaults or isinstance(error, NotDynamic)
+        code = ErrorCode.INVALID_REQUEST if known else ErrorCode.INVALID_CONFIG
+        raise ApiError(code, str(error)) from error
+    return value
+
+
+def _combined(schema: Schema, change: Change, value: str, before: str | None) -> str:
+    """A list with more words, or with fewer."""
+    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{change.name}: {change.operation} is no operation"
+        )
+    default = schema.defaults.get(change.name, ())
+    if not isinstance(default, tuple):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is not a list")
+    words, given = default if before is None else _words(before), _words(value)
+    if change.operation == Operation.SUBTRACT:
+        return ",".join(word for word in words if word not in given)
+    return ",".join(dict.fromkeys((*words, *given)))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

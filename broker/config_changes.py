@@ -1,0 +1,108 @@
+"""Notifications of changed settings: `/config/changes`, which every broker follows.
+
+A notification names an entity, and whoever keeps settings of that kind reads them again: it never
+carries the values. Those of before the start say nothing new, because what is kept is read after
+the watch was set; nor do those that came while there was no session, because with a new one
+everything is read again: some may be purged already. Any broker purges what is `PURGE_MS` older
+than the newest; both times are of ZooKeeper's clock, so a broker's that is wrong does no harm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import attrs
+
+from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from zk.znodes import ConfigChange, ZnodeError, sequence_number
+
+logger = logging.getLogger(__name__)
+
+PURGE_MS = 15 * 60 * 1000
+
+NOT_ENFORCED = ("clients", "users")
+
+
+@attrs.define(eq=False)
+class ConfigChanges:
+    """`told` has, per kind of entity, who hears of its name; `renewed` is called when anything
+    may have changed."""
+
+    zk: ZkSession
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    told: Mapping[str, Callable[[str], None]] = attrs.field(factory=dict)
+    renewed: Callable[[], None] = lambda: None
+    _session_id: int = 0
+    _last_change: int | None = None
+
+    async def start(self) -> None:
+        """Begin to follow."""
+        self._session_id = self.zk.session_id
+        self.zk.add_state_listener(self._session_changed)
+        await self._read_changes()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self.spawn(self._connected())
+
+    async def _connected(self) -> None:
+        """Take what could not be read meanwhile; in a new session, watch before all is read."""
+        is_new = self._session_id != self.zk.session_id
+        self._session_id = self.zk.session_id
+        await self._read_changes()
+        if is_new:
+            self.renewed()
+
+    def _watched(self, event: WatchEvent) -> None:
+        self.spawn(self._read_changes())
+
+    async def _read_changes(self) -> None:
+        """Take what is new. A change counts as taken when it is: what cannot be read for want of
+        a connection is read once there is one again."""
+        directory = ConfigChange.directory()
+        try:
+            names, _ = await self.zk.children(directory, watch=self._watched)
+            numbered = sorted(_numbered(names))
+            if self._last_change is None:
+                self._last_change = max((number for number, _ in numbered), default=-1)
+            paths = [f"{directory}/{name}" for _, name in numbered]
+            found = await self.zk.get_many(paths)
+            for (number, _), path, node in zip(numbered, paths, found, strict=True):
+                if number > self._last_change:
+                    self._last_change = number
+                    if node is not None:
+                        self._take(path, node[0])
+            made_ms = {
+                path: node[1].ctime_ms for path, node in zip(paths, found, strict=True) if node
+            }
+            await self._purge(made_ms)
+        except ZkError as error:
+            logger.warning("configuration changes cannot be read: %s", error)
+
+    async def _purge(self, made_ms: Mapping[str, int]) -> None:
+        newest_ms = max(made_ms.values(), default=0)
+        for path in (each for each in made_ms if newest_ms - made_ms[each] > PURGE_MS):
+            with contextlib.suppress(NoNode):
+                await self.zk.delete(path)
+
+    def _take(self, path: str, data: bytes | None) -> None:
+        try:
+            kind, _, entity = ConfigChange.decode(data, path).entity_path.partition("/")
+        except ZnodeError as error:
+            logger.warning("configuration change %s cannot be read: %s", path, error)
+            return
+        if kind in self.told:
+            self.told[kind](entity)
+        elif kind in NOT_ENFORCED:
+            logger.warning("quotas of %s have no effect: quotas are not there yet", entity)
+
+
+def _numbered(names: list[str]) -> list[tuple[int, str]]:
+    found = []
+    for name in names:
+        with contextlib.suppress(ZnodeError):
+            found.append((sequence_number(name), name))
+    return found

@@ -1,0 +1,48 @@
+"""What becomes of settings that are changed while the broker runs: who hears of them."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.broker_configs import BrokerConfigs
+from broker.config import BrokerConfig
+from broker.config_changes import ConfigChanges
+from broker.controller.controller import Controller
+from broker.entity_configs import BROKERS, TOPICS
+from broker.replica_manager import ReplicaManager
+from broker.replication_quota import ReplicationQuotas
+from broker.topic_configs import TopicConfigs
+
+
+@attrs.frozen
+class ConfigEffects:
+    """The parts of a broker that settings of topics and brokers have an effect on."""
+
+    topics: TopicConfigs
+    brokers: BrokerConfigs
+    replicas: ReplicaManager
+    quotas: ReplicationQuotas
+    controller: Controller
+
+    async def start(self, changes: ConfigChanges) -> None:
+        """Take what is stored, and from now on each change."""
+        self.brokers.changed = self._brokers_changed
+        changes.told = {TOPICS: self._topic_changed, BROKERS: self.brokers.broker_changed}
+        changes.renewed = self._any_changed
+        await changes.start()
+        await self.brokers.read()
+
+    def _brokers_changed(self, now: BrokerConfig) -> None:
+        self.quotas.leader.limit = now.leader_replication_throttled_rate
+        self.quotas.follower.limit = now.follower_replication_throttled_rate
+        self.topics.set_defaults(now.log)
+        self.replicas.refresh_configs()
+        self.controller.allow_unclean_election(now.log.unclean_leader_election_enable)
+
+    def _topic_changed(self, topic: str) -> None:
+        self.topics.topic_changed(topic)
+        self.controller.topic_config_changed(topic)
+
+    def _any_changed(self) -> None:
+        self.topics.any_changed()
+        self.brokers.any_changed()

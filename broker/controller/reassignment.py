@@ -1,0 +1,304 @@
+"""Moving partitions from one set of replicas to another, one engine for the tool and the API.
+
+The tool's wishes stand in /admin/reassign_partitions until they are fulfilled (up to Kafka 2.3);
+the API's in the topic's node, as the replicas that come and those that go (KIP-455). So the next
+controller goes on where this one stops. The way of one partition:
+
+1. `start`: the partition is kept by the target and the original; ZooKeeper has it so, and, under
+   a new leader epoch, so has each of these replicas.
+2. The new replicas catch up. The leader says so in the state node, which is watched.
+3. `go_on`: the target alone keeps the partition. Its leader leads under a new epoch, the replicas
+   that go leave the in-sync set and then their logs are deleted; ZooKeeper has the target alone.
+
+What stands between the steps is read off the facts, so each may be taken again at any time: when a
+broker of the target returns, when a state was written by its leader meanwhile, after a failover.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from broker.controller import deletion
+from broker.controller.announcement import describe, stop
+from broker.controller.effects import (
+    Answer,
+    DropReassignments,
+    Effect,
+    PartitionStateWrite,
+    Repeat,
+    WatchLeadership,
+    WriteAssignment,
+    WritePartitionStates,
+)
+from broker.controller.events import (
+    AssignmentWritten,
+    InSyncSetChanged,
+    Reassigning,
+    ReassignmentRequested,
+    ReassignmentsDue,
+    ReassignmentsListed,
+    ReassignmentsRead,
+    Verdict,
+)
+from broker.controller.leader_election import reassigned_leader, under_next_epoch
+from broker.controller.partitions import settle
+from broker.controller.replica_states import ReplicaStatus
+from broker.controller.state import NO_LEADER, ControllerState, Reassignment
+from protocol.errors import ApiError, ErrorCode
+from protocol.topic_partition import TopicPartition
+from zk.znodes import PartitionState
+
+logger = logging.getLogger(__name__)
+
+# --- what is asked for -----------------------------------------------------------------------
+
+
+def asked_by_tool(state: ControllerState, event: ReassignmentsRead) -> list[Effect]:
+    """Begin what is new in the tool's node, and take out of it what cannot be done.
+
+    A target that is down is waited for; one that was never heard of is a mistake.
+    """
+    fresh = {p: to for p, to in event.targets.items() if p not in state.reassignments}
+    known = state.brokers_seen.union(
+        *(each for a in state.assignments.values() for each in a.values())
+    )
+    dropped: list[TopicPartition] = []
+    effects: list[Effect] = []
+    for partition, target in fresh.items():
+        why_not = _why_not(state, partition, target, known)
+        if why_not:
+            logger.error("%s is not reassigned to %s: %s", partition, list(target), why_not)
+            dropped.append(partition)
+        else:
+            original = state.replicas(partition)
+            state.reassignments[partition] = Reassignment(original, target, by_tool=True)
+            effects += start(state, partition)
+    return [DropReassignments(tuple(dropped)), *effects] if dropped else effects
+
+
+def _why_not(
+    state: ControllerState, partition: TopicPartition, target: tuple[int, ...], known: set[int]
+) -> str | None:
+    if not state.replicas(partition):
+        return "there is no such partition"
+    if partition.topic in state.deletions:
+        return "the topic is being deleted"
+    if target == state.replicas(partition):
+        return "that is where it is"
+    if not target or len(set(target)) != len(target):
+        return "a partition has replicas on one or more brokers, one on each"
+    if unknown := [each for each in target if each not in known]:
+        return f"there is no broker {', '.join(map(str, unknown))}"
+    return None
+
+
+def requested(state: ControllerState, event: ReassignmentRequested) -> list[Effect]:
+    """Begin, replace or stop reassignments, each for itself."""
+    verdicts: dict[TopicPartition, Verdict] = {}
+    effects: list[Effect] = []
+    for partition, target in event.targets.items():
+        try:
+            effects += _alter(state, partition, target)
+            verdicts[partition] = (ErrorCode.NONE, "")
+        except ApiError as error:
+            verdicts[partition] = (error.code, error.detail)
+    return [*effects, Answer(event.request_id, verdicts)]
+
+
+def _alter(
+    state: ControllerState, partition: TopicPartition, target: tuple[int, ...] | None
+) -> list[Effect]:
+    running, current = state.reassignments.get(partition), state.replicas(partition)
+    if not current or partition.topic in state.deletions:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+    if target is None:
+        if running is None:
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not on the move")
+        target = running.original
+    elif running is None and target == current:
+        return []
+    else:
+        _check_target(state, target, current)
+    wanted = Reassignment(running.original if running else current, target)
+    known = state.leadership.get(partition)
+    if known is not None and not set(known.state.isr) & set(wanted.replicas):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
+    state.reassignments[partition] = wanted
+    by_tool: list[Effect] = (
+        [DropReassignments((partition,))] if running is not None and running.by_tool else []
+    )
+    return [*by_tool, *start(state, partition)]
+
+
+def _check_target(
+    state: ControllerState, target: tuple[int, ...], current: tuple[int, ...]
+) -> None:
+    if not target or len(set(target)) != len(target) or min(target) < 0:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{list(target)}: a partition has replicas on one or more brokers, one on each",
+        )
+    added = [each for each in target if each not in current]
+    if absent := [each for each in added if each not in state.brokers]:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"broker {', '.join(map(str, absent))} is not there",
+        )
+
+
+def listed(state: ControllerState, event: ReassignmentsListed) -> list[Effect]:
+    """What is on the move: partition -> all its replicas, those that come, those that go."""
+    asked = state.reassignments.keys() if event.partitions is None else event.partitions
+    moving = {each: state.reassignments[each] for each in asked if each in state.reassignments}
+    found = {
+        partition: (state.replicas(partition), each.adding, each.removing)
+        for partition, each in moving.items()
+    }
+    return [Answer(event.request_id, found)]
+
+
+# --- how it is done --------------------------------------------------------------------------
+
+
+def due(state: ControllerState, event: ReassignmentsDue) -> list[Effect]:
+    """Begin again what may have got stuck."""
+    return [effect for each in event.partitions for effect in start(state, each)]
+
+
+def start(state: ControllerState, partition: TopicPartition) -> list[Effect]:
+    """Step 1. The tool's needs nothing of it where the target is in sync already."""
+    how, known = state.reassignments.get(partition), state.leadership.get(partition)
+    if how is None:
+        return []
+    if how.by_tool and known is not None and how.is_caught_up(known.state.isr):
+        return [Repeat(Reassigning(partition))]
+    recorded = () if how.by_tool else how.adding, () if how.by_tool else how.removing
+    return [WriteAssignment(partition, how.replicas, *recorded)]
+
+
+def assignment_written(state: ControllerState, event: AssignmentWritten) -> list[Effect]:
+    """The other half of step 1: tell all replicas, and delete those that are not needed now
+    that the target is another one."""
+    partition = event.partition
+    how, known = state.reassignments.get(partition), state.leadership.get(partition)
+    if how is None:
+        return []
+    unneeded = [each for each in state.replicas(partition) if each not in event.replicas]
+    state.set_replicas(partition, event.replicas)
+    replicas = state.replicas_of([partition])
+    state.enter_replicas([r for r in replicas if r not in state.replica_states], ReplicaStatus.NEW)
+    if known is None:
+        return [*settle(state, [partition], lead_to=()), Repeat(Reassigning(partition))]
+    is_news = bool(unneeded) or not how.is_caught_up(known.state.isr)
+    over_epoch = known.state.leader_epoch if is_news else -1
+    drop = _drop(state, partition, unneeded)
+    return [Repeat(Reassigning(partition, over_epoch)), *drop]
+
+
+def in_sync_set_changed(state: ControllerState, event: InSyncSetChanged) -> list[Effect]:
+    """Somebody has perhaps caught up."""
+    is_moving = event.partition in state.reassignments
+    return [WatchLeadership(event.partition)] if is_moving else []
+
+
+def caught_up(state: ControllerState, partitions: Iterable[TopicPartition]) -> list[Effect]:
+    """Go on with those of `partitions` whose target is in sync."""
+    ready = (
+        each
+        for each in partitions
+        if each in state.reassignments
+        and state.reassignments[each].is_caught_up(state.leadership[each].state.isr)
+    )
+    return [Repeat(Reassigning(each)) for each in ready]
+
+
+def go_on(state: ControllerState, event: Reassigning) -> list[Effect]:
+    """From step 1's new epoch to the end, as far as it goes now. Each write is looked at again
+    afterwards: it may have met another one by the leader, and have to be done once more."""
+    partition = event.partition
+    how, known = state.reassignments.get(partition), state.leadership.get(partition)
+    if how is None or known is None:
+        return []
+    current, isr = known.state, known.state.isr
+    if current.leader_epoch <= event.over_epoch:
+        return [
+            _write(partition, _led_anew(state, partition, how), known.zk_version),
+            Repeat(event),
+        ]
+    if not how.is_caught_up(isr):
+        return [WatchLeadership(partition)]
+    if state.replicas(partition) != how.target:
+        if _leader(state, partition, how.target, current) is None:
+            return []
+        state.set_replicas(partition, how.target)
+        arrived = [r for r in state.replicas_of([partition]) if state.is_alive(*r)]
+        state.enter_replicas(arrived, ReplicaStatus.ONLINE)
+        return go_on(state, Reassigning(partition, current.leader_epoch))
+    kept = tuple(each for each in isr if each in how.target)
+    if kept and kept != isr:
+        smaller = under_next_epoch(current, current.leader, kept, state.epoch)
+        leaving = [(partition, each) for each in isr if each not in kept]
+        write = _write(partition, smaller, known.zk_version)
+        return [*stop(state, leaving, delete=False), write, Repeat(event)]
+    return _finish(state, partition, how)
+
+
+def _finish(state: ControllerState, partition: TopicPartition, how: Reassignment) -> list[Effect]:
+    del state.reassignments[partition]
+    logger.info("%s is reassigned to %s", partition, list(how.target))
+    effects = _drop(state, partition, how.removing)
+    effects.append(WriteAssignment(partition, how.target))
+    if how.by_tool:
+        effects.append(DropReassignments((partition,)))
+    effects += describe(state, state.brokers, [partition])
+    if partition.topic in state.deletions:
+        effects += deletion.pursue(state, partition.topic)
+    return effects
+
+
+def _drop(
+    state: ControllerState, partition: TopicPartition, brokers: Iterable[int]
+) -> list[Effect]:
+    """Have replicas deleted that the partition has no more. Nobody waits for it: the log of one
+    whose broker is down is left lying there."""
+    replicas = [(partition, each) for each in brokers if (partition, each) in state.replica_states]
+    state.enter_replicas(
+        replicas,
+        ReplicaStatus.OFFLINE,
+        ReplicaStatus.DELETION_STARTED,
+        ReplicaStatus.DELETION_SUCCESSFUL,
+        ReplicaStatus.NON_EXISTENT,
+    )
+    return stop(state, replicas, delete=True)
+
+
+def _leader(
+    state: ControllerState,
+    partition: TopicPartition,
+    replicas: tuple[int, ...],
+    current: PartitionState,
+) -> int | None:
+    """Who of `replicas` leads: the leader that there is, or else the first in sync."""
+    if current.leader in replicas and state.is_alive(partition, current.leader):
+        return current.leader
+    return reassigned_leader(replicas, current.isr, state.online(partition, replicas))
+
+
+def _led_anew(
+    state: ControllerState, partition: TopicPartition, how: Reassignment
+) -> PartitionState:
+    """The state under a new epoch, without the in-sync replicas that are neither of the original
+    nor of the target."""
+    current, replicas = state.leadership[partition].state, state.replicas(partition)
+    isr = tuple(each for each in current.isr if each in how.replicas) or current.isr
+    leader = _leader(state, partition, replicas, current)
+    if leader is None:
+        leader = current.leader if current.leader in replicas else NO_LEADER
+    return under_next_epoch(current, leader, isr, state.epoch)
+
+
+def _write(
+    partition: TopicPartition, after: PartitionState, zk_version: int
+) -> WritePartitionStates:
+    return WritePartitionStates((PartitionStateWrite(partition, after, zk_version),))

@@ -1,0 +1,51 @@
+"""AlterConfigs: give topics and brokers these settings of their own, and no others."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.config_alteration import Change
+from broker.config_resources import Alteration, ConfigResources
+from broker.deferred import Deferred
+from broker.dispatch import RequestContext
+from broker.purgatory import Wait
+from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResponse,
+    error_response,
+)
+
+
+def handle(
+    resources: ConfigResources,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: AlterConfigsRequest,
+    context: RequestContext,
+) -> Wait:
+    """Answer when they are written, and in force on this broker."""
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    return deferred.answer(_alter(resources, request), timeout_ms, late)
+
+
+async def _alter(resources: ConfigResources, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    alterations = [
+        Alteration(r.resource_type, r.resource_name, [Change(c.name, c.value) for c in r.configs])
+        for r in request.resources
+    ]
+    verdicts = await resources.alter(
+        alterations, replaces=True, validate_only=request.validate_only
+    )
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponseResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each, (code, message) in zip(request.resources, verdicts, strict=True)
+        ]
+    )

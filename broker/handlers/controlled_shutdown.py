@@ -1,0 +1,43 @@
+"""ControlledShutdown: the controller moves what a broker leads to others, before it stops."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.controller.controller import Controller
+from broker.controller.events import ShutdownRequested
+from broker.deferred import Deferred
+from broker.dispatch import RequestContext
+from broker.purgatory import Wait
+from protocol.errors import ErrorCode
+from protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    ControlledShutdownResponseRemainingPartition,
+    error_response,
+)
+
+
+def handle(
+    controller: Controller,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: ControlledShutdownRequest,
+    context: RequestContext,
+) -> Wait:
+    """Answer with what the broker leads still; it will ask again, or stop all the same."""
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    return deferred.answer(_prepare(controller, request), timeout_ms, late)
+
+
+async def _prepare(
+    controller: Controller, request: ControlledShutdownRequest
+) -> ControlledShutdownResponse:
+    remaining = await controller.ask(ShutdownRequested(request.broker_id, request.broker_epoch))
+    return ControlledShutdownResponse(
+        error_code=ErrorCode.NONE,
+        remaining_partitions=[
+            ControlledShutdownResponseRemainingPartition(topic_name=topic, partition_index=index)
+            for topic, index in remaining
+        ],
+    )

@@ -1,0 +1,71 @@
+"""DescribeLogDirs: how large the logs of this broker are, and in which directory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from broker.dispatch import RequestContext
+from broker.replica_manager import ReplicaManager
+from core_log.log import Log
+from core_log.log_manager import LogManager
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+)
+from protocol.topic_partition import TopicPartition
+
+UNKNOWN_LAG = -1
+
+
+def handle(
+    logs: LogManager,
+    replicas: ReplicaManager,
+    request: DescribeLogDirsRequest,
+    context: RequestContext,
+) -> DescribeLogDirsResponse:
+    """All directories, each with those of its logs that were asked for."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(t.topic, index) for t in request.topics for index in t.partitions}
+    used = [
+        DescribeLogDirsResponseResult(
+            error_code=ErrorCode.NONE, log_dir=path, topics=_topics(replicas, found, wanted)
+        )
+        for path, found in logs.by_directory().items()
+    ]
+    offline = [
+        DescribeLogDirsResponseResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=()
+        )
+        for path in logs.offline_dirs
+    ]
+    return DescribeLogDirsResponse(results=[*used, *offline])
+
+
+def _topics(
+    replicas: ReplicaManager, logs: Collection[Log], wanted: Collection[TopicPartition] | None
+) -> list[DescribeLogDirsResponseTopic]:
+    asked = [log for log in logs if wanted is None or log.topic_partition in wanted]
+    asked.sort(key=lambda log: log.topic_partition)
+    return [
+        DescribeLogDirsResponseTopic(name=topic, partitions=[_part(replicas, log) for log in group])
+        for topic, group in groupby(asked, key=lambda log: log.topic_partition.topic)
+    ]
+
+
+def _part(replicas: ReplicaManager, log: Log) -> DescribeLogDirsResponsePartition:
+    partition = replicas.partitions.get(log.topic_partition)
+    lag = UNKNOWN_LAG
+    if partition is not None:
+        lag = max(partition.high_watermark - log.log_end_offset, 0)
+    return DescribeLogDirsResponsePartition(
+        partition_index=log.topic_partition.partition,
+        partition_size=log.size,
+        offset_lag=lag,
+        is_future_key=False,
+    )

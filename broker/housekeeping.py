@@ -1,0 +1,104 @@
+"""What a broker does again and again for as long as it runs: flush, retain, checkpoint, look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+import attrs
+
+from broker.config import BrokerConfig
+from broker.flusher import Flusher
+from broker.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
+from broker.listener import Listener
+from broker.log_failures import LogFailures
+from broker.periodic import every
+from broker.replica_manager import ReplicaManager
+from core_log.log_manager import LogManager
+
+OFTEN_MS = 1000
+"""How often due flushes, deletions and idle connections are looked for."""
+PRODUCER_EXPIRATION_CHECK_MS = 600_000
+"""How often producers are looked for that have been silent too long."""
+NEVER_MS = 2**53
+
+
+@attrs.define(eq=False)
+class Housekeeping:
+    """`spawn` runs a task of the broker, `executor` has the threads for the disk."""
+
+    config: BrokerConfig
+    logs: LogManager
+    replicas: ReplicaManager
+    flusher: Flusher
+    isr_writer: IsrWriter
+    log_failures: LogFailures
+    listener: Listener
+    executor: Executor
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+    _on_disk: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+    def start(self) -> None:
+        """Begin, each with its own interval."""
+        config = self.config
+        duties: list[tuple[float, str, Callable[[], Any]]] = [
+            (min(config.log_flush_scheduler_interval_ms, OFTEN_MS), "flushing", self._flush),
+            (OFTEN_MS, "file deletion", self._delete_files),
+            (OFTEN_MS, "closing idle connections", self._close_idle),
+            (config.log_retention_check_interval_ms, "retention", self._retain),
+            (PRODUCER_EXPIRATION_CHECK_MS, "expiry of producers", self._expire_producers),
+            (
+                config.log_flush_offset_checkpoint_interval_ms,
+                "recovery point checkpoint",
+                partial(self._in_thread, self.logs.checkpoint_recovery_points),
+            ),
+            (
+                config.replica_high_watermark_checkpoint_interval_ms,
+                "high watermark checkpoint",
+                partial(self._in_thread, self.checkpoint_high_watermarks),
+            ),
+            (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
+            (OFTEN_MS, "telling of failed logs", self._report_failures),
+            (NOTIFY_INTERVAL_MS, "telling of in-sync replicas", self.isr_writer.notify),
+        ]
+        for interval_ms, name, work in duties:
+            if interval_ms < NEVER_MS:
+                self.spawn(every(interval_ms, name, work))
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write them, once it is known which partitions this broker has."""
+        if self.replicas.leadership_known:
+            self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        async with self._on_disk:
+            await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+    def _flush(self) -> None:
+        now_ms = self.now_ms()
+        for found in self.replicas.partitions.values():
+            if found.log.flush_due(now_ms):
+                self.flusher.start(found)
+
+    async def _delete_files(self) -> None:
+        async with self._on_disk:
+            self.logs.tick(self.now_ms())
+
+    def _close_idle(self) -> None:
+        self.listener.close_idle(asyncio.get_running_loop().time())
+
+    def _retain(self) -> None:
+        self.logs.delete_old_segments(self.replicas.high_watermarks(), self.now_ms())
+
+    def _expire_producers(self) -> None:
+        self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)
+
+    async def _report_failures(self) -> None:
+        await self.log_failures.report(list(self.replicas.partitions.values()))
+
+    def _check_isr(self) -> None:
+        self.replicas.check_isr(self.now_ms())

@@ -1,0 +1,129 @@
+"""Writes the ISR that a leader proposes to the partition's state node, and tells the controller.
+
+A write is made over the version of the node the leader knows: whoever was elected meanwhile wins.
+Where the version is another, the node is read: a state of our own epoch is ours (the answer to
+the write was lost), any other one ends our leadership, of which the controller's request is on its
+way. A write whose outcome is not known is made again, in a new session too, for until it is known
+the high watermark must wait for both sets.
+
+The controller hears of the changes by a notification node, many at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import attrs
+
+from broker.isr import Isr
+from broker.partition import IsrChange
+from broker.zk_retry import retry_until_connected
+from protocol.topic_partition import TopicPartition
+from zk.admin_znodes import IsrChange as IsrChangeNode
+from zk.api import BadVersion, NoNode, ZkError, ZkSession
+from zk.znodes import PartitionState, ZnodeError
+
+logger = logging.getLogger(__name__)
+
+NOTIFY_INTERVAL_MS = 2500
+"""How often the controller may be told."""
+QUIET_MS = 5000
+"""Changes are gathered until there was none for so long …"""
+LONGEST_MS = 60_000
+"""… or the controller was last told so long ago."""
+RETRY_SECONDS = 1.0
+"""Before another try to write, after one of which ZooKeeper did not say what became."""
+
+
+class IsrOwner(Protocol):
+    """Hears what became of its proposals: the replica manager."""
+
+    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None: ...
+    def isr_superseded(self, change: IsrChange) -> None: ...
+
+
+@attrs.define(eq=False)
+class IsrWriter:
+    """`spawn` runs a task of the broker."""
+
+    zk: ZkSession
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+    owner: IsrOwner | None = None
+    _changed: set[TopicPartition] = attrs.field(factory=set)
+    _last_change_ms: int = 0
+    _last_told_ms: int = 0
+
+    def write(self, change: IsrChange) -> None:
+        """Begin to write; the owner hears of the end."""
+        self.spawn(self._write(change))
+
+    async def _write(self, change: IsrChange) -> None:
+        assert self.owner is not None
+        while True:
+            try:
+                written = await self._written(change)
+                break
+            except ZkError as error:
+                logger.warning("%s: its isr is not written: %r", change.topic_partition, error)
+                await asyncio.sleep(RETRY_SECONDS)
+        if written is None:
+            self.owner.isr_superseded(change)
+            return
+        isr, zk_version = written
+        self._changed.add(change.topic_partition)
+        self._last_change_ms = self.now_ms()
+        self.owner.isr_written(change, isr, zk_version, self._last_change_ms)
+
+    async def _written(self, change: IsrChange) -> tuple[Isr, int] | None:
+        """The ISR and version the node has then; None when it is not ours any more."""
+        path, data = PartitionState.path(*change.topic_partition), change.state.encode()
+        try:
+            stat = await retry_until_connected(
+                self.zk, lambda: self.zk.set(path, data, change.zk_version)
+            )
+            return change.state.isr, stat.version
+        except NoNode:
+            return None
+        except BadVersion:
+            return await self._ours(change, path)
+
+    async def _ours(self, change: IsrChange, path: str) -> tuple[Isr, int] | None:
+        try:
+            data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
+            stored = PartitionState.decode(data, path)
+        except (NoNode, ZnodeError) as error:
+            logger.warning("%s: %s", change.topic_partition, error)
+            return None
+        ours = change.state
+        if (stored.leader, stored.leader_epoch) != (ours.leader, ours.leader_epoch):
+            logger.info(
+                "%s: led by %s in epoch %s now, not by us in %s",
+                change.topic_partition,
+                stored.leader,
+                stored.leader_epoch,
+                ours.leader_epoch,
+            )
+            return None
+        return tuple(stored.isr), stat.version
+
+    async def notify(self) -> None:
+        """Tell the controller what has changed, if it is time. To be called each 2.5 s."""
+        now_ms = self.now_ms()
+        quiet = self._last_change_ms + QUIET_MS < now_ms
+        if not self._changed or not (quiet or self._last_told_ms + LONGEST_MS < now_ms):
+            return
+        changed, self._changed = self._changed, set()  # what changes from now on is told again
+        data = IsrChangeNode(tuple((tp.topic, tp.partition) for tp in sorted(changed))).encode()
+        try:
+            await retry_until_connected(
+                self.zk, lambda: self.zk.create(IsrChangeNode.prefix(), data, sequence=True)
+            )
+        except ZkError as error:
+            logger.info("the controller is told of in-sync replicas later: %s", error)
+            self._changed |= changed
+            return
+        self._last_told_ms = now_ms

@@ -1,0 +1,326 @@
+"""`kbroker configs`: settings that are given while the cluster runs, of topics and brokers.
+
+Kafka's spelling works as it is: `--alter --entity-type topics --entity-name t --add-config a=b`.
+"""
+
+import asyncio
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.over_brokers import OverBrokers, own_source
+from clients.descriptions import BROKER_RESOURCE, ConfigResource
+from clients.kafka_spelling import ActionGroup
+from clients.output import (
+    Column,
+    CommandFailed,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+
+T = TypeVar("T")
+Item = dict[str, Any]
+
+SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+}
+"""Kafka's names of DescribeConfigs' sources (KIP-226)."""
+
+COLUMNS = (
+    Column("ENTITY-TYPE"),
+    Column("ENTITY"),
+    Column("CONFIG"),
+    Column("VALUE"),
+    Column("SOURCE"),
+    Column("SENSITIVE"),
+    Column("READ-ONLY"),
+    Column("SYNONYMS", text=lambda synonyms: ", ".join(synonyms or ())),
+)
+ENTITY_COLUMNS = (Column("ENTITY-TYPE"), Column("ENTITY"))
+
+ENTITY_TYPES = {
+    "topics": "--topic",
+    "brokers": "--broker",
+    "clients": "--client",
+    "users": "--user",
+}
+
+
+@click.group(
+    "configs",
+    cls=ActionGroup,
+    epilog="""\b
+Examples:
+  kbroker configs describe --topic flights
+  kbroker configs alter --topic flights --add retention.ms=3600000 --remove segment.ms
+  kbroker configs --describe --entity-type brokers --entity-name 1""",
+)
+def command() -> None:
+    """Settings of topics and brokers, beyond those of server.properties.
+
+    Asks the brokers; with --zookeeper, and no --bootstrap-server, on the command line it reads and
+    writes ZooKeeper itself, as kafka-configs.sh did.
+    """
+
+
+# --- whose settings -------------------------------------------------------------------------------
+
+
+def entity_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say whose settings; the command gets a `resource`."""
+
+    @functools.wraps(command)
+    def with_resource(*args: Any, **given: Any) -> T:
+        entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
+        return command(*args, resource=resource_of(**entity), **given)
+
+    for option in reversed(list(_ENTITY_OPTIONS.values())):
+        with_resource = option(with_resource)
+    return with_resource
+
+
+_ENTITY_OPTIONS: Mapping[str, Any] = {
+    "topic": click.option("--topic", metavar="NAME", help="A topic's."),
+    "broker": click.option(
+        "--broker", type=click.IntRange(min=0), metavar="ID", help="A broker's."
+    ),
+    "broker_defaults": click.option(
+        "--broker-defaults", is_flag=True, help="Of brokers that have none of their own."
+    ),
+    "client": click.option("--client", metavar="ID", help="A client's quotas: not enforced yet."),
+    "entity_type": click.option(
+        "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Kafka's way to say whose."
+    ),
+    "entity_name": click.option("--entity-name", metavar="NAME", help="With --entity-type."),
+    "entity_default": click.option(
+        "--entity-default", is_flag=True, help="With --entity-type: of all that have none."
+    ),
+}
+
+
+def resource_of(
+    *,
+    topic: str | None = None,
+    broker: int | None = None,
+    broker_defaults: bool = False,
+    client: str | None = None,
+    entity_type: str | None = None,
+    entity_name: str | None = None,
+    entity_default: bool = False,
+) -> ConfigResource:
+    """Whose settings a command line is about. Raises UsageError unless it is one's."""
+    if client is not None or entity_type in ("clients", "users"):
+        raise click.UsageError(
+            "quotas of clients and users are not enforced yet, and so cannot be set either"
+        )
+    if entity_type == "topics":
+        topic = entity_name
+    elif entity_type == "brokers":
+        broker_defaults = entity_default
+        if entity_name is not None and not entity_name.isdecimal():
+            raise click.UsageError(f"{entity_name!r} is no broker's id")
+        broker = None if entity_name is None else int(entity_name)
+    named = [
+        *([] if topic is None else [ConfigResource.topic(topic)]),
+        *([] if broker is None else [ConfigResource.broker(broker)]),
+        *([ConfigResource.broker_defaults()] if broker_defaults else []),
+    ]
+    if len(named) != 1:
+        raise click.UsageError("say whose settings: --topic, --broker or --broker-defaults")
+    return named[0]
+
+
+def title(resource: ConfigResource) -> str:
+    """As Kafka's tool names it."""
+    if resource.resource_type != BROKER_RESOURCE:
+        return f"topic {resource.name}"
+    return f"broker {resource.name}" if resource.name else "default for brokers in the cluster"
+
+
+# --- describe -------------------------------------------------------------------------------------
+
+
+@command.command(
+    "describe",
+    epilog="""\b
+Examples:
+  kbroker configs describe --topic flights
+  kbroker configs describe --broker 0 --all""",
+)
+@target_options
+@output_option
+@entity_options
+@click.option("--all", "everything", is_flag=True, help="Defaults and server.properties as well.")
+def describe(target: Target, output: str, resource: ConfigResource, everything: bool) -> None:
+    """What a topic or broker was given; with --all, all that counts for it.
+
+    A value that is secret is shown as -.
+    """
+    items = asyncio.run(described(target, resource, everything=everything))
+    if output != "table":
+        show(Listing("configs", COLUMNS, items), output)
+        return
+    click.echo(f"{'All' if everything else 'Dynamic'} configs for {title(resource)} are:")
+    for item in items:
+        value = "null" if item["value"] is None else item["value"]
+        click.echo(
+            f"  {item['config']}={value} sensitive={str(item['sensitive']).lower()}"
+            f" synonyms={{{', '.join(item['synonyms'])}}}"
+        )
+
+
+async def described(target: Target, resource: ConfigResource, *, everything: bool) -> list[Item]:
+    """Items of COLUMNS, by name."""
+    async with cluster_access(target) as cluster:
+        if isinstance(cluster, OverBrokers):
+            configs = await cluster.admin.describe_configs([resource], synonyms=True)
+            items = [_item(resource, config) for config in configs[resource]]
+            own = SOURCES[own_source(resource)]
+            return sorted(
+                (item for item in items if everything or item["source"] == own),
+                key=lambda item: str(item["config"]),
+            )
+        if everything:
+            raise click.UsageError("--all needs the brokers: give --bootstrap-server")
+        return [
+            _entity(resource)
+            | {
+                "config": name,
+                "value": value,
+                "source": (source := SOURCES[own_source(resource)]),
+                "sensitive": False,
+                "read_only": False,
+                "synonyms": [f"{source}:{name}={value}"],
+            }
+            for name, value in sorted((await cluster.own_configs([resource]))[resource].items())
+        ]
+
+
+def _entity(resource: ConfigResource) -> Item:
+    is_broker = resource.resource_type == BROKER_RESOURCE
+    return {
+        "entity_type": "brokers" if is_broker else "topics",
+        "entity": resource.name or "<default>",
+    }
+
+
+def _item(resource: ConfigResource, config: Any) -> Item:
+    return _entity(resource) | {
+        "config": config.name,
+        "value": config.value,
+        "source": SOURCES.get(config.config_source, str(config.config_source)),
+        "sensitive": config.is_sensitive,
+        "read_only": config.read_only,
+        "synonyms": [
+            f"{SOURCES.get(each.source, each.source)}:{each.name}={each.value}"
+            for each in config.synonyms or ()
+        ],
+    }
+
+
+# --- alter ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Settings(click.ParamType):  # type: ignore[type-arg]
+    """Kafka's `k=v,k2=[v1,v2]`, as pairs: a comma inside brackets belongs to the value."""
+
+    name = "k=v,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[str, str], ...]:
+        """Raises UsageError for a piece that is not k=v."""
+        if isinstance(value, tuple):
+            return value
+        pieces = list(_pieces(str(value)))
+        for piece in pieces:
+            if not piece.partition("=")[0].strip() or "=" not in piece:
+                self.fail(f"{piece!r} is not key=value", param, ctx)
+        pairs = (piece.partition("=") for piece in pieces)
+        return tuple((key.strip(), _unbracketed(text.strip())) for key, _, text in pairs)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (match[0] for match in re.finditer(r"(?:\[[^\]]*\]|[^,])+", text))
+
+
+def _unbracketed(text: str) -> str:
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
+@command.command(
+    "alter",
+    epilog="""\b
+Examples:
+  kbroker configs alter --topic flights --add retention.ms=3600000,cleanup.policy=[compact,delete]
+  kbroker configs alter --broker-defaults --remove log.cleaner.threads""",
+)
+@target_options
+@output_option
+@entity_options
+@click.option(
+    "--add", "--add-config", "added", type=Settings(), multiple=True, help="Settings to give."
+)
+@click.option(
+    "--remove",
+    "--delete-config",
+    "removed",
+    multiple=True,
+    metavar="K,…",
+    help="Settings to take away: the default counts again.",
+)
+@click.option("--force", is_flag=True, hidden=True, help="Of Kafka's tool; nothing is asked here.")
+def alter(
+    target: Target,
+    output: str,
+    resource: ConfigResource,
+    added: tuple[tuple[tuple[str, str], ...], ...],
+    removed: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Give a topic or broker settings, or take them away; all others stay."""
+    taken = [name.strip() for names in removed for name in names.split(",") if name.strip()]
+    given = [pair for pairs in added for pair in pairs]
+    if not taken and not given:
+        raise click.UsageError("say what to alter: --add or --remove")
+    if both := set(taken) & {name for name, _ in given}:
+        raise click.UsageError(f"both added and removed: {', '.join(sorted(both))}")
+    changes = {resource: {**dict.fromkeys(taken), **dict(given)}}
+
+    async def ask() -> Exception | None:
+        async with cluster_access(target) as cluster:
+            await _check_there(cluster, resource, taken)
+            return (await cluster.change_configs(changes))[resource]
+
+    error = asyncio.run(ask())
+    failures = [] if error is None else [Failure.of(title(resource), error)]
+    if output in ("table", "wide"):
+        if error is None:
+            click.echo(f"Completed updating config for {title(resource)}.")
+        show(Listing("configs", ENTITY_COLUMNS, [], failures), output)
+    else:
+        items = [_entity(resource)] if error is None else []
+        show(Listing("configs", ENTITY_COLUMNS, items, failures), output)
+
+
+async def _check_there(cluster: ClusterAccess, resource: ConfigResource, taken: list[str]) -> None:
+    """As Kafka's tool: what is not there cannot be taken away. Raises CommandFailed."""
+    if taken:
+        own = (await cluster.own_configs([resource]))[resource]
+        if missing := [name for name in taken if name not in own]:
+            raise CommandFailed(f"{title(resource)} has no config {', '.join(missing)} of its own")

@@ -1,0 +1,114 @@
+"""A command's way over the brokers: the admin client, with older brokers' gaps filled."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import attrs
+
+from clients.admin import Admin
+from clients.admin_requests import Verdicts
+from clients.descriptions import (
+    BROKER_RESOURCE,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    PartitionReassignment,
+    TopicDescription,
+)
+from clients.errors import UnsupportedApi
+from protocol.topic_partition import TopicPartition
+
+FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
+"""DescribeConfigs' sources of settings that were given while the cluster runs (KIP-226)."""
+
+
+def own_source(resource: ConfigResource) -> int:
+    """Where a resource's own settings say that they come from."""
+    if resource.resource_type != BROKER_RESOURCE:
+        return FROM_TOPIC
+    return FROM_BROKER if resource.name else FROM_BROKER_DEFAULTS
+
+
+@attrs.frozen
+class OverBrokers:
+    """A `ClusterAccess`."""
+
+    admin: Admin
+    by_zookeeper: bool = False
+
+    async def brokers(self) -> Mapping[int, str | None]:
+        cluster = await self.admin.describe_cluster()
+        return {broker.node_id: broker.rack for broker in cluster.brokers}
+
+    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
+        return await self.admin.describe_topics(names)
+
+    async def marked_for_deletion(self) -> Collection[str]:
+        return ()
+
+    async def create_topic(self, topic: NewTopic) -> None:
+        _raise_any(await self.admin.create_topics([topic]))
+
+    async def create_partitions(self, topic: str, new: NewPartitions) -> None:
+        _raise_any(await self.admin.create_partitions({topic: new}))
+
+    async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
+        return await self.admin.delete_topics(names)
+
+    async def own_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
+        described = await self.admin.describe_configs(resources)
+        return {
+            resource: {
+                config.name: config.value
+                for config in configs
+                if config.config_source == own_source(resource)
+            }
+            for resource, configs in described.items()
+        }
+
+    async def change_configs(
+        self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
+    ) -> Verdicts[ConfigResource]:
+        """Before Kafka 2.3 a broker takes all settings of a resource at once, or none."""
+        try:
+            return await self.admin.incremental_alter_configs(changes)
+        except UnsupportedApi:
+            whole = {}
+            for resource, own in (await self.own_configs(changes)).items():
+                changed = {**own, **changes[resource]}
+                whole[resource] = {k: v for k, v in changed.items() if v is not None}
+            return await self.admin.alter_configs(whole)
+
+    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+        described = await self.admin.describe_configs(map(ConfigResource.topic, topics))
+        return {
+            resource.name: int(config.value)
+            for resource, configs in described.items()
+            for config in configs
+            if config.name == "min.insync.replicas" and config.value is not None
+        }
+
+    async def reassign(
+        self, targets: Mapping[TopicPartition, Sequence[int]]
+    ) -> Verdicts[TopicPartition]:
+        return await self.admin.alter_partition_reassignments(targets)
+
+    async def cancel_reassignments(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Verdicts[TopicPartition]:
+        return await self.admin.alter_partition_reassignments(dict.fromkeys(partitions))
+
+    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        return await self.admin.list_partition_reassignments()
+
+    async def elect(
+        self, election_type: int, partitions: Sequence[TopicPartition] | None
+    ) -> Verdicts[TopicPartition]:
+        return await self.admin.elect_leaders(election_type, partitions)
+
+
+def _raise_any(verdicts: Verdicts[str]) -> None:
+    for error in verdicts.values():
+        if error is not None:
+            raise error

@@ -1,0 +1,122 @@
+"""Topics as items of tables and as Kafka's lines, and which of them a describe is about."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from clients.descriptions import TopicDescription
+from clients.output import Column
+
+NAME_COLUMNS = (
+    Column("TOPIC"),
+    Column("INTERNAL", wide=True),
+    Column("PARTITIONS", wide=True),
+    Column("MARKED-FOR-DELETION", wide=True),
+)
+
+TOPIC_COLUMNS = (
+    Column("TOPIC"),
+    Column("PARTITION-COUNT"),
+    Column("REPLICATION-FACTOR"),
+    Column("CONFIGS"),
+    Column("MARKED-FOR-DELETION"),
+    Column("PARTITIONS"),
+)
+
+PARTITION_COLUMNS = (
+    Column("TOPIC"),
+    Column("PARTITION"),
+    Column("LEADER"),
+    Column("REPLICAS"),
+    Column("ISR"),
+)
+
+Item = dict[str, Any]
+Filter = Callable[[Item], bool]
+
+
+def topic_item(
+    topic: TopicDescription,
+    configs: Mapping[str, str | None],
+    *,
+    marked: bool = False,
+    min_isr: int | None = None,
+) -> Item:
+    """One topic with its partitions; a leader that is not there is None.
+
+    `min_isr` is its min.insync.replicas, for the filters that ask for it.
+    """
+    partitions = [
+        {
+            "topic": topic.name,
+            "partition": number,
+            "leader": partition.leader if partition.leader >= 0 else None,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+            **({} if min_isr is None else {"min_isr": min_isr}),
+        }
+        for number, partition in sorted(topic.partitions.items())
+    ]
+    return {
+        "topic": topic.name,
+        "partition_count": len(partitions),
+        "replication_factor": max((len(p.replicas) for p in topic.partitions.values()), default=0),
+        "configs": dict(sorted(configs.items())),
+        "marked_for_deletion": marked,
+        "partitions": partitions,
+    }
+
+
+def is_under_replicated(partition: Item) -> bool:
+    """Whether a replica is not in sync."""
+    return len(partition["isr"]) < len(partition["replicas"])
+
+
+def is_unavailable(partition: Item) -> bool:
+    """Whether there is no leader."""
+    return partition["leader"] is None
+
+
+def is_under_min_isr(partition: Item) -> bool:
+    """Whether fewer are in sync than acks=all needs: it cannot be written to so."""
+    return len(partition["isr"]) < int(partition["min_isr"])
+
+
+def is_at_min_isr(partition: Item) -> bool:
+    """Whether one replica less would be too few for acks=all."""
+    return len(partition["isr"]) == int(partition["min_isr"])
+
+
+FILTERS: Mapping[str, Filter] = {
+    "under_replicated": is_under_replicated,
+    "unavailable": is_unavailable,
+    "under_min_isr": is_under_min_isr,
+    "at_min_isr": is_at_min_isr,
+}
+"""By the option that asks for it."""
+NEED_MIN_ISR = frozenset({"under_min_isr", "at_min_isr"})
+
+
+def only(topic: Item, wanted: Filter) -> Item:
+    """The topic with those of its partitions that are wanted."""
+    return topic | {"partitions": [p for p in topic["partitions"] if wanted(p)]}
+
+
+def topic_line(topic: Item) -> str:
+    """Kafka's line of the topic itself."""
+    configs = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
+    marked = "\tMarkedForDeletion: true" if topic["marked_for_deletion"] else ""
+    return (
+        f"Topic: {topic['topic']}\tPartitionCount: {topic['partition_count']}"
+        f"\tReplicationFactor: {topic['replication_factor']}\tConfigs: {configs}{marked}"
+    )
+
+
+def partition_lines(topic: Item) -> Iterator[str]:
+    """Kafka's line of each partition."""
+    for partition in topic["partitions"]:
+        leader = "none" if partition["leader"] is None else partition["leader"]
+        replicas, isr = (",".join(map(str, partition[name])) for name in ("replicas", "isr"))
+        yield (
+            f"\tTopic: {partition['topic']}\tPartition: {partition['partition']}"
+            f"\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"
+        )

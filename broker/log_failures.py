@@ -1,0 +1,37 @@
+"""Tells the controller of logs whose disk has failed them, so that other replicas take over.
+
+The controller asks then for each replica of this broker, by a LeaderAndIsr, and the answer names
+those that cannot be served. A log that failed takes no more writes before the broker is started
+again, when it is recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from broker.partition import Partition
+from broker.zk_retry import retry_until_connected
+from protocol.topic_partition import TopicPartition
+from zk.admin_znodes import LogDirEvent
+from zk.api import ZkSession
+
+
+@attrs.define(eq=False)
+class LogFailures:
+    """Reports for broker `broker_id`."""
+
+    zk: ZkSession
+    broker_id: int
+    _told: set[TopicPartition] = attrs.field(factory=set)
+
+    async def report(self, partitions: Iterable[Partition]) -> None:
+        """Tell of what has failed since the last call. To be called every second or so."""
+        failed = {each.topic_partition for each in partitions if each.log.failure is not None}
+        if failed - self._told:
+            data = LogDirEvent(self.broker_id).encode()
+            await retry_until_connected(
+                self.zk, lambda: self.zk.create(LogDirEvent.prefix(), data, sequence=True)
+            )
+        self._told = failed

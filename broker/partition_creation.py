@@ -1,0 +1,48 @@
+"""Adding partitions to a topic in ZooKeeper, for CreatePartitions.
+
+The controller, which watches the topic's node, does the rest. The node is written over the version
+that was read, so that what others wrote meanwhile (a reassignment, other partitions) is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+
+from broker.controller.topic_changes import Assignment
+from broker.zk_retry import retry_until_connected
+from protocol.errors import ApiError, ErrorCode
+from zk.api import BadVersion, NoNode, ZkSession
+from zk.znodes import TopicAssignment
+
+
+async def add_partitions(
+    zk: ZkSession, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
+) -> None:
+    """Add what `plan(partitions that there are)` says.
+
+    Raises what `plan` raises, and ApiError(UNKNOWN_TOPIC_OR_PARTITION). A write whose answer was
+    lost counts as done when the node has what was written.
+    """
+    path = TopicAssignment.path(topic)
+    written: bytes | None = None
+    while True:
+        try:
+            data, stat = await retry_until_connected(zk, lambda: zk.get(path))
+            if written is not None and data == written:
+                return
+            node = TopicAssignment.decode(data, path)
+            added = plan(node.partitions)
+            if validate_only:
+                return
+            written = attrs.evolve(node, partitions={**node.partitions, **added}).encode()
+            await retry_until_connected(zk, partial(zk.set, path, written, stat.version))
+            return
+        except NoNode:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}"
+            ) from None
+        except BadVersion:
+            continue

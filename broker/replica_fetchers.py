@@ -1,0 +1,467 @@
+"""Followers: for each leader a connection and a loop that fetches what this broker replicates.
+
+A partition that begins to follow is first cut to what its leader has too (`truncation`), then
+fetched from its own log's end. An answer is taken only if nothing has changed since it was asked
+for: the same leader epoch, the same end of the log. What goes wrong with one partition delays that
+one, a little the first time and up to `replica.fetch.backoff.ms`; a leader that says that our
+epoch is of the past is not asked again before the controller has spoken. What is throttled and lags
+is not asked for while the quota is exceeded.
+
+Everything but the waiting for the network is plain code on the event loop, so no partition
+changes its role while something is done to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from itertools import groupby
+from math import inf
+from typing import Any, Protocol
+
+import attrs
+
+from broker.fetch_sessions import SessionReader
+from broker.partition import Partition
+from broker.replication_quota import ReplicationQuota
+from broker.truncation import Truncation, truncation
+from clients.connection import ConnectionFailed
+from core_log.replicated_run import UnexpectedAppendOffset
+from protocol.errors import ApiError, ErrorCode
+from protocol.java_hash import abs31, java_string_hash, wrap32
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochRequestTopic,
+    OffsetForLeaderEpochResponse,
+)
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY_SECONDS = 0.02
+LATEST_TIME = -1
+EARLIEST_TIME = -2
+
+
+class LeaderConnection(Protocol):
+    """What a fetcher uses of `clients.connection.Connection`."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def call(self, request: Any) -> Any: ...
+    def abort(self, reason: str) -> None: ...
+
+
+@attrs.frozen
+class FetcherConfig:
+    """The settings `replica.fetch.*` and `num.replica.fetchers`, in ms and bytes."""
+
+    max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    backoff_ms: int = 1000
+    fetchers: int = 1
+
+
+@attrs.define(eq=False)
+class _Following:
+    """One partition in one leader epoch."""
+
+    partition: Partition
+    leader_epoch: int
+    truncated: bool = False
+    out_of_range: bool = False
+    lags: bool = True  # as far as is known: behind the leader's high watermark
+    not_before: float = 0.0  # the event loop's time
+    delay: float = FIRST_DELAY_SECONDS
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the leader may be told that we have all that is in the log."""
+        return self.partition.log.settled_end == self.partition.log.log_end_offset
+
+
+@attrs.define(eq=False)
+class ReplicaFetchers:
+    """Fetches for every partition that is to `follow`.
+
+    `connect(leader)` gives a connection to a broker, or raises ConnectionFailed; `appended` hears
+    of each partition whose log has grown.
+    """
+
+    local_id: int
+    config: FetcherConfig
+    connect: Callable[[int], Awaitable[LeaderConnection]]
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+    quota: ReplicationQuota
+    appended: Callable[[Partition, int], None] = lambda partition, now_ms: None
+    _fetchers: dict[tuple[int, int], _Fetcher] = attrs.field(factory=dict)
+    _fetcher_of: dict[TopicPartition, _Fetcher] = attrs.field(factory=dict)
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Fetch for these from the leaders they have now, after truncation."""
+        for partition in partitions:
+            tp = partition.topic_partition
+            key = (partition.leader, _number(tp) % self.config.fetchers)
+            fetcher = self._fetchers.get(key)
+            if fetcher is None:
+                fetcher = self._fetchers[key] = _Fetcher(self, partition.leader)
+                self.spawn(fetcher.run())
+            self._fetcher_of[tp] = fetcher
+            fetcher.add(_Following(partition, partition.leader_epoch))
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch for these no more."""
+        for tp in partitions:
+            fetcher = self._fetcher_of.pop(tp, None)
+            if fetcher is not None:
+                del fetcher.following[tp]
+
+    def flushed(self, partition: Partition) -> None:
+        """What was fetched has reached the disk."""
+        fetcher = self._fetcher_of.get(partition.topic_partition)
+        if fetcher is not None:
+            fetcher.wake()
+
+
+@attrs.define(eq=False)
+class _Fetcher:
+    """The loop for one leader."""
+
+    owner: ReplicaFetchers
+    leader: int
+    following: dict[TopicPartition, _Following] = attrs.field(factory=dict)
+    _session: SessionReader = attrs.field(factory=SessionReader)
+    _connection: LeaderConnection | None = None
+    _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _is_fetching: bool = False
+    _is_interrupted: bool = False
+    _failures: int = 0
+
+    def add(self, following: _Following) -> None:
+        """Begin with a partition now: a fetch that waits at the leader is given up for it."""
+        self.following[following.partition.topic_partition] = following
+        if self._is_fetching and self._connection is not None:
+            self._is_interrupted = True
+            self._connection.abort("there is another partition to fetch")
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again at what is to be done."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Fetch for as long as the broker runs."""
+        try:
+            while True:
+                self._changed.clear()
+                if not self.following:
+                    self._disconnect()
+                    await self._changed.wait()
+                    continue
+                try:
+                    await self._round()
+                    self._failures = 0
+                except ConnectionFailed as failure:
+                    await self._lost(failure)
+                except Exception:
+                    logger.exception("fetching from broker %s failed", self.leader)
+                    self._disconnect()
+                    await self._pause(self.owner.config.backoff_ms / 1000)
+        finally:
+            self._disconnect()
+
+    async def _lost(self, failure: ConnectionFailed) -> None:
+        self._disconnect()
+        if self._is_interrupted:
+            self._is_interrupted = False
+            return
+        level = logging.DEBUG if self._failures else logging.WARNING
+        logger.log(level, "broker %s cannot be fetched from: %s", self.leader, failure)
+        delay = min(FIRST_DELAY_SECONDS * 2**self._failures, self.owner.config.backoff_ms / 1000)
+        self._failures = min(self._failures + 1, 16)
+        await self._pause(delay)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or until something changes."""
+        try:
+            async with asyncio.timeout(None if seconds == inf else seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.abort("fetching ends")
+        self._connection = None
+        self._session.lost()
+
+    # ---- a round: cut what must be cut, then fetch
+
+    async def _round(self) -> None:
+        if self._connection is None or self._connection.closed:
+            self._session.lost()
+            self._connection = await self.owner.connect(self.leader)
+        connection = self._connection
+        if due := self._due(lambda each: not each.truncated):
+            await self._truncate(connection, due)
+        if due := self._due(lambda each: each.out_of_range):
+            await self._find_range(connection, due)
+        due = self._due(lambda each: each.truncated and not each.out_of_range)
+        if allowed := [each for each in due if not self._is_held_back(each)]:
+            await self._fetch(connection, allowed)
+        elif due:
+            await self._pause(self.owner.config.backoff_ms / 1000)
+        else:
+            settled = (each for each in self.following.values() if each.is_settled)
+            next_time = min((each.not_before for each in settled), default=inf)
+            await self._pause(max(next_time - asyncio.get_running_loop().time(), 0))
+
+    def _due(self, is_wanted: Callable[[_Following], bool]) -> list[_Following]:
+        now = asyncio.get_running_loop().time()
+        return [
+            each
+            for each in self.following.values()
+            if each.not_before <= now and each.is_settled and is_wanted(each)
+        ]
+
+    def _is_throttled(self, each: _Following) -> bool:
+        listed = each.partition.log.config.follower_throttled
+        return self.owner.quota.covers(each.partition.topic_partition.partition, listed)
+
+    def _is_held_back(self, each: _Following) -> bool:
+        return each.lags and self._is_throttled(each) and self.owner.quota.is_exceeded
+
+    def _is_current(self, each: _Following) -> bool:
+        return self.following.get(each.partition.topic_partition) is each
+
+    def _delay(self, each: _Following) -> None:
+        each.not_before = asyncio.get_running_loop().time() + each.delay
+        each.delay = min(each.delay * 2, self.owner.config.backoff_ms / 1000)
+
+    def _refused(self, each: _Following, code: int) -> None:
+        """The leader does not answer for this partition."""
+        tp = each.partition.topic_partition
+        logger.debug("%s: broker %s: %s", tp, self.leader, ErrorCode.of(code).name)
+        if code == ErrorCode.FENCED_LEADER_EPOCH:
+            each.not_before = inf  # the controller is about to tell of a later epoch
+        else:
+            self._delay(each)
+
+    def _failed(self, each: _Following, error: Exception) -> None:
+        """What the leader sent cannot be kept."""
+        logger.error("%s: from broker %s: %s", each.partition.topic_partition, self.leader, error)
+        if isinstance(error, ApiError):  # the disk: this replica is offline from now on
+            each.not_before = inf
+        else:
+            self._delay(each)
+
+    # ---- truncation
+
+    async def _truncate(self, connection: LeaderConnection, due: list[_Following]) -> None:
+        asked: list[_Following] = []
+        for each in due:
+            partition = each.partition
+            if partition.log.leader_epochs.latest_epoch >= 0:
+                asked.append(each)
+            else:
+                self._cut(each, Truncation(partition.high_watermark, True))
+        if not asked:
+            return
+        response: OffsetForLeaderEpochResponse = await connection.call(
+            OffsetForLeaderEpochRequest(
+                replica_id=self.owner.local_id,
+                topics=[
+                    OffsetForLeaderEpochRequestTopic(
+                        topic=topic,
+                        partitions=[
+                            OffsetForLeaderEpochRequestPartition(
+                                partition=each.partition.topic_partition.partition,
+                                current_leader_epoch=each.leader_epoch,
+                                leader_epoch=each.partition.log.leader_epochs.latest_epoch,
+                            )
+                            for each in group
+                        ],
+                    )
+                    for topic, group in groupby(asked, key=_topic)
+                ],
+            )
+        )
+        by_partition = {each.partition.topic_partition: each for each in asked}
+        for topic in response.topics:
+            for p in topic.partitions:
+                following = by_partition.get(TopicPartition(topic.topic, p.partition))
+                if following is None or not self._is_current(following):
+                    continue
+                if p.error_code != ErrorCode.NONE:
+                    self._refused(following, p.error_code)
+                    continue
+                log = following.partition.log
+                self._cut(
+                    following,
+                    truncation(
+                        p.leader_epoch,
+                        p.end_offset,
+                        log.leader_epochs,
+                        log.log_end_offset,
+                        following.partition.high_watermark,
+                    ),
+                )
+
+    def _cut(self, each: _Following, to: Truncation) -> None:
+        partition = each.partition
+        if to.offset < partition.log.log_end_offset:
+            logger.info(
+                "%s: cutting the log from %s to %s, high watermark %s, leader %s epoch %s",
+                partition.topic_partition,
+                partition.log.log_end_offset,
+                to.offset,
+                partition.high_watermark,
+                self.leader,
+                each.leader_epoch,
+            )
+        try:
+            partition.truncate_to(to.offset)
+            each.truncated = to.done
+        except ApiError as error:
+            self._failed(each, error)
+
+    # ---- fetching
+
+    async def _fetch(self, connection: LeaderConnection, due: list[_Following]) -> None:
+        config = self.owner.config
+        wanted = {
+            each.partition.topic_partition: FetchRequestPartition(
+                partition=each.partition.topic_partition.partition,
+                current_leader_epoch=each.leader_epoch,
+                fetch_offset=each.partition.log.log_end_offset,
+                log_start_offset=each.partition.log.log_start_offset,
+                partition_max_bytes=config.max_bytes,
+            )
+            for each in due
+        }
+        template = FetchRequest(
+            replica_id=self.owner.local_id,
+            max_wait_ms=config.wait_max_ms,
+            min_bytes=config.min_bytes,
+            max_bytes=config.response_max_bytes,
+            topics=(),
+        )
+        self._is_fetching, self._is_interrupted = True, False
+        try:
+            response: FetchResponse = await connection.call(self._session.request(wanted, template))
+        finally:
+            self._is_fetching = False
+        self._session.answered(response)
+        by_partition = {each.partition.topic_partition: each for each in due}
+        for topic in response.responses:
+            for p in topic.partitions:
+                tp = TopicPartition(topic.topic, p.partition_index)
+                each = by_partition.get(tp)
+                if each is not None and self._is_current(each):
+                    self._take(each, wanted[tp].fetch_offset, p)
+
+    def _take(self, each: _Following, offset: int, p: FetchResponsePartition) -> None:
+        partition = each.partition
+        if partition.log.log_end_offset != offset:
+            return
+        if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            each.out_of_range = True
+        elif p.error_code != ErrorCode.NONE:
+            self._refused(each, p.error_code)
+        else:
+            now_ms, records = self.owner.now_ms(), memoryview(p.records or b"")
+            try:
+                partition.append_fetched(records, p.high_watermark, p.log_start_offset, now_ms)
+                each.delay = FIRST_DELAY_SECONDS
+            except (CorruptRecord, UnexpectedAppendOffset, ApiError) as error:
+                self._failed(each, error)
+            each.lags = partition.log.log_end_offset < p.high_watermark
+            if records and self._is_throttled(each):
+                self.owner.quota.record(len(records))
+            if partition.log.log_end_offset != offset:
+                tp = partition.topic_partition  # to the end: the others' turn, if not all fits
+                self.following[tp] = self.following.pop(tp)
+                self.owner.appended(partition, now_ms)
+
+    # ---- out of range
+
+    async def _find_range(self, connection: LeaderConnection, due: list[_Following]) -> None:
+        """Our log's end is not in the leader's log: it ends before (an unclean election), or
+        begins after (we were away for long), or the leader has only just become one."""
+        ends = await self._list_offsets(connection, due, LATEST_TIME)
+        starts = await self._list_offsets(connection, due, EARLIEST_TIME)
+        for each in due:
+            tp, log = each.partition.topic_partition, each.partition.log
+            if not self._is_current(each) or tp not in ends or tp not in starts:
+                continue
+            end, start = ends[tp], starts[tp]
+            try:
+                if end < log.log_end_offset:
+                    logger.warning("%s: cut to the leader's end, %s", log, end)
+                    each.partition.truncate_to(end)
+                elif start > log.log_end_offset:
+                    logger.warning("%s: begun anew at the leader's start, %s", log, start)
+                    each.partition.start_anew_at(start)
+                each.out_of_range = False
+            except ApiError as error:
+                self._failed(each, error)
+
+    async def _list_offsets(
+        self, connection: LeaderConnection, due: list[_Following], timestamp: int
+    ) -> dict[TopicPartition, int]:
+        response: ListOffsetsResponse = await connection.call(
+            ListOffsetsRequest(
+                replica_id=self.owner.local_id,
+                topics=[
+                    ListOffsetsRequestTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsRequestPartition(
+                                partition_index=each.partition.topic_partition.partition,
+                                current_leader_epoch=each.leader_epoch,
+                                timestamp=timestamp,
+                            )
+                            for each in group
+                        ],
+                    )
+                    for topic, group in groupby(due, key=_topic)
+                ],
+            )
+        )
+        found = {}
+        by_partition = {each.partition.topic_partition: each for each in due}
+        for topic in response.topics:
+            for p in topic.partitions:
+                tp = TopicPartition(topic.name, p.partition_index)
+                if p.error_code == ErrorCode.NONE:
+                    found[tp] = p.offset
+                elif tp in by_partition and self._is_current(by_partition[tp]):
+                    self._refused(by_partition[tp], p.error_code)
+        return found
+
+
+def _topic(each: _Following) -> str:
+    return each.partition.topic_partition.topic
+
+
+def _number(tp: TopicPartition) -> int:
+    """Kafka's, which spreads partitions over `num.replica.fetchers`."""
+    return abs31(wrap32(31 * java_string_hash(tp.topic) + tp.partition))

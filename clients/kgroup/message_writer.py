@@ -1,0 +1,91 @@
+"""Writes what streams bring to standard output, until there is a reason to end."""
+
+import asyncio
+import os
+import struct
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import BinaryIO
+
+import attrs
+
+from clients.high_level.streams import ConsumerTimeout
+from clients.kgroup.formatter import Formatter, Message, MessageUnreadable
+from clients.output import CommandFailed
+
+Stream = AsyncIterator[Message]
+"""Raises ConsumerTimeout when nothing came for too long, and may be iterated again."""
+
+
+def standard_output() -> BinaryIO:
+    """As bytes. Raises CommandFailed when the command was started without one."""
+    if sys.stdout is None:
+        raise CommandFailed("standard output is closed")
+    return sys.stdout.buffer
+
+
+@attrs.define(eq=False)
+class Writer:
+    """Writes messages until there have been enough, or none came for too long.
+
+    A stream counts a message as consumed when it is asked for the next one. That is the rule of
+    this command too, as long as nothing is awaited between two messages: asked for the next, the
+    one before has been written and flushed.
+    """
+
+    format: Formatter
+    out: BinaryIO
+    max_messages: int | None
+    idle_s: float | None
+    skips_unreadable: bool = False
+    count: int = 0
+    _last_at: float = 0.0
+    _pumps: list[asyncio.Task[None]] = attrs.field(factory=list)
+
+    async def write_all(self, streams: Sequence[Stream]) -> None:
+        """Write what the streams bring, until one reason to end holds for all of them."""
+        self._last_at = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as tasks:
+            self._pumps += [tasks.create_task(self._pump(stream)) for stream in streams]
+
+    async def _pump(self, stream: Stream) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            try:
+                async for message in stream:
+                    if self.count == self.max_messages:
+                        return
+                    self.out.write(self._line(message))
+                    self.out.flush()
+                    self.count += 1
+                    self._last_at = now()
+                    if self.count == self.max_messages:
+                        self._end()  # takes effect where the next message is awaited
+                return
+            except ConsumerTimeout:
+                assert self.idle_s is not None
+                if now() - self._last_at >= self.idle_s:
+                    self._end()
+                    return
+            except BrokenPipeError:
+                _discard_output()
+                self._end()
+                return
+
+    def _line(self, message: Message) -> bytes:
+        try:
+            return self.format(message)
+        except (ValueError, struct.error) as error:
+            if self.skips_unreadable:
+                return b""
+            place = f"{message.topic}-{message.partition} at offset {message.offset}"
+            raise MessageUnreadable(f"{place}: {error}") from error
+
+    def _end(self) -> None:
+        for pump in self._pumps:
+            pump.cancel()
+
+
+def _discard_output() -> None:
+    """Whoever read us is gone; the interpreter must not complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

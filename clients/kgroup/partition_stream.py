@@ -1,0 +1,142 @@
+"""One partition read by hand, as a stream: Kafka's `--partition` and `--offset`.
+
+Nothing is registered and nothing committed. The stream follows the leader where it goes.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import attrs
+import click
+
+from clients.high_level.streams import ConsumerTimeout
+from clients.kgroup.formatter import Headers
+from clients.output import Target
+from clients.sessions import bootstrap_of, client_settings
+from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
+from protocol.errors import ErrorCode
+from protocol.settings import SettingError, convert
+
+MAX_WAIT_MS = 500
+NAMED_TIMES = {
+    "earliest": EARLIEST_TIME,
+    "latest": LATEST_TIME,
+    str(EARLIEST_TIME): EARLIEST_TIME,
+    str(LATEST_TIME): LATEST_TIME,
+}
+OFFSET = re.compile("[0-9]{1,18}")
+
+FETCH_SIZE = "fetch.message.max.bytes"
+RECEIVE_BUFFER = "socket.receive.buffer.bytes"
+
+_SEEN_TO = {"auto.offset.reset", "consumer.timeout.ms", "zookeeper.connect", FETCH_SIZE}
+"""Settings of a group's members that the command line has given a meaning here."""
+
+
+@attrs.frozen
+class Place:
+    """Where to begin: a time of ListOffsets, or an offset. `settings` are the client's."""
+
+    topic: str
+    partition: int
+    time: int | None
+    offset: int
+    max_bytes: int
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, topic: str, partition: int, begin: str, given: Mapping[str, str]) -> Self:
+        """From the words of the command line. Raises UsageError, SettingError."""
+        time = NAMED_TIMES.get(begin.lower())
+        if time is None and not OFFSET.fullmatch(begin):
+            raise click.UsageError(f"--offset {begin!r} is neither earliest, latest nor an offset")
+        max_bytes = convert(FETCH_SIZE, given.get(FETCH_SIZE, 1_048_576), int)
+        if not 1 <= max_bytes < 1 << 31:
+            raise SettingError(FETCH_SIZE, f"{max_bytes} is not between 1 and {(1 << 31) - 1}")
+        settings = {
+            "receive.buffer.bytes" if name == RECEIVE_BUFFER else name: value
+            for name, value in given.items()
+            if name not in _SEEN_TO
+        }
+        return cls(topic, partition, time, 0 if time else int(begin), max_bytes, settings)
+
+
+@attrs.frozen
+class PartitionMessage:
+    """What formatters print."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@asynccontextmanager
+async def partition_stream(
+    target: Target, place: Place, idle_s: float | None
+) -> AsyncIterator["PartitionStream"]:
+    """The stream for the block. Raises ApiError, ClientError, SettingError."""
+    settings = {**place.settings, **client_settings(target, await bootstrap_of(target))}
+    async with await SimpleConsumer.for_leader(settings, place.topic, place.partition) as consumer:
+        offset = place.offset
+        if place.time is not None:
+            offset = await consumer.earliest_or_latest_offset(
+                place.topic, place.partition, place.time
+            )
+        yield PartitionStream(consumer, place, offset, idle_s)
+
+
+@attrs.define(eq=False)
+class PartitionStream:
+    """Ends never; raises ConsumerTimeout when nothing came for `idle_s`."""
+
+    consumer: SimpleConsumer
+    place: Place
+    offset: int
+    idle_s: float | None
+    _fetched: deque[PartitionMessage] = attrs.field(init=False, factory=deque)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PartitionMessage:
+        """The next message. Raises ApiError for an offset that is not there any more."""
+        now = asyncio.get_running_loop().time
+        ends = None if self.idle_s is None else now() + self.idle_s
+        max_bytes = self.place.max_bytes
+        while not self._fetched:
+            left_ms = MAX_WAIT_MS if ends is None else round((ends - now()) * 1000)
+            if left_ms <= 0:
+                raise ConsumerTimeout
+            max_bytes = await self._fetch(min(MAX_WAIT_MS, left_ms), max_bytes)
+        return self._fetched.popleft()
+
+    async def _fetch(self, max_wait_ms: int, max_bytes: int) -> int:
+        """Read on; return how much to ask for if that brought nothing."""
+        topic, partition = self.place.topic, self.place.partition
+        fetched = await self.consumer.fetch(
+            FetchRequest(topic, partition, self.offset, max_bytes),
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+        )
+        if fetched.error is ErrorCode.INVALID_FETCH_SIZE and max_bytes < 1 << 30:
+            return 2 * max_bytes  # the message is larger, at a broker from before KIP-74
+        for offset, timestamp_ms, key, value, headers in fetched.rows:
+            self._fetched.append(
+                PartitionMessage(
+                    *(topic, partition, offset, timestamp_ms, fetched.timestamp_type),
+                    *(key, value, tuple(headers)),
+                )
+            )
+        self.offset = fetched.next_offset
+        if not self._fetched:
+            fetched.raise_for_error()
+        return max_bytes

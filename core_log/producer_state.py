@@ -1,0 +1,167 @@
+"""What each producer wrote last, so that a batch that is sent again is not written again (KIP-98).
+
+A producer with an id numbers its records, per partition: a batch carries the number of its first
+record, and the next batch goes on where it ended. The leader takes what comes next in order and
+refuses what does not; of each producer it remembers the last five batches, as many as a client
+may have under way, and answers one of these as it was answered the first time. Followers and a
+log that is loaded only take note, for what is in a log was accepted once.
+
+`check` looks, `update` notes; between the two the batch is written. So nothing is noted of a
+batch whose write failed (KAFKA-6683).
+
+Two choices where releases of Kafka differ:
+
+- A first batch of an unknown producer that is not numbered 0 is refused with UNKNOWN_PRODUCER_ID,
+  as up to 2.3. Later brokers take any number (KIP-360), and then write the second batch of a new
+  producer whose first one failed: its retry is out of order for good, and records are lost.
+- What makes a broker forget a producer that clients have not forgotten is avoided instead: state
+  outlives the records it came from (from 2.4 on, KAFKA-7190), and it expires by when the broker
+  last heard of the producer, not by the times in its records, which may be years ago.
+
+Of transactions, found in logs that stock brokers wrote, only what a snapshot has is kept up: the
+first offset of an open one, and that a marker ends it and may raise the epoch. Markers are read
+by their headers, so a coordinator's epoch stays what the snapshot said.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import attrs
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch_header import BatchHeader
+
+REMEMBERED_BATCHES = 5
+"""Batches per producer: max.in.flight.requests.per.connection of an idempotent client."""
+MAX_SEQUENCE = 2**31 - 1
+"""After it comes 0."""
+NONE = -1
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of a producer that is in the log."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+@attrs.define
+class Producer:
+    """One producer's state. Its last time in ms; `heard_ms` is the broker's clock, -1 if it has
+    not heard of the producer since it started; `transaction_start` the first offset of an open
+    transaction, -1 without."""
+
+    epoch: int
+    batches: deque[ProducedBatch] = attrs.field(factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    last_timestamp: int = NONE
+    coordinator_epoch: int = NONE
+    transaction_start: int = NONE
+    heard_ms: int = attrs.field(default=NONE, eq=False)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number the next batch must begin with."""
+        return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
+
+    def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
+        """The remembered batch that has just these numbers."""
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.offset_delta == delta:
+                return batch
+        return None
+
+
+@attrs.define(eq=False)
+class ProducerState:
+    """The producers of one log, by id."""
+
+    producers: dict[int, Producer] = attrs.field(factory=dict)
+
+    def check(self, header: BatchHeader, *, epoch_only: bool = False) -> ProducedBatch | None:
+        """Whether a client's batch may be appended; the batch it repeats, if it does.
+
+        With `epoch_only` the numbers may be any. Raises ApiError INVALID_PRODUCER_EPOCH for a
+        producer that another one has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        UNKNOWN_PRODUCER_ID, and INVALID_TXN_STATE within an open transaction.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            if header.base_sequence != 0 and not epoch_only:
+                raise _refusal(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
+            return None
+        if header.producer_epoch != producer.epoch:
+            _check_new_epoch(producer, header, epoch_only)
+        elif header.base_sequence != producer.next_sequence:
+            duplicate = producer.duplicate_of(header)
+            if duplicate is not None or epoch_only:
+                return duplicate
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not producer.batches:  # there is but a transaction's marker
+                code = ErrorCode.UNKNOWN_PRODUCER_ID
+            raise _refusal(code, header, f"expected {producer.next_sequence}")
+        if producer.transaction_start >= 0 and not header.is_transactional:
+            raise _refusal(ErrorCode.INVALID_TXN_STATE, header, "its transaction is open")
+        return None
+
+    def update(
+        self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int = NONE
+    ) -> None:
+        """Note a batch that is in the log, from whomever it came.
+
+        `timestamp` is its latest in ms, as it was written; `now_ms` the clock, -1 while loading.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+        elif header.producer_epoch != producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.last_timestamp, producer.heard_ms = timestamp, now_ms
+        if header.is_control:
+            producer.transaction_start = NONE
+            return
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+        producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
+        if producer.transaction_start < 0 and header.is_transactional:
+            producer.transaction_start = last_offset - delta
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers not heard of for so long; how many. An open transaction keeps one."""
+        expired = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.transaction_start < 0
+            and now_ms - max(producer.last_timestamp, producer.heard_ms) >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+
+def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
+    if header.producer_epoch < producer.epoch:
+        raise _refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"
+        )
+    if header.base_sequence != 0 and not epoch_only:
+        raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, "a new epoch begins with 0")
+
+
+def _refusal(code: ErrorCode, header: BatchHeader, why: str) -> ApiError:
+    return ApiError(
+        code,
+        f"producer {header.producer_id} epoch {header.producer_epoch} "
+        f"sequence {header.base_sequence}: {why}",
+    )

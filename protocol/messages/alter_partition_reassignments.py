@@ -1,0 +1,74 @@
+"""AlterPartitionReassignments, version 0: move partitions to other brokers (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class AlterPartitionReassignmentsRequestPartition:
+    """A partition of AlterPartitionReassignmentsRequest; without replicas it moves no more."""
+
+    partition_index: int = wire(INT32)
+    replicas: Sequence[int] | None = wire(Array(INT32), default=None, nullable=0)
+
+
+@nested
+class AlterPartitionReassignmentsRequestTopic:
+    """A topic of AlterPartitionReassignmentsRequest."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[AlterPartitionReassignmentsRequestPartition] = wire(
+        Array(AlterPartitionReassignmentsRequestPartition)
+    )
+
+
+@message(flexible=0)
+class AlterPartitionReassignmentsRequest:
+    """Begin to move partitions, or stop moving them."""
+
+    timeout_ms: int = wire(INT32, default=60000)
+    topics: Sequence[AlterPartitionReassignmentsRequestTopic] = wire(
+        Array(AlterPartitionReassignmentsRequestTopic)
+    )
+
+
+@nested
+class AlterPartitionReassignmentsResponsePartition:
+    """A partition of AlterPartitionReassignmentsResponse."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, default=None, nullable=0)
+
+
+@nested
+class AlterPartitionReassignmentsResponseTopic:
+    """A topic of AlterPartitionReassignmentsResponse."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[AlterPartitionReassignmentsResponsePartition] = wire(
+        Array(AlterPartitionReassignmentsResponsePartition)
+    )
+
+
+@message(flexible=0)
+class AlterPartitionReassignmentsResponse:
+    """Per partition, whether it has begun to move."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    error_code: int = wire(INT16, default=0)
+    error_message: str | None = wire(STRING, default=None, nullable=0)
+    responses: Sequence[AlterPartitionReassignmentsResponseTopic] = wire(
+        Array(AlterPartitionReassignmentsResponseTopic), default=()
+    )
+
+
+def error_response(
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode, version: int
+) -> AlterPartitionReassignmentsResponse:
+    """The answer that refuses the request."""
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.meaning)

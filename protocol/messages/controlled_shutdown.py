@@ -1,0 +1,44 @@
+"""ControlledShutdown, versions 0-2: a broker tells the controller that it is about to stop.
+
+Version 0 has a request header without client id. v2: the broker's epoch (KIP-380).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@message(flexible=3)
+class ControlledShutdownRequest:
+    """Move the leaders off the broker."""
+
+    broker_id: int = wire(INT32)
+    broker_epoch: int = wire(INT64, since=2, default=-1)
+
+
+@nested
+class ControlledShutdownResponseRemainingPartition:
+    """A remaining partition of ControlledShutdownResponse."""
+
+    topic_name: str = wire(STRING)
+    partition_index: int = wire(INT32)
+
+
+@message(flexible=3)
+class ControlledShutdownResponse:
+    """The partitions that the broker leads still, because nobody else can."""
+
+    error_code: int = wire(INT16)
+    remaining_partitions: Sequence[ControlledShutdownResponseRemainingPartition] = wire(
+        Array(ControlledShutdownResponseRemainingPartition), default=()
+    )
+
+
+def error_response(
+    request: ControlledShutdownRequest, code: ErrorCode, version: int
+) -> ControlledShutdownResponse:
+    """The answer that refuses the request."""
+    return ControlledShutdownResponse(error_code=code)

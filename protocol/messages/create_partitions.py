@@ -1,0 +1,69 @@
+"""CreatePartitions, versions 0-1: give topics more partitions (KIP-195).
+
+Null assignments leave it to the broker where the new partitions are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class CreatePartitionsRequestAssignment:
+    """The replicas of one new partition."""
+
+    broker_ids: Sequence[int] = wire(Array(INT32))
+
+
+@nested
+class CreatePartitionsRequestTopic:
+    """A topic of CreatePartitionsRequest; `count` is how many partitions it shall have in all."""
+
+    name: str = wire(STRING)
+    count: int = wire(INT32)
+    assignments: Sequence[CreatePartitionsRequestAssignment] | None = wire(
+        Array(CreatePartitionsRequestAssignment), nullable=0
+    )
+
+
+@message(flexible=2)
+class CreatePartitionsRequest:
+    """Add partitions and wait up to `timeout_ms` for their leaders."""
+
+    topics: Sequence[CreatePartitionsRequestTopic] = wire(Array(CreatePartitionsRequestTopic))
+    timeout_ms: int = wire(INT32)
+    validate_only: bool = wire(BOOL)
+
+
+@nested
+class CreatePartitionsResponseResult:
+    """A topic of CreatePartitionsResponse."""
+
+    name: str = wire(STRING)
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, default=None, nullable=0)
+
+
+@message(flexible=2)
+class CreatePartitionsResponse:
+    """Per topic, whether it has its partitions."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    results: Sequence[CreatePartitionsResponseResult] = wire(Array(CreatePartitionsResponseResult))
+
+
+def error_response(
+    request: CreatePartitionsRequest, code: ErrorCode, version: int
+) -> CreatePartitionsResponse:
+    """The answer that gives every topic of `request` the same error."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsResponseResult(
+                name=topic.name, error_code=code, error_message=code.meaning
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,79 @@
+"""DeleteRecords, versions 0-1: give up what is below an offset (KIP-107)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class DeleteRecordsRequestPartition:
+    """A partition of DeleteRecordsRequest."""
+
+    partition_index: int = wire(INT32)
+    offset: int = wire(INT64)
+
+
+@nested
+class DeleteRecordsRequestTopic:
+    """A topic of DeleteRecordsRequest."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[DeleteRecordsRequestPartition] = wire(Array(DeleteRecordsRequestPartition))
+
+
+@message(flexible=2)
+class DeleteRecordsRequest:
+    """Delete what is below `offset` of each partition; -1 is its high watermark."""
+
+    topics: Sequence[DeleteRecordsRequestTopic] = wire(Array(DeleteRecordsRequestTopic))
+    timeout_ms: int = wire(INT32)
+
+
+@nested
+class DeleteRecordsResponsePartition:
+    """A partition of DeleteRecordsResponse."""
+
+    partition_index: int = wire(INT32)
+    low_watermark: int = wire(INT64)
+    error_code: int = wire(INT16)
+
+
+@nested
+class DeleteRecordsResponseTopic:
+    """A topic of DeleteRecordsResponse."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[DeleteRecordsResponsePartition] = wire(
+        Array(DeleteRecordsResponsePartition)
+    )
+
+
+@message(flexible=2)
+class DeleteRecordsResponse:
+    """Per partition the lowest offset that a live replica still has."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    topics: Sequence[DeleteRecordsResponseTopic] = wire(Array(DeleteRecordsResponseTopic))
+
+
+def error_response(
+    request: DeleteRecordsRequest, code: ErrorCode, version: int
+) -> DeleteRecordsResponse:
+    """The answer that gives every partition of `request` the same error."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsResponsePartition(
+                        partition_index=p.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,75 @@
+"""IncrementalAlterConfigs, versions 0-1: single settings of topics and brokers (KIP-339)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class IncrementalAlterConfigsRequestConfig:
+    """A setting of IncrementalAlterConfigsRequest; operations are SET, DELETE, APPEND, SUBTRACT."""
+
+    name: str = wire(STRING)
+    config_operation: int = wire(INT8)
+    value: str | None = wire(STRING, nullable=0)
+
+
+@nested
+class IncrementalAlterConfigsRequestResource:
+    """A resource of IncrementalAlterConfigsRequest."""
+
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+    configs: Sequence[IncrementalAlterConfigsRequestConfig] = wire(
+        Array(IncrementalAlterConfigsRequestConfig)
+    )
+
+
+@message(flexible=1)
+class IncrementalAlterConfigsRequest:
+    """Change these settings; what is not named stays as it is."""
+
+    resources: Sequence[IncrementalAlterConfigsRequestResource] = wire(
+        Array(IncrementalAlterConfigsRequestResource)
+    )
+    validate_only: bool = wire(BOOL)
+
+
+@nested
+class IncrementalAlterConfigsResponseResponse:
+    """A resource of IncrementalAlterConfigsResponse."""
+
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, nullable=0)
+    resource_type: int = wire(INT8)
+    resource_name: str = wire(STRING)
+
+
+@message(flexible=1)
+class IncrementalAlterConfigsResponse:
+    """Per resource, whether it has its settings."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    responses: Sequence[IncrementalAlterConfigsResponseResponse] = wire(
+        Array(IncrementalAlterConfigsResponseResponse)
+    )
+
+
+def error_response(
+    request: IncrementalAlterConfigsRequest, code: ErrorCode, version: int
+) -> IncrementalAlterConfigsResponse:
+    """The answer that gives every resource of `request` the same error."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponseResponse(
+                error_code=code,
+                error_message=code.meaning,
+                resource_type=r.resource_type,
+                resource_name=r.resource_name,
+            )
+            for r in request.resources
+        ]
+    )

@@ -1,0 +1,31 @@
+"""InitProducerId, versions 0-1: an id for a producer that numbers its batches (KIP-98)."""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, STRING, message, wire
+
+
+@message(flexible=2)
+class InitProducerIdRequest:
+    """Ask for a producer id; without a transactional id it is a new one each time."""
+
+    transactional_id: str | None = wire(STRING, default=None, nullable=0)
+    transaction_timeout_ms: int = wire(INT32, default=0)
+
+
+@message(flexible=2)
+class InitProducerIdResponse:
+    """The id and the epoch to begin with, or -1 and the error."""
+
+    throttle_time_ms: int = wire(INT32, default=0)
+    error_code: int = wire(INT16, default=0)
+    producer_id: int = wire(INT64, default=-1)
+    producer_epoch: int = wire(INT16, default=-1)
+
+
+def error_response(
+    request: InitProducerIdRequest, code: ErrorCode, version: int
+) -> InitProducerIdResponse:
+    """The answer that gives no id."""
+    return InitProducerIdResponse(error_code=code)

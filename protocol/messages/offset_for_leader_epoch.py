@@ -1,0 +1,88 @@
+"""OffsetForLeaderEpoch, versions 0-3: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+
+v0 does not say which epoch the answer is about, v2 carries the epoch the asker believes current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+
+@nested
+class OffsetForLeaderEpochRequestPartition:
+    """A partition of OffsetForLeaderEpochRequest."""
+
+    partition: int = wire(INT32)
+    current_leader_epoch: int = wire(INT32, since=2, default=-1)
+    leader_epoch: int = wire(INT32)
+
+
+@nested
+class OffsetForLeaderEpochRequestTopic:
+    """A topic of OffsetForLeaderEpochRequest."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[OffsetForLeaderEpochRequestPartition] = wire(
+        Array(OffsetForLeaderEpochRequestPartition)
+    )
+
+
+@message(flexible=4)
+class OffsetForLeaderEpochRequest:
+    """Ask where `leader_epoch` of each partition ended; consumers are replica -2."""
+
+    replica_id: int = wire(INT32, since=3, default=-2)
+    topics: Sequence[OffsetForLeaderEpochRequestTopic] = wire(
+        Array(OffsetForLeaderEpochRequestTopic)
+    )
+
+
+@nested
+class OffsetForLeaderEpochResponsePartition:
+    """A partition of OffsetForLeaderEpochResponse."""
+
+    error_code: int = wire(INT16)
+    partition: int = wire(INT32)
+    leader_epoch: int = wire(INT32, since=1, default=-1)
+    end_offset: int = wire(INT64, default=-1)
+
+
+@nested
+class OffsetForLeaderEpochResponseTopic:
+    """A topic of OffsetForLeaderEpochResponse."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[OffsetForLeaderEpochResponsePartition] = wire(
+        Array(OffsetForLeaderEpochResponsePartition)
+    )
+
+
+@message(flexible=4)
+class OffsetForLeaderEpochResponse:
+    """The largest epoch known that is not above the one asked about, and its end; -1 for none."""
+
+    throttle_time_ms: int = wire(INT32, since=2, default=0)
+    topics: Sequence[OffsetForLeaderEpochResponseTopic] = wire(
+        Array(OffsetForLeaderEpochResponseTopic)
+    )
+
+
+def error_response(
+    request: OffsetForLeaderEpochRequest, code: ErrorCode, version: int
+) -> OffsetForLeaderEpochResponse:
+    """The answer that gives every partition of `request` the same error."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponseTopic(
+                topic=topic.topic,
+                partitions=[
+                    OffsetForLeaderEpochResponsePartition(error_code=code, partition=p.partition)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,117 @@
+"""Several brokers' controllers over one ZooKeeper in memory, in virtual time."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import attrs
+
+from broker.controller.controller import Controller
+from broker.controller.state import LeaderRebalance
+from broker.registration import Registration
+from protocol.topic_partition import TopicPartition
+from tests.broker.controller.wire import Wire
+from tests.virtual_time import VirtualTimeLoop
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState, TopicAssignment
+
+P0 = TopicPartition("t", 0)
+SETTLED_SECONDS = 5.0  # of virtual time: longer than any retry takes
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """Brokers 1, 2, … as far as a controller sees them; a broker's port is its id."""
+
+    zookeeper: MemoryZooKeeper = attrs.Factory(MemoryZooKeeper)
+    wire: Wire = attrs.Factory(Wire)
+    sessions: dict[int, MemorySession] = attrs.Factory(dict)
+    controllers: dict[int, Controller] = attrs.Factory(dict)
+    clock: "itertools.count[int]" = attrs.Factory(itertools.count)
+    rebalance: LeaderRebalance | None = None
+
+    async def start(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            session = self.zookeeper.session()
+            await session.start()
+            for path in STARTUP_PATHS:
+                await session.ensure_path(path)
+            node = BrokerId((Endpoint("PLAINTEXT", "host", broker_id),), timestamp_ms=0)
+            registration = Registration(session, broker_id, node, session_timeout_ms=6000)
+            await registration.register()
+            controller = Controller(
+                session,
+                broker_id=broker_id,
+                register=registration.register,
+                connect=self.wire.connect,
+                now_ms=lambda: next(self.clock),
+                rebalance=self.rebalance,
+            )
+            await controller.start()
+            self.sessions[broker_id], self.controllers[broker_id] = session, controller
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing is left to do but wait."""
+        await asyncio.sleep(SETTLED_SECONDS)
+
+    async def kill(self, broker_id: int) -> None:
+        """The broker is gone, and so is its session."""
+        await self.controllers.pop(broker_id).close()
+        await self.sessions.pop(broker_id).close()
+        await self.settle()
+
+    async def create(self, topic: str, *replicas: tuple[int, ...]) -> None:
+        await self.session.create(
+            TopicAssignment.path(topic), TopicAssignment(dict(enumerate(replicas))).encode()
+        )
+        await self.settle()
+
+    @property
+    def session(self) -> MemorySession:
+        return next(iter(self.sessions.values()))
+
+    async def state(self, partition: TopicPartition = P0) -> PartitionState:
+        data, _ = await self.session.get(PartitionState.path(*partition))
+        return PartitionState.decode(data)
+
+    async def leader_writes(self, *isr: int, partition: TopicPartition = P0) -> None:
+        """The partition's leader changes its in-sync set."""
+        path = PartitionState.path(*partition)
+        state = PartitionState.decode((await self.session.get(path))[0])
+        await self.session.set(path, attrs.evolve(state, isr=isr).encode())
+        await self.settle()
+
+    async def put(self, path: str, data: bytes) -> None:
+        """A tool creates a node."""
+        await self.session.create(path, data)
+        await self.settle()
+
+    async def ask(self, request: Any) -> Any:
+        """What the active controller answers."""
+        (active,) = [each for each in self.controllers.values() if each.is_active]
+        answer = await active.ask(request)
+        await self.settle()
+        return answer
+
+    async def close(self) -> None:
+        for controller in self.controllers.values():
+            await controller.close()
+
+
+def on_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run the test on a cluster in virtual time."""
+
+    async def run() -> None:
+        cluster = Cluster()
+        try:
+            await test(cluster)
+        finally:
+            await cluster.close()
+
+    def test_in_virtual_time() -> None:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(run())
+
+    return test_in_virtual_time

@@ -1,0 +1,133 @@
+"""What brokers tell of themselves: in-sync sets, and disks that fail and come back."""
+
+from broker.controller.effects import (
+    CloseChannels,
+    DeleteNotifications,
+    Elect,
+    RefreshLeadership,
+    SendUpdateMetadata,
+)
+from broker.controller.events import (
+    IsrChangesRead,
+    LeaderAndIsrAnswered,
+    LeadershipRead,
+    LogDirEventsRead,
+    StopReplicaAnswered,
+    TopicsMarkedForDeletion,
+)
+from broker.controller.replica_states import ReplicaStatus
+from protocol.topic_partition import TopicPartition
+from tests.broker.controller.reign import (
+    EPOCH,
+    P0,
+    P1,
+    Reign,
+    changed,
+    described,
+    led,
+    reigning,
+    stopped,
+    told_to_lead,
+)
+
+NODE = "/isr_change_notification/isr_change_0000000001"
+
+
+def cluster() -> Reign:
+    leadership = {P0: led(1, [1, 2, 3]), P1: led(2, [2, 1, 3])}
+    return Reign(reigning([1, 2, 3], {0: (1, 2, 3), 1: (2, 1, 3)}, leadership))
+
+
+def test_changed_in_sync_set_is_read_told_to_all_and_then_its_notification_goes() -> None:
+    reign = cluster()
+    reign.leader_writes(P0, 1, 3)
+    effects = reign.take(IsrChangesRead((NODE,), (P0,)))
+    assert effects[0] == RefreshLeadership((P0,))
+    (told,) = described(effects)
+    assert told.broker_ids == (1, 2, 3)
+    assert [tuple(each.leadership.state.isr) for each in told.partitions] == [(1, 3)]
+    assert effects[-1] == DeleteNotifications((NODE,))
+    assert told_to_lead(effects) == []
+
+
+def test_notification_of_what_is_known_tells_nobody() -> None:
+    effects = cluster().take(IsrChangesRead((NODE,), (P0,)))
+    assert effects == [RefreshLeadership((P0,)), DeleteNotifications((NODE,))]
+
+
+def test_notification_that_cannot_be_understood_or_is_of_an_unknown_topic_just_goes() -> None:
+    reign = cluster()
+    unknown = TopicPartition("u", 0)
+    assert reign.take(IsrChangesRead((NODE,), (unknown,))) == [DeleteNotifications((NODE,))]
+    assert reign.take(IsrChangesRead((), ())) == []
+
+
+def test_state_of_a_later_controller_ends_the_reign() -> None:
+    reign = cluster()
+    later = led(1, [1], by=EPOCH + 1)
+    assert reign.take(LeadershipRead({P0: later})) == [CloseChannels(), Elect(beyond=6)]
+
+
+def test_broker_that_lost_a_disk_is_asked_for_each_of_its_replicas() -> None:
+    effects = cluster().take(LogDirEventsRead((NODE,), (2,)))
+    assert [(to, each.partition) for to, each in told_to_lead(effects)] == [(2, P0), (2, P1)]
+    assert effects[-1] == DeleteNotifications((NODE,))
+
+
+def test_leader_on_a_failed_disk_is_replaced_and_its_broker_told_to_stop() -> None:
+    reign = cluster()
+    effects = reign.take(LeaderAndIsrAnswered(2, taken=(P0,), failed=(P1,)))
+    assert reign.led(P1) == (1, (1, 3), 1)
+    assert reign.led(P0) == (1, (1, 2, 3), 0)
+    assert stopped(effects) == [(2, (P1,), False)]
+    assert reign.state.replica_states[P1, 2] is ReplicaStatus.OFFLINE
+    (told,) = [each for each in effects if isinstance(each, SendUpdateMetadata)]
+    assert [each.offline_replicas for each in told.partitions] == [(2,)]
+
+
+def test_follower_on_a_failed_disk_leaves_the_isr() -> None:
+    reign = cluster()
+    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
+    assert reign.led(P0) == (1, (1, 3), 1)
+
+
+def test_failure_that_is_known_changes_nothing() -> None:
+    reign = cluster()
+    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
+    assert reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,))) == []
+
+
+def test_replica_on_a_disk_that_works_again_is_online() -> None:
+    reign = cluster()
+    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0, P1)))
+    effects = reign.take(LeaderAndIsrAnswered(2, taken=(P0,), failed=()))
+    assert reign.state.replica_states[P0, 2] is ReplicaStatus.ONLINE
+    assert {(to, each.partition) for to, each in told_to_lead(effects)} == {(2, P0)}
+    assert reign.state.offline_dirs[2] == {P1}
+
+
+def test_registration_anew_forgets_the_disks_of_before() -> None:
+    reign = cluster()
+    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
+    reign.take(changed([1, 2, 3], b2=11))
+    assert reign.state.offline_dirs == {}
+    assert reign.state.is_online(P0, 2)
+
+
+def test_answer_without_failures_is_nothing_new() -> None:
+    assert cluster().take(LeaderAndIsrAnswered(2, taken=(P0, P1))) == []
+
+
+def test_replica_on_a_failed_disk_holds_up_the_deletion_of_its_topic() -> None:
+    reign = cluster()
+    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
+    asked = reign.take(TopicsMarkedForDeletion(("t",)))
+    assert stopped(asked) == [(1, (P0, P1), True), (2, (P1,), True), (3, (P0, P1), True)]
+    reign.take(StopReplicaAnswered(1, (P0, P1)))
+    reign.take(StopReplicaAnswered(3, (P0, P1)))
+    reign.take(StopReplicaAnswered(2, (P1,)))
+    assert "t" in reign.state.assignments
+    back = reign.take(changed([1, 2, 3], b2=11))
+    assert stopped(back) == [(2, (P0,), True)]
+    reign.take(StopReplicaAnswered(2, (P0,)))
+    assert reign.state.assignments == {}

@@ -1,0 +1,46 @@
+"""Brokers that died and came back while nobody reigned: the new controller takes them for gone
+first, because under the same leader epoch a leader that lost its tail would write it anew."""
+
+import attrs
+import pytest
+
+from broker.controller.events import ClusterRead
+from broker.controller.state import Leadership
+from tests.broker.controller.reign import P0, Reign, broker, led, reigning
+
+WRITTEN = 50
+BEFORE, AFTER = 40, 60
+
+
+def take_over(known: Leadership, **epochs: int) -> Reign:
+    """A controller finds this state, and brokers 1 to 3 registered at 40 unless told otherwise."""
+    known = attrs.evolve(known, mzxid=WRITTEN)
+    brokers = tuple(broker(each, epochs.get(f"b{each}", BEFORE)) for each in (1, 2, 3))
+    reign = Reign(reigning([]))
+    reign.nodes[P0] = known
+    reign.take(ClusterRead(brokers, {"t": {0: (1, 2, 3)}}, {P0: known}, ()))
+    return reign
+
+
+def test_nobody_bounced_and_nothing_is_written() -> None:
+    assert take_over(led(1, [1, 2, 3])).led(P0) == (1, (1, 2, 3), 0)
+
+
+def test_a_leader_that_bounced_is_replaced_under_a_new_epoch() -> None:
+    assert take_over(led(1, [1, 2, 3]), b1=AFTER).led(P0) == (2, (2, 3), 1)
+
+
+def test_a_follower_that_bounced_has_to_earn_its_place_in_sync_again() -> None:
+    assert take_over(led(1, [1, 2, 3]), b3=AFTER).led(P0) == (1, (1, 2), 1)
+
+
+@pytest.mark.parametrize("isr", [[1], [1, 2]])
+def test_where_all_in_sync_bounced_the_leader_leads_again_but_not_under_its_epoch(
+    isr: list[int],
+) -> None:
+    found = take_over(led(1, isr), b1=AFTER, b2=AFTER).led(P0)
+    assert found == (1, tuple(isr), 1)
+
+
+def test_a_bounced_broker_that_was_not_in_sync_changes_nothing() -> None:
+    assert take_over(led(1, [1, 2]), b3=AFTER).led(P0) == (1, (1, 2), 0)

@@ -1,0 +1,60 @@
+"""`kbroker elect`: Kafka's spelling, and Kafka's sentences."""
+
+import click
+import pytest
+
+from broker.kbroker.elect import flagged, show_verdicts
+from protocol.errors import ApiError, ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.dev_cluster import DevCluster
+
+T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
+
+
+@pytest.mark.parametrize(
+    ("typed", "understood"),
+    [
+        ("--election-type PREFERRED --topic t", "--preferred --topic t"),
+        ("--topic t --election-type=unclean", "--topic t --unclean"),
+        ("preferred --all", "preferred --all"),
+        ("--election-type", "--"),
+    ],
+)
+def test_the_kind_of_election_may_be_an_option(typed: str, understood: str) -> None:
+    assert flagged(typed.split()) == understood.split()
+
+
+def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    verdicts = {
+        T0: None,
+        T1: ApiError(ErrorCode.ELECTION_NOT_NEEDED),
+        T2: ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down"),
+    }
+    with pytest.raises(click.exceptions.Exit) as ended:
+        show_verdicts(verdicts, "PREFERRED", "table")
+    assert ended.value.exit_code == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [
+        "Successfully completed leader election (PREFERRED) for partitions t-0",
+        "Valid replica already elected for partitions t-1",
+    ]
+    assert said.err == "error: t-2: PREFERRED_LEADER_NOT_AVAILABLE: broker 2 is down\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("preferred", 2, "say for which"),
+        ("preferred --all --topic t", 2, "say for which"),
+        ("preferred --all --partition 0", 2, "--partition needs --topic"),
+        ("preferred --topic never --partition 0", 1, "error: never-0: UNKNOWN_TOPIC_OR_PARTITION"),
+        ("unclean --topic never", 1, "error: UNKNOWN_TOPIC_OR_PARTITION"),
+        ("--election-type best --all", 2, "best"),
+    ],
+)
+def test_a_users_mistake_is_named(dev_cluster: DevCluster, line: str, code: int, said: str) -> None:
+    done = dev_cluster.run("kbroker", "elect", *line.split())
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert said in done.stderr

@@ -1,0 +1,57 @@
+"""Commands on brokers of several ages."""
+
+from typing import Any
+
+from broker.kbroker.over_brokers import OverBrokers
+from clients.admin import Admin, ConfigResource
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import alter_configs
+from protocol.messages.describe_configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
+from tests.clients.scripted_broker import ScriptedBroker, all_versions
+
+
+def described(request: Any) -> DescribeConfigsResponse:
+    """Of a topic with two settings of its own."""
+    (resource,) = request.resources
+    configs = [
+        DescribeConfigsResponseConfig(
+            name=name, value=value, read_only=False, config_source=source, is_sensitive=False
+        )
+        for name, value, source in (
+            ("segment.ms", "9", 1),
+            ("retention.ms", "5", 1),
+            ("flush.ms", "7", 5),
+        )
+    ]
+    result = DescribeConfigsResponseResult(
+        error_code=0,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+    return DescribeConfigsResponse(results=[result])
+
+
+async def test_a_broker_that_takes_all_settings_at_once_is_given_those_that_stay_as_well() -> None:
+    older = all_versions(INCREMENTAL_ALTER_CONFIGS=(0, -1))
+    async with ScriptedBroker({"t": 1}) as broker:
+        broker.answers[ApiKey.API_VERSIONS] = lambda request: older
+        broker.answers[ApiKey.DESCRIBE_CONFIGS] = described
+        broker.answers[ApiKey.ALTER_CONFIGS] = lambda request: alter_configs.error_response(
+            request, ErrorCode.NONE, 0
+        )
+        async with Admin(broker.bootstrap) as admin:
+            topic = ConfigResource.topic("t")
+            changed = {topic: {"segment.ms": None, "cleanup.policy": "compact"}}
+            assert await OverBrokers(admin).change_configs(changed) == {topic: None}
+        (resource,) = broker.asked(ApiKey.ALTER_CONFIGS)[0].resources
+        assert {config.name: config.value for config in resource.configs} == {
+            "retention.ms": "5",
+            "cleanup.policy": "compact",
+        }

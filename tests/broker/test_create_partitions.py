@@ -1,0 +1,204 @@
+"""CreatePartitions: what is refused, what is written, and when the wait for it ends."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.dispatch import RequestContext
+from broker.handlers import create_partitions
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Purgatory
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
+    CreatePartitionsRequestTopic,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+from tests.broker.asked_controller import AskedController, served
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import TopicAssignment
+
+PATH = TopicAssignment.path("t")
+STORED = (
+    b'{"version":2,"partitions":{"0":[2,1]},"key":7,"adding_replicas":{},"removing_replicas":{}}'
+)
+
+
+@attrs.define(eq=False)
+class Broker:
+    """A broker that knows brokers 1 to 3 and topic "t", whose partition is on 2 and 1."""
+
+    controller: AskedController = attrs.Factory(AskedController)
+    cache: MetadataCache = attrs.Factory(MetadataCache)
+    zookeeper: MemoryZooKeeper = attrs.Factory(MemoryZooKeeper)
+    session: MemorySession = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.session = self.zookeeper.session()
+        self.tell(1)
+
+    def tell(self, led: int) -> None:
+        """The controller says that so many partitions are led."""
+        endpoint = UpdateMetadataRequestEndpoint(
+            port=1, host="h", listener="PLAINTEXT", security_protocol=0
+        )
+        states = [
+            UpdateMetadataRequestPartitionState(
+                partition_index=index,
+                controller_epoch=1,
+                leader=2,
+                leader_epoch=0,
+                isr=(2,),
+                zk_version=0,
+                replicas=(2, 1),
+            )
+            for index in range(led)
+        ]
+        topic = UpdateMetadataRequestTopicState(topic_name="t", partition_states=states)
+        self.cache.update(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                topic_states=[topic],
+                live_brokers=[
+                    UpdateMetadataRequestLiveBroker(id=each, endpoints=[endpoint])
+                    for each in (1, 2, 3)
+                ],
+            )
+        )
+
+    def create(
+        self,
+        *topics: CreatePartitionsRequestTopic,
+        validate_only: bool = False,
+        timeout_ms: int = 20,
+        then: Any = lambda waiting: None,
+    ) -> list[tuple[str, int]]:
+        request = CreatePartitionsRequest(
+            topics=topics, timeout_ms=timeout_ms, validate_only=validate_only
+        )
+        context = RequestContext(1, "client", "PLAINTEXT", "1", 0)
+        response = served(
+            lambda deferred: create_partitions.handle(
+                self.controller.as_controller(),
+                self.session,
+                self.cache,
+                deferred,
+                request,
+                context,
+            ),
+            then,
+        )
+        return [(each.name, each.error_code) for each in response.results]
+
+    def partitions(self) -> Any:
+        data = self.zookeeper.tree[PATH].data
+        assert data is not None
+        return json.loads(data)["partitions"]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    made = Broker()
+
+    async def prepare() -> None:
+        await made.session.start()
+        await made.session.create(PATH, STORED, make_parents=True)
+
+    asyncio.run(prepare())
+    return made
+
+
+def to(
+    count: int, assignments: Sequence[tuple[int, ...]] | None = None, name: str = "t"
+) -> CreatePartitionsRequestTopic:
+    given = None
+    if assignments is not None:
+        given = [CreatePartitionsRequestAssignment(broker_ids=each) for each in assignments]
+    return CreatePartitionsRequestTopic(name=name, count=count, assignments=given)
+
+
+def test_partitions_are_placed_after_those_there_are(broker: Broker) -> None:
+    assert broker.create(to(3)) == [("t", ErrorCode.REQUEST_TIMED_OUT)]
+    assert broker.partitions() == {"0": [2, 1], "1": [3, 2], "2": [1, 3]}
+
+
+def test_answer_waits_until_all_have_leaders(broker: Broker) -> None:
+    def led(waiting: Purgatory) -> None:
+        assert waiting.parked == 1
+        broker.tell(2)
+        waiting.touch(("topic", "t"))
+
+    assert broker.create(to(2), timeout_ms=10_000, then=led) == [("t", 0)]
+
+
+def test_partitions_may_be_assigned_by_hand_and_the_rest_of_the_node_stays(
+    broker: Broker,
+) -> None:
+    broker.create(to(2, [(1, 3)]))
+    moving = {"adding_replicas": {}, "removing_replicas": {}}
+    data = broker.zookeeper.tree[PATH].data
+    assert data is not None
+    assert json.loads(data) == {
+        "version": 2,
+        "partitions": {"0": [2, 1], "1": [1, 3]},
+        "key": 7,
+        **moving,
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        pytest.param(to(1), ErrorCode.INVALID_PARTITIONS, id="as many"),
+        pytest.param(to(0), ErrorCode.INVALID_PARTITIONS, id="fewer"),
+        pytest.param(to(2, name="u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="unknown topic"),
+        pytest.param(to(2, []), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="none assigned"),
+        pytest.param(
+            to(2, [(1, 2), (2, 3)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="more assigned"
+        ),
+        pytest.param(to(2, [(1,)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="other factor"),
+        pytest.param(to(2, [(1, 1)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="a broker twice"),
+        pytest.param(to(2, [(1, 9)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, id="unknown broker"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_writes_nothing(
+    broker: Broker, topic: CreatePartitionsRequestTopic, code: ErrorCode
+) -> None:
+    assert broker.create(topic) == [(topic.name, code)]
+    assert broker.zookeeper.tree[PATH].data == STORED
+
+
+def test_topic_that_is_being_deleted_grows_no_more(broker: Broker) -> None:
+    broker.controller.deleting.add("t")
+    assert broker.create(to(2)) == [("t", ErrorCode.INVALID_TOPIC_EXCEPTION)]
+
+
+def test_topic_on_the_move_does_not_grow(broker: Broker) -> None:
+    broker.controller.moving.add("t")
+    assert broker.create(to(2)) == [("t", ErrorCode.REASSIGNMENT_IN_PROGRESS)]
+
+
+def test_topic_named_twice_is_refused(broker: Broker) -> None:
+    assert broker.create(to(2), to(3)) == [("t", ErrorCode.INVALID_REQUEST)]
+
+
+def test_validation_writes_nothing(broker: Broker) -> None:
+    assert broker.create(to(2), validate_only=True) == [("t", 0)]
+    assert broker.zookeeper.tree[PATH].data == STORED
+
+
+def test_only_the_controller_adds_partitions(broker: Broker) -> None:
+    broker.controller.is_active = False
+    assert broker.create(to(2)) == [("t", ErrorCode.NOT_CONTROLLER)]

@@ -1,0 +1,149 @@
+"""ElectLeaders: what the controller is asked, what the client is told, and what is waited for."""
+
+from typing import Any
+
+import pytest
+
+from broker.controller.events import ElectionRequested
+from broker.dispatch import RequestContext
+from broker.handlers import elect_leaders
+from broker.metadata_cache import MetadataCache
+from broker.purgatory import Purgatory
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.elect_leaders import (
+    UNCLEAN,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopicPartitions,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+from protocol.topic_partition import TopicPartition
+from tests.broker.asked_controller import AskedController, served
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ELECTED = (ErrorCode.NONE, "")
+NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "led already")
+
+
+def cache(leader: int = 1) -> MetadataCache:
+    known = MetadataCache()
+    tell(known, leader)
+    return known
+
+
+def tell(known: MetadataCache, leader: int) -> None:
+    """Both partitions prefer broker 1 and are led by `leader`."""
+    endpoint = UpdateMetadataRequestEndpoint(
+        port=1, host="h", listener="PLAINTEXT", security_protocol=0
+    )
+    states = [
+        UpdateMetadataRequestPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=0,
+            isr=(1, 2),
+            zk_version=0,
+            replicas=(1, 2),
+        )
+        for index in (0, 1)
+    ]
+    known.update(
+        UpdateMetadataRequest(
+            controller_id=1,
+            controller_epoch=1,
+            topic_states=[UpdateMetadataRequestTopicState(topic_name="t", partition_states=states)],
+            live_brokers=[
+                UpdateMetadataRequestLiveBroker(id=each, endpoints=[endpoint]) for each in (1, 2)
+            ],
+        )
+    )
+
+
+def elect(
+    controller: AskedController,
+    known: MetadataCache,
+    *partitions: int,
+    version: int = 1,
+    timeout_ms: int = 10_000,
+    election_type: int = 0,
+    then: Any = lambda waiting: None,
+) -> dict[TopicPartition, int]:
+    asked = [ElectLeadersRequestTopicPartitions(topic="t", partitions=partitions)]
+    request = ElectLeadersRequest(
+        election_type=election_type,
+        topic_partitions=asked if partitions else None,
+        timeout_ms=timeout_ms,
+    )
+    context = RequestContext(version, "client", "PLAINTEXT", "1", 0)
+    response = served(
+        lambda deferred: elect_leaders.handle(
+            controller.as_controller(), known, deferred, request, context
+        ),
+        then,
+    )
+    return {
+        TopicPartition(topic.topic, each.partition_id): each.error_code
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    }
+
+
+def test_each_partition_has_its_result() -> None:
+    refused = (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 1 is not live")
+    controller = AskedController({P0: ELECTED, P1: refused})
+    assert elect(controller, cache(), 0, 1) == {P0: 0, P1: 80}
+    assert controller.asked == [ElectionRequested((P0, P1), False)]
+
+
+def test_answer_waits_until_this_broker_shows_the_leader() -> None:
+    known = cache(leader=2)
+    seen: list[int] = []
+
+    def shown(waiting: Purgatory) -> None:
+        seen.append(waiting.parked)
+        tell(known, 1)
+        waiting.touch(("topic", "t"))
+
+    assert elect(AskedController({P0: ELECTED}), known, 0, then=shown) == {P0: 0}
+    assert seen == [1]
+
+
+def test_leader_that_is_not_shown_in_time_has_timed_out() -> None:
+    controller = AskedController({P0: ELECTED, P1: NOT_NEEDED})
+    assert elect(controller, cache(leader=2), 0, 1, timeout_ms=20) == {P0: 7, P1: 84}
+
+
+def test_of_all_partitions_only_those_are_named_that_needed_it() -> None:
+    controller = AskedController({P0: ELECTED, P1: NOT_NEEDED})
+    assert elect(controller, cache()) == {P0: 0}
+    assert controller.asked == [ElectionRequested(None, False)]
+
+
+def test_old_client_does_not_hear_that_it_was_not_needed() -> None:
+    assert elect(AskedController({P1: NOT_NEEDED}), cache(), 1, version=0) == {P1: 0}
+
+
+def test_unclean_leader_may_be_any() -> None:
+    controller = AskedController({P0: ELECTED})
+    assert elect(controller, cache(leader=2), 0, election_type=UNCLEAN) == {P0: 0}
+    assert controller.asked == [ElectionRequested((P0,), True)]
+
+
+def test_unknown_kind_of_election_is_refused() -> None:
+    with pytest.raises(ApiError) as refusal:
+        elect(AskedController({}), cache(), 0, election_type=2)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_only_the_controller_elects() -> None:
+    assert elect(AskedController(is_active=False), cache(), 0) == {P0: 41}
+
+
+def test_controller_that_does_not_answer_in_time_has_timed_out() -> None:
+    assert elect(AskedController(), cache(), 0, timeout_ms=20) == {P0: 7}

@@ -1,0 +1,56 @@
+"""Logs whose disk has failed: the controller hears of each once, and is answered by name."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.log_failures import LogFailures
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import NOW_MS, Replicas, leader_and_isr
+from zk.admin_znodes import LogDirEvent
+from zk.memory import MemoryZooKeeper
+
+T0 = TopicPartition("t", 0)
+BROKER = 4
+
+
+def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
+    """What the controller finds after reports, before each of which these logs fail."""
+
+    async def run() -> list[bytes | None]:
+        session = MemoryZooKeeper().session()
+        await session.start()
+        await session.ensure_path(LogDirEvent.directory())
+        replicas = Replicas().lead("t", 3)
+        failures = LogFailures(session, BROKER)
+        for failing in rounds:
+            for tp in failing:
+                replicas.manager.log(tp).fail("the disk is gone")
+            await failures.report(replicas.manager.partitions.values())
+        names, _ = await session.children(LogDirEvent.directory())
+        return [(await session.get(f"{LogDirEvent.directory()}/{name}"))[0] for name in names]
+
+    return asyncio.run(run())
+
+
+def test_while_all_is_well_nobody_is_told() -> None:
+    assert told([], []) == []
+
+
+def test_logs_that_fail_together_are_told_of_once() -> None:
+    assert told([T0, TopicPartition("t", 1)], []) == [LogDirEvent(BROKER).encode()]
+
+
+def test_one_that_fails_later_is_told_of_too() -> None:
+    assert len(told([T0], [TopicPartition("t", 2)])) == 2
+
+
+def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to_say() -> None:
+    replicas = Replicas().lead("t", 2)
+    replicas.manager.log(T0).fail("the disk is gone")
+    answer = replicas.manager.become_leader_or_follower(leader_and_isr("t", 2), NOW_MS)
+    assert [each.error_code for each in answer.partition_errors] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.STALE_CONTROLLER_EPOCH,
+    ]

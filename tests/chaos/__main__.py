@@ -1,0 +1,36 @@
+"""`make chaos`: a cluster under load, and everything that can go wrong.
+
+    python -m tests.chaos --minutes 10 --seed 42 [--data DIR]
+
+Exit code 1 when anything was lost that was acknowledged, or was not as it should be.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.story import Story, told_for_people
+
+
+def main() -> int:
+    """Tell a story, and print what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--data", type=Path, help="an empty directory; default: a temporary one")
+    arguments = parser.parse_args()
+    directory = arguments.data or Path(tempfile.mkdtemp(prefix="chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        parser.error(f"{directory} is not empty")
+    story = Story(directory, arguments.seed, arguments.minutes * 60)
+    report = asyncio.run(story.tell())
+    print(told_for_people(story, report))
+    return 1 if report.verdict.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Two minutes of everything that can go wrong, on real processes. `make chaos` has more."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.story import Story, told_for_people
+from zk.embedded import ZkServerError, find_jars, find_java
+
+SECONDS_OF_FAULTS = 75
+
+
+def test_nothing_acknowledged_is_lost_whatever_goes_wrong(tmp_path: Path) -> None:
+    try:
+        find_java(), find_jars()
+    except ZkServerError as error:
+        pytest.skip(f"missing tool: {error}")
+    story = Story(tmp_path, random.randrange(10_000), SECONDS_OF_FAULTS)
+    report = asyncio.run(story.tell())
+    assert report.verdict.wrong == [], told_for_people(story, report)

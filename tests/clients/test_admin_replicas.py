@@ -1,0 +1,219 @@
+"""The admin client's calls about partitions, replicas and settings: whom it asks, what it says."""
+
+from typing import Any
+
+import pytest
+
+from clients.admin import PREFERRED, UNCLEAN, Admin, ConfigResource, NewPartitions
+from clients.descriptions import PartitionReassignment
+from clients.errors import UnsupportedApi
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages import (
+    alter_configs,
+    alter_partition_reassignments,
+    controlled_shutdown,
+    create_partitions,
+    elect_leaders,
+    incremental_alter_configs,
+    list_partition_reassignments,
+)
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+)
+from tests.clients.scripted_broker import ScriptedBroker, all_versions
+from tests.clients.test_admin import P0, P2, with_admin
+
+MODULES = {
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+    ApiKey.ELECT_LEADERS: elect_leaders,
+    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown,
+}
+
+
+def has_moved(key: ApiKey, one: ScriptedBroker, two: ScriptedBroker, answer: Any) -> None:
+    """Broker 1 is no controller any more, which it says once it is asked; broker 2 answers."""
+    newest = 1 if key is ApiKey.ELECT_LEADERS else 0
+
+    def not_controller(request: Any) -> Any:
+        one.answers[ApiKey.METADATA] = two.metadata
+        return MODULES[key].error_response(request, ErrorCode.NOT_CONTROLLER, newest)
+
+    one.answers[key] = not_controller
+    two.answers[key] = lambda request: answer
+
+
+def test_partitions_are_added_by_the_controller_even_when_it_has_just_moved() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        result = create_partitions.CreatePartitionsResponseResult
+        answer = create_partitions.CreatePartitionsResponse(
+            results=[
+                result(name="t", error_code=0),
+                result(name="u", error_code=37, error_message="it has 3"),
+            ]
+        )
+        has_moved(ApiKey.CREATE_PARTITIONS, one, two, answer)
+        wanted = {"t": NewPartitions(4), "u": NewPartitions(2, ((1, 2),))}
+        verdicts = await admin.create_partitions(wanted)
+        assert verdicts["t"] is None
+        assert str(verdicts["u"]) == "INVALID_PARTITIONS: it has 3"
+        first, second = two.asked(ApiKey.CREATE_PARTITIONS)[0].topics
+        assert (first.count, first.assignments) == (4, None)
+        assert [tuple(a.broker_ids) for a in second.assignments] == [(1, 2)]
+
+    with_admin(scenario)
+
+
+def test_moves_begin_and_end_where_the_controller_is() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        module = alter_partition_reassignments
+        partition = module.AlterPartitionReassignmentsResponsePartition
+        answer = module.AlterPartitionReassignmentsResponse(
+            responses=[
+                module.AlterPartitionReassignmentsResponseTopic(
+                    name="t",
+                    partitions=[
+                        partition(partition_index=0, error_code=0),
+                        partition(partition_index=2, error_code=85, error_message="it stands"),
+                    ],
+                )
+            ]
+        )
+        has_moved(ApiKey.ALTER_PARTITION_REASSIGNMENTS, one, two, answer)
+        verdicts = await admin.alter_partition_reassignments({P0: (1, 2), P2: None})
+        assert verdicts[P0] is None
+        assert str(verdicts[P2]) == "NO_REASSIGNMENT_IN_PROGRESS: it stands"
+        (topic,) = two.asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)[0].topics
+        asked = [(p.partition_index, p.replicas and tuple(p.replicas)) for p in topic.partitions]
+        assert asked == [(0, (1, 2)), (2, None)]
+
+    with_admin(scenario)
+
+
+@pytest.mark.parametrize("partitions", [None, [P0]])
+def test_moves_are_listed_by_the_controller(partitions: list[Any] | None) -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        module = list_partition_reassignments
+        partition = module.ListPartitionReassignmentsResponsePartition(
+            partition_index=0, replicas=[1, 2], adding_replicas=[2], removing_replicas=[1]
+        )
+        answer = module.ListPartitionReassignmentsResponse(
+            topics=[
+                module.ListPartitionReassignmentsResponseTopic(name="t", partitions=[partition])
+            ]
+        )
+        has_moved(ApiKey.LIST_PARTITION_REASSIGNMENTS, one, two, answer)
+        listed = await admin.list_partition_reassignments(partitions)
+        assert listed == {P0: PartitionReassignment((1, 2), (2,), (1,))}
+        topics = two.asked(ApiKey.LIST_PARTITION_REASSIGNMENTS)[0].topics
+        assert (topics is None) == (partitions is None)
+
+    with_admin(scenario)
+
+
+def test_an_election_says_of_each_partition_how_it_came_out() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        module = elect_leaders
+        result = module.ElectLeadersResponsePartitionResult
+        answer = module.ElectLeadersResponse(
+            replica_election_results=[
+                module.ElectLeadersResponseReplicaElectionResult(
+                    topic="t",
+                    partition_result=[
+                        result(partition_id=0, error_code=0, error_message=None),
+                        result(partition_id=2, error_code=84, error_message=None),
+                    ],
+                )
+            ]
+        )
+        has_moved(ApiKey.ELECT_LEADERS, one, two, answer)
+        verdicts = await admin.elect_leaders(UNCLEAN, [P0, P2])
+        assert verdicts[P0] is None
+        assert [e.code for e in verdicts.values() if e] == [ErrorCode.ELECTION_NOT_NEEDED]
+        request = two.asked(ApiKey.ELECT_LEADERS)[0]
+        assert (request.election_type, request.topic_partitions[0].partitions) == (1, (0, 2))
+        await admin.elect_leaders(PREFERRED)
+        request = two.asked(ApiKey.ELECT_LEADERS)[1]
+        assert (request.election_type, request.topic_partitions) == (0, None)
+
+    with_admin(scenario)
+
+
+def test_a_broker_that_knows_no_unclean_elections_is_not_asked_for_one() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        one.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(ELECT_LEADERS=(0, 0))
+        with pytest.raises(UnsupportedApi, match="ELECT_LEADERS"):
+            await admin.elect_leaders(UNCLEAN, [P0])
+        assert one.asked(ApiKey.ELECT_LEADERS) == []
+
+    with_admin(scenario)
+
+
+def test_a_shutdown_is_asked_of_the_controller_and_names_what_remains() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        module = controlled_shutdown
+        remains = module.ControlledShutdownResponseRemainingPartition
+        answer = module.ControlledShutdownResponse(
+            error_code=0, remaining_partitions=[remains(topic_name="t", partition_index=2)]
+        )
+        has_moved(ApiKey.CONTROLLED_SHUTDOWN, one, two, answer)
+        assert await admin.controlled_shutdown(1) == (P2,)
+        two.answers[ApiKey.CONTROLLED_SHUTDOWN] = lambda request: module.error_response(
+            request, ErrorCode.BROKER_NOT_AVAILABLE, 2
+        )
+        with pytest.raises(ApiError, match="BROKER_NOT_AVAILABLE"):
+            await admin.controlled_shutdown(7)
+
+    with_admin(scenario)
+
+
+def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def altered(request: Any) -> Any:
+            return incremental_alter_configs.error_response(request, ErrorCode.NONE, 0)
+
+        one.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
+        two.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
+        broker = ConfigResource.broker(2)
+        verdicts = await admin.incremental_alter_configs({broker: {"a": "1", "b": None}})
+        assert verdicts == {broker: None}
+        (resource,) = two.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].resources
+        operations = [(c.name, c.config_operation, c.value) for c in resource.configs]
+        assert operations == [("a", 0, "1"), ("b", 1, None)]
+
+        log = DescribeLogDirsResponsePartition(
+            partition_index=2, partition_size=70, offset_lag=3, is_future_key=False
+        )
+        topic = DescribeLogDirsResponseTopic(name="t", partitions=[log])
+        two.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request: DescribeLogDirsResponse(
+            results=[
+                DescribeLogDirsResponseResult(error_code=0, log_dir="/a", topics=[topic]),
+                DescribeLogDirsResponseResult(error_code=56, log_dir="/b", topics=[]),
+            ]
+        )
+        found = await admin.describe_log_dirs(2)
+        assert found["/a"].replicas[P2].size_bytes == 70
+        assert found["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    with_admin(scenario)
+
+
+def test_settings_that_are_refused_are_so_one_by_one() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def refused(request: Any) -> Any:
+            return alter_configs.error_response(request, ErrorCode.INVALID_CONFIG, 0)
+
+        one.answers[ApiKey.ALTER_CONFIGS] = two.answers[ApiKey.ALTER_CONFIGS] = refused
+        topics = {ConfigResource.topic(name): {"a": "1"} for name in ("t", "u")}
+        verdicts = await admin.alter_configs(topics)
+        assert [error.code for error in verdicts.values() if error] == [
+            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_CONFIG,
+        ]
+
+    with_admin(scenario)

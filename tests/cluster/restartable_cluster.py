@@ -1,0 +1,95 @@
+"""A `kbroker dev` whose brokers are stopped and started again, also on other ports."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+
+from broker.kbroker.local_cluster import HOST, claim_ports
+from tests.dev_cluster import DEADLINE_S, DevCluster
+from zk.session import ZkSession
+from zk.znodes import PartitionState, TopicAssignment
+
+POLL_S = 0.02
+
+_ADDRESS = re.compile(rf"(?<=^listeners=PLAINTEXT://){HOST}:\d+$", re.MULTILINE)
+
+
+async def partition_state(zk: ZkSession, topic: str, partition: int) -> PartitionState:
+    """As the controller sees it."""
+    content, _ = await zk.get(PartitionState.path(topic, partition))
+    return PartitionState.decode(content)
+
+
+@attrs.define(eq=False)
+class RestartableCluster:
+    """`ends` ends what is started here."""
+
+    dev: DevCluster
+    brokers: int
+    ends: contextlib.ExitStack
+    _again: dict[int, subprocess.Popen[str]] = attrs.field(factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the brokers are by now."""
+        texts = [self._properties(n).read_text() for n in range(self.brokers)]
+        return ",".join(_ADDRESS.findall("\n".join(texts)))
+
+    async def stop(self, broker_id: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """Return when the process is gone."""
+        process = self._again.get(broker_id)
+        if process is None:
+            await asyncio.to_thread(self.dev.kill, f"broker-{broker_id}", number)
+        else:
+            process.send_signal(number)
+            await asyncio.to_thread(process.wait, DEADLINE_S)
+
+    async def start(self, broker_id: int, *, elsewhere: bool = False) -> None:
+        """Return when it serves, with its id and its logs, on another port if so wanted."""
+        if elsewhere:
+            (port,) = claim_ports(0, 1)
+            properties = self._properties(broker_id)
+            properties.write_text(_ADDRESS.sub(f"{HOST}:{port}", properties.read_text()))
+        again = self.dev.started_again(broker_id)
+        self._again[broker_id] = await asyncio.to_thread(self.ends.enter_context, again)
+
+    @contextlib.asynccontextmanager
+    async def without(self, broker_id: int) -> AsyncIterator[None]:
+        """Kill a broker; start it again at the end."""
+        await self.stop(broker_id)
+        try:
+            yield
+        finally:
+            await self.start(broker_id)
+
+    @contextlib.asynccontextmanager
+    async def stopped(self, broker_id: int) -> AsyncIterator[None]:
+        """Have a broker's process do nothing until the end: connections to it stay, and hang."""
+        process = self._again.get(broker_id)
+        pid = self.dev.pid(f"broker-{broker_id}") if process is None else process.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    async def in_sync(self, zk: ZkSession) -> None:
+        """Return when every replica of every topic is in sync. Asked of ZooKeeper: metadata are
+        told of it seconds later."""
+        topics, _ = await zk.children("/brokers/topics")
+        async with asyncio.timeout(DEADLINE_S):
+            for topic in topics:
+                content, _ = await zk.get(TopicAssignment.path(topic))
+                for partition, replicas in TopicAssignment.decode(content).partitions.items():
+                    while set((await partition_state(zk, topic, partition)).isr) != set(replicas):
+                        await asyncio.sleep(POLL_S)
+
+    def _properties(self, broker_id: int) -> Path:
+        return self.dev.directory / f"broker-{broker_id}.properties"

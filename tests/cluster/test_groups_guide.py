@@ -1,0 +1,73 @@
+"""What docs/consumer-groups.md has one type, typed."""
+
+import asyncio
+import re
+import select
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from clients.admin import Admin, NewTopic
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, until
+
+GUIDE = (ROOT / "docs" / "consumer-groups.md").read_text()
+ABOVE = """
+import asyncio
+from clients.high_level.connector import ConsumerConnector
+from clients.serializers import json_decoder
+async def flush(): pass
+"""
+"""What the guide takes for granted."""
+
+
+def program(zookeeper: str) -> str:
+    """Its two pieces of Python, the listener set where the guide says it must be."""
+    reading, listener = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    listener, setting = listener.split("\n\n\n")
+    before, after = reading.split(") as connector:\n")
+    body = f"{before}) as connector:\n{textwrap.indent(setting, '    ')}{after}"
+    main = f"async def main():\n{textwrap.indent(body, '    ')}"
+    run = "asyncio.run(main())"
+    return "\n".join([ABOVE, listener, main, run]).replace("localhost:2181", zookeeper)
+
+
+def test_the_consumer_of_the_guide_is_handed_what_is_produced(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev") as cluster:  # its own: other guides use the same names
+        follow(cluster)
+
+
+def follow(cluster: DevCluster) -> None:
+    assert asyncio.run(created(cluster, "flights")) == {"flights": None}
+    consumer = subprocess.Popen(
+        [sys.executable, "-u", "-c", program(cluster.address("zookeeper"))],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+
+        def hears() -> bool:  # what was produced before it came is not for it
+            made = cluster.run("kgroup", "produce", "--topic", "flights", stdin='{"n": 1}\n')
+            assert made.returncode == 0, made.stderr
+            assert consumer.poll() is None, consumer.communicate()
+            return bool(select.select([consumer.stdout], [], [], 0)[0])
+
+        until(hears, "a message", DEADLINE_S)
+        assert consumer.stdout is not None
+        assert re.fullmatch(r"[0-3] \d+ \{'n': 1\}\n", consumer.stdout.readline())
+        commands = re.findall(r"`kgroup (\w+ --[^`]*)`", GUIDE)
+        assert commands
+        for words in commands:
+            done = cluster.run("kgroup", *words.split())
+            assert done.returncode == 0, done.stderr
+            assert "flights" in done.stdout
+    finally:
+        consumer.kill()
+        consumer.communicate()
+
+
+async def created(cluster: DevCluster, topic: str) -> object:
+    async with Admin(cluster.address("bootstrap")) as admin:
+        return await admin.create_topics([NewTopic(topic, 4, 1)])

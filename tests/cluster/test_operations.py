@@ -1,0 +1,246 @@
+"""An operator's commands on a real cluster of three brokers, one of which dies now and then."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.dev_cluster import DevCluster, until
+
+BROKERS = (
+    *("--brokers", "3", "--set", "zookeeper.session.timeout.ms=3000"),
+    *("--set", "auto.leader.rebalance.enable=false"),  # elections are the operator's
+)
+
+
+@attrs.frozen
+class Operator:
+    """Commands on one cluster, by what one would type."""
+
+    cluster: DevCluster
+    directory: Path
+
+    def tries(self, line: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """`kbroker …`, whatever comes of it. `{z}` is ZooKeeper's address."""
+        words = line.format(z=self.cluster.address("zookeeper")).split()
+        return self.cluster.run("kbroker", *words, stdin=stdin)
+
+    def does(self, line: str) -> str:
+        """`kbroker …`, which must succeed; gives what it says."""
+        done = self.tries(line)
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def items(self, line: str) -> list[dict[str, Any]]:
+        """The items of a command's JSON, whatever its exit code."""
+        items = json.loads(self.tries(f"{line} -o json").stdout)["items"]
+        assert isinstance(items, list)
+        return items
+
+    def partitions(self, topic: str) -> list[dict[str, Any]]:
+        """A topic's partitions."""
+        (item,) = self.items(f"topics describe {topic}")
+        partitions = item["partitions"]
+        assert isinstance(partitions, list)
+        return partitions
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        return [partition["replicas"] for partition in self.partitions(topic)]
+
+    def fills(self, topic: str, messages: int) -> None:
+        stdin = "".join(f"{n} {'x' * 1000}\n" for n in range(messages))
+        done = self.cluster.run("kgroup", "produce", "--topic", topic, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+
+    def plan(self, name: str, moves: dict[tuple[str, int], list[int]]) -> Path:
+        """A file that says where partitions shall go."""
+        partitions = [
+            {"topic": topic, "partition": partition, "replicas": replicas}
+            for (topic, partition), replicas in moves.items()
+        ]
+        file = self.directory / f"{name}.json"
+        file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        return file
+
+    def bystander(self) -> int:
+        """A broker that is not the controller."""
+        (cluster,) = self.items("cluster describe")
+        return next(each for each in (2, 1, 0) if each != cluster["controller"])
+
+    @contextmanager
+    def suspended(self, broker: int) -> Iterator[None]:
+        """A broker that neither answers nor copies, though nobody knows yet."""
+        pid = self.cluster.pid(f"broker-{broker}")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    directory = tmp_path_factory.mktemp("operations")
+    with DevCluster(directory / "dev", BROKERS) as cluster:
+        yield Operator(cluster, directory)
+
+
+def test_a_topic_of_three_replicas_is_made_grown_and_configured(operator: Operator) -> None:
+    operator.does("topics create grown --partitions 2 --replication-factor 3")
+    assert operator.does("topics create grown --partitions 2 --if-not-exists") == ""
+    operator.does("topics alter grown --partitions 4")
+    operator.does(
+        "configs alter --topic grown --add retention.ms=5,cleanup.policy=[compact,delete]"
+    )
+    (topic,) = operator.items("topics describe grown")
+    assert (topic["partition_count"], topic["replication_factor"]) == (4, 3)
+    assert topic["configs"] == {"cleanup.policy": "compact,delete", "retention.ms": "5"}
+    assert all(sorted(p["isr"]) == [0, 1, 2] for p in topic["partitions"])
+    operator.does("topics --alter --topic grown --delete-config cleanup.policy")
+    (config,) = operator.items("configs describe --topic grown")
+    assert (config["config"], config["value"], config["source"]) == (
+        "retention.ms",
+        "5",
+        "DYNAMIC_TOPIC_CONFIG",
+    )
+
+
+def test_zookeeper_is_written_as_the_old_tools_did_and_the_controller_follows(
+    operator: Operator,
+) -> None:
+    zk = "--zookeeper {z}"
+    operator.does(
+        f"topics --create --topic aged --replica-assignment 0:1,1:2 --config retention.ms=5 {zk}"
+    )
+    until(lambda: len(operator.items("topics list --topic aged")), "the topic")
+    assert operator.does(f"topics --describe --topic aged {zk}") == operator.does(
+        "topics describe aged"
+    )
+    operator.does(
+        f"topics --alter --topic aged --partitions 3 --replica-assignment 0:1,1:2,2:0 {zk}"
+    )
+    operator.does(
+        f"configs {zk} --alter --entity-type topics --entity-name aged --add-config segment.ms=9000"
+    )
+    until(lambda: len(operator.partitions("aged")) == 3, "the third partition")
+    until(
+        lambda: (
+            operator.items("topics describe aged")[0]["configs"]
+            == {"retention.ms": "5", "segment.ms": "9000"}
+        ),
+        "the setting",
+    )
+    plan = operator.plan("aged", {("aged", 0): [2, 1]})
+    operator.does(f"reassign --execute --reassignment-json-file {plan} {zk}")
+    until(lambda: operator.replicas("aged")[0] == [2, 1], "the move")
+    assert "is complete" in operator.does(f"reassign --verify --reassignment-json-file {plan} {zk}")
+    assert operator.does(f"topics --delete --topic aged {zk}") == (
+        "Topic aged is marked for deletion.\n"
+    )
+    until(lambda: not operator.items("topics list --topic aged"), "the end of the topic")
+
+
+def test_partitions_move_and_the_limit_of_speed_goes_when_they_have(operator: Operator) -> None:
+    operator.does("topics create moved --replica-assignment 0:1,1:0")
+    operator.fills("moved", 2000)
+    plan = operator.plan("moved", {("moved", 0): [1, 2], ("moved", 1): [2, 1]})
+    begun = operator.does(f"reassign execute {plan} --throttle 1000000")
+    assert "Successfully started partition reassignments for moved-0,moved-1" in begun
+    back = operator.directory / "back.json"
+    back.write_text(begun.splitlines()[2])
+    watched = operator.tries(f"reassign verify {plan} --watch 0.2")
+    assert watched.returncode == 0, watched.stderr
+    assert "Reassignment of partition moved-0 is complete." in watched.stdout
+    assert "Clearing throttles on topic moved, broker 0, broker 1, broker 2" in watched.stderr
+    assert operator.replicas("moved") == [[1, 2], [2, 1]]
+    assert operator.items("configs describe --topic moved") == []
+    assert operator.items("configs describe --broker 0") == []
+    operator.does(f"reassign execute {back} --watch 0.2")
+    assert operator.replicas("moved") == [[0, 1], [1, 0]]
+
+
+def test_a_move_that_does_not_end_is_seen_in_bytes_and_cancelled(operator: Operator) -> None:
+    stuck = operator.bystander()
+    one, other = sorted({0, 1, 2} - {stuck})
+    operator.does(f"topics create halted --replica-assignment {one}:{other}")
+    operator.fills("halted", 200)
+    plan = operator.plan("halted", {("halted", 0): [other, stuck]})
+    with operator.suspended(stuck):
+        operator.does(f"reassign execute {plan}")
+        (moving,) = operator.items("reassign list")
+        assert (moving["state"], moving["adding"]) == ("in_progress", [stuck])
+        assert moving["total_bytes"] > 200_000
+        assert moving["copied_bytes"] == 0
+        refused = operator.tries(f"reassign execute {plan}")
+        assert refused.returncode == 1
+        assert "Use --additional" in refused.stderr
+        assert operator.does(f"reassign cancel {plan}") == (
+            "Successfully cancelled partition reassignments for: halted-0\n"
+        )
+    assert operator.does("reassign list") == "No partition reassignments found.\n"
+    assert operator.replicas("halted") == [[one, other]]
+    verified = operator.tries(f"reassign verify {plan}")
+    assert verified.returncode == 1
+    assert f"replica set is {one},{other} rather than {other},{stuck}" in verified.stdout
+
+
+def test_a_broker_that_is_asked_to_shut_down_leads_nothing_and_is_elected_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    with DevCluster(tmp_path / "dev", BROKERS) as cluster:
+        hand_over(Operator(cluster, tmp_path))
+
+
+def hand_over(operator: Operator) -> None:
+    leaving = operator.bystander()
+    others = [each for each in (0, 1, 2) if each != leaving]
+    operator.does(f"topics create handed --replica-assignment {leaving}:{others[0]}:{others[1]}")
+    operator.does(f"topics create alone --replica-assignment {leaving}")
+    said = operator.does(f"shutdown {leaving}")
+    assert "Its process runs on" in said
+    assert operator.partitions("handed")[0]["leader"] in others
+    assert operator.partitions("alone")[0]["leader"] == leaving
+    early = operator.tries("elect preferred --topic handed --partition 0")
+    assert early.returncode == 1
+    assert early.stderr.startswith("error: handed-0: PREFERRED_LEADER_NOT_AVAILABLE: ")
+    operator.cluster.kill(f"broker-{leaving}", signal.SIGTERM)
+    with operator.cluster.started_again(leaving):
+        until(lambda: not operator.items("topics describe --under-replicated"), "all in sync")
+        elected = operator.does("elect --election-type PREFERRED --topic handed --partition 0")
+        assert elected == (
+            "Successfully completed leader election (PREFERRED) for partitions handed-0\n"
+        )
+        assert operator.partitions("handed")[0]["leader"] == leaving
+        again = operator.does("elect preferred --topic handed")
+        assert again == "Valid replica already elected for partitions handed-0\n"
+
+
+def test_a_broker_that_is_killed_is_missed_by_name(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev", BROKERS) as cluster:
+        operator = Operator(cluster, tmp_path)
+        gone = operator.bystander()
+        others = [each for each in (0, 1, 2) if each != gone]
+        config = "--config min.insync.replicas=2"
+        operator.does(f"topics create missed --replica-assignment {gone}:{others[0]} {config}")
+        operator.does(f"topics create lost --replica-assignment {gone}")
+        operator.does(f"topics create whole --replica-assignment {others[0]}:{others[1]}")
+        cluster.kill(f"broker-{gone}")
+        until(lambda: operator.items("cluster describe")[0]["offline"] == ["lost-0"], "the loss")
+        (cluster_item,) = operator.items("cluster describe")
+        assert cluster_item["under_replicated"] == ["lost-0", "missed-0"]
+        assert cluster_item["under_min_isr"] == ["lost-0", "missed-0"]
+        assert gone not in [broker["broker"] for broker in cluster_item["brokers"]]
+        assert cluster_item["controller_epoch"] >= 1
+        for option, names in (("--unavailable", ["lost"]), ("--under-min-isr", ["missed"])):
+            found = [topic["topic"] for topic in operator.items(f"topics describe {option}")]
+            assert set(names) <= set(found)
+            assert "whole" not in found
+        with cluster.started_again(gone):
+            until(lambda: not operator.items("topics describe --under-replicated"), "all in sync")

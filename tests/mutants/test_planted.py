@@ -1,0 +1,27 @@
+"""Each bug can be planted where `make mutants` wants to; the quickest to find are found here."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.changed_copy import ROOT, copy_of_the_tree
+from tests.mutants.planted import BUGS, Bug, first_violated
+
+QUICK = (
+    "acks=all is answered when the leader has it",
+    "a controller is elected before its epoch is raised",
+)
+WITHIN = 5
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
+def test_the_place_of_a_bug_stands_once_in_its_file(bug: Bug) -> None:
+    whole = (ROOT / bug.file).read_text()
+    assert whole.count(bug.words) == 1
+    assert bug.words != bug.instead
+    compile(whole.replace(bug.words, bug.instead), bug.file, "exec")
+
+
+@pytest.mark.parametrize("bug", [b for b in BUGS if b.what in QUICK], ids=lambda bug: bug.what)
+def test_a_planted_bug_is_found_in_a_few_stories(bug: Bug, tmp_path: Path) -> None:
+    assert first_violated(copy_of_the_tree(tmp_path / "tree"), bug, WITHIN) is not None

@@ -1,0 +1,362 @@
+"""What befalls a cluster: a schedule drawn from the seed, at least ten faults in sixty seconds.
+
+Each fault ends by itself after a while, and `heal` ends them all. Whether one had an effect (it
+"bit") is seen by others: `invariants` sees leaders, ISRs and controllers change, the clients see
+their requests fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.simulation.zookeeper import HOST as ZK_HOST
+from zk.znodes import Controller
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster, Node
+
+FEWEST = 10
+LENGTH_S = 60.0
+REST_S = 15.0
+
+
+def torn(chance: Random) -> Callable[[bytes, bytes], bytes]:
+    """What a power failure leaves of each file: what was synced, and of the rest, who knows."""
+
+    def survivor(synced: bytes, now: bytes) -> bytes:
+        if not now.startswith(synced):
+            return synced if chance.random() < 0.5 else now
+        whole, end = len(now), chance.randint(len(synced), len(now))
+        return chance.choice(
+            [synced, now, now[:end], now[:end].ljust(whole, b"\0")]  # the size came first
+        )
+
+    return survivor
+
+
+@attrs.define(eq=False)
+class Faults:
+    """Strikes `cluster`."""
+
+    cluster: Cluster
+    chance: Random
+    _healing: list[Callable[[], None]] = attrs.field(factory=list)
+    _has_lost_disk: bool = False
+    _rest_s: float = 0.0
+    _is_over: bool = False
+
+    async def strike(self) -> None:
+        """Sixty seconds of it."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + LENGTH_S
+        times = sorted(self.chance.uniform(0, LENGTH_S * 0.95) for _ in range(self._number()))
+        kinds = self._kinds()
+        begins = loop.time()
+        for at in times:
+            begins, ends, self._rest_s = begins + self._rest_s, ends + self._rest_s, 0.0
+            await asyncio.sleep(max(0.0, begins + at - loop.time()))
+            self.chance.choices(list(kinds), weights=list(kinds.values()))[0]()
+        await asyncio.sleep(max(0.0, ends - loop.time()))
+
+    def _number(self) -> int:
+        return self.chance.randint(FEWEST + 2, FEWEST + 10)
+
+    def _kinds(self) -> dict[Callable[[], None], int]:
+        return {
+            self.kill: 4,
+            self.kill_in_turn: 2,
+            self.lose_power: 3 if self.cluster.may_lose_power else 0,
+            self.black_out: 1 if self.cluster.may_lose_power else 0,
+            self.bounce_unseen: 1,
+            self.pause: 3,
+            self.partition_brokers: 2,
+            self.partition_from_zookeeper: 2,
+            self.partition_client: 2,
+            self.expire_session: 2,
+            self.depose_controller: 2,
+            self.fill_disk: 1,
+            self.replace_disk: 1,
+            self.clock_jump: 1,
+            self.reset_connections: 3,
+            self.stall_connections: 2,
+        }
+
+    def heal(self) -> None:
+        """End what is still under way; every broker runs."""
+        self._is_over = True
+        healing, self._healing = self._healing, []
+        for heal in healing:
+            heal()
+        for node in self.cluster.nodes:
+            if not node.running:
+                node.start()
+
+    # ---- the kinds
+
+    def kill(self) -> None:
+        """kill -9, and a start soon after, or only when the session has ended."""
+        node = self._running_node()
+        if node is not None:
+            self._tell("kill", node.host, "")
+            self._kill(node)
+
+    def kill_in_turn(self) -> None:
+        """kill -9 of one, known to ZooKeeper at once, and of another just after an election."""
+
+        def kill_one() -> None:
+            node = self._running_node()
+            if node is not None:
+                self._tell("kill in turn", node.host, "")
+                self._kill(node)
+                self._expire(node)
+
+        kill_one()
+        self._soon((0.005, 0.5), kill_one)
+
+    def lose_power(self) -> None:
+        """The disk keeps what was synced, and of the rest whatever it likes."""
+        node = self._running_node()
+        if node is not None:
+            self._tell("power loss", node.host, "")
+            self._lose_power(node, (1.0, 12.0))
+
+    def black_out(self) -> None:
+        """All machines lose power at once."""
+        self._tell("blackout", "all", "")
+        for node in self.cluster.nodes:
+            if node.running:
+                self._lose_power(node, (1.0, 6.0))
+
+    def bounce_unseen(self) -> None:
+        """A broker is gone and back while nobody reigns who could see it."""
+        node = self._running_node()
+        if node is None:
+            return
+        self._tell("unseen bounce", node.host, "")
+        for other in self.cluster.nodes:
+            if other is not node:
+                self._cut("zookeeper partition", other.host, ZK_HOST, (0.5, 4.0))
+            self._expire(other)
+        if self.cluster.may_lose_power:
+            self._lose_power(node, (0.1, 0.5))
+        else:
+            node.stop()
+            self._later((0.1, 0.5), lambda: self._start(node))
+
+    def _is_cut(self, node: Node) -> bool:
+        session = node.session
+        return session is None or session.is_cut() or session.served.server_expired
+
+    def _kill(self, node: Node) -> None:
+        node.stop()
+        self._later((0.2, 10.0), lambda: self._start(node))
+
+    def _expire(self, node: Node) -> None:
+        session = node.session
+        if session is not None and session.session_id and not session.served.server_expired:
+            self.cluster.zookeeper.expire(session)
+
+    def _lose_power(self, node: Node, back_after_s: tuple[float, float]) -> None:
+        if not self.cluster.every_record_flushed:
+            self.cluster.invariants.loss_allowed = True
+        node.powered = False
+        self.cluster.network.off.add(node.host)
+        node.stop(silent=True)
+        node.directory.lose_power(torn(self.chance))
+
+        def power_on() -> None:
+            node.powered = True
+            self.cluster.network.power_on(node.host)
+            self._start(node)
+
+        self._later(back_after_s, power_on)
+
+    def pause(self) -> None:
+        """SIGSTOP; SIGCONT later."""
+        running = [n.process for n in self.cluster.nodes if n.running] + self.cluster.clients
+        process = self.chance.choice([p for p in running if not p.paused] or running)
+        self._tell("pause", process.name, "")
+        process.pause()
+
+        def go_on() -> None:
+            self.cluster.world.story.tell(process.name, "goes on")
+            process.resume()
+
+        self._later((0.3, 12.0), go_on)
+
+    def partition_brokers(self) -> None:
+        """Two brokers do not hear each other, or one does not hear the other."""
+        one, other = self.chance.sample([n.host for n in self.cluster.nodes], 2)
+        self._cut("broker partition", one, other, (0.5, 15.0))
+
+    def partition_from_zookeeper(self) -> None:
+        """A broker and ZooKeeper do not hear each other, or one does not hear the other."""
+        node = self.chance.choice(self.cluster.nodes)
+        self._cut("zookeeper partition", node.host, ZK_HOST, (0.5, 15.0))
+
+    def partition_client(self) -> None:
+        """A client and a broker do not hear each other, or one does not hear the other."""
+        client = self.chance.choice(self.cluster.clients)
+        node = self.chance.choice(self.cluster.nodes)
+        self._cut("client partition", client.host, node.host, (0.5, 10.0))
+
+    def expire_session(self) -> None:
+        """ZooKeeper ends a session for reasons of its own."""
+        sessions = [
+            s
+            for s in self.cluster.zookeeper.sessions
+            if s.process.alive and not s.served.server_expired and s.session_id
+        ]
+        if sessions:
+            session = self.chance.choice(sessions)
+            self._tell("session expiry", session.process.name, "")
+            self.cluster.zookeeper.expire(session)
+
+    def depose_controller(self) -> None:
+        """An operator deletes /controller, to have another one elected; most often just when the
+        controller begins to write who leads instead of a broker."""
+        tree = self.cluster.zookeeper.server.tree
+        if (znode := tree.get(Controller.path())) is None:
+            return
+        broker_id = Controller.decode(znode.data).broker_id
+        self._tell("deposition", f"b{broker_id}", "")
+        if self.chance.random() < 0.8:
+            others = [node for node in self.cluster.nodes if node.broker_id != broker_id]
+            self._expire(self.chance.choice(others))
+
+        def depose() -> None:
+            if Controller.path() in self.cluster.zookeeper.server.tree:
+                self.cluster.zookeeper.delete(Controller.path())
+
+        self._soon((0.0, 0.006), depose)
+
+    def replace_disk(self) -> None:
+        """A broker comes back with an empty disk, alone or as the first one after a blackout.
+
+        Once in a story, when all have everything, and nothing else befalls them for a while: who
+        loses a disk and the others at once needs an operator.
+        """
+        nodes = self.cluster.nodes
+        states = self.cluster.invariants.states.values()
+        is_calm = all(n.serving and not n.process.paused and not self._is_cut(n) for n in nodes)
+        if not is_calm or any(len(s.isr) < len(nodes) for s in states) or self._has_lost_disk:
+            return
+        self._has_lost_disk, self._rest_s = True, REST_S
+        node, *others = self.chance.sample(nodes, len(nodes))
+        in_blackout = self.cluster.every_record_flushed and self.chance.random() < 0.5
+        self._tell("new disk", node.host, "after a blackout" if in_blackout else "")
+        for other in others if in_blackout else ():
+            self._lose_power(other, (3.0, 5.0))
+        node.stop()
+        node.directory = self.cluster.empty_directory(node.host)
+        self._later((0.2, 2.0), lambda: self._start(node))
+
+    def fill_disk(self) -> None:
+        """A disk has no room; who makes some starts the broker again."""
+        node = self._running_node()
+        if node is None:
+            return
+        disk = node.directory.disk
+        disk.free_bytes = self.chance.randrange(4096)
+        self._tell("disk full", node.host, f"{disk.free_bytes} bytes left")
+
+        def make_room() -> None:
+            disk.free_bytes = None
+            if node.running:
+                self.cluster.world.story.tell(node.host, "has room again, and is started again")
+                node.stop()
+            self._start(node)
+
+        self._later((1.0, 10.0), make_room)
+
+    def clock_jump(self) -> None:
+        """A machine's clock is set, back or forth, by up to an hour."""
+        process = self.chance.choice([n.process for n in self.cluster.nodes] + self.cluster.clients)
+        by_ms = self.chance.choice([-1, 1]) * int(10 ** self.chance.uniform(2, 6.5))
+        self._tell("clock jump", process.name, f"by {by_ms} ms")
+        process.skew_ms += by_ms
+        self.cluster.skews_ms[process.name] = process.skew_ms
+
+    def reset_connections(self) -> None:
+        """A device between two hosts forgets their connections, with what was under way."""
+        one, other = self._two_hosts()
+        ends = self.cluster.network.between(one, other)
+        if ends:
+            loses = self.chance.random() < 0.5
+            what = "losing what is under way" if loses else "once that has arrived"
+            self._tell("connection reset", one, f"and {other}, {what}")
+            for end in ends:
+                end.reset(loses=loses)
+                if loses:
+                    end.peer.reset(loses=True)
+
+    def stall_connections(self) -> None:
+        """The connections of two hosts come to a halt for a while; newer ones pass them."""
+        one, other = self._two_hosts()
+        ends = self.cluster.network.between(one, other)
+        if ends:
+            until_s = self.cluster.world.now + self.chance.uniform(0.5, 9.0)
+            self._tell("connection stall", one, f"to {other}")
+            for end in ends:
+                end.stalled_until = until_s
+
+    # ---- parts of them
+
+    def _tell(self, kind: str, who: str, what: str) -> None:
+        self.cluster.world.story.fault(kind, who, what)
+
+    def _running_node(self) -> Node | None:
+        running = [node for node in self.cluster.nodes if node.running]
+        return self.chance.choice(running) if running else None
+
+    def _two_hosts(self) -> tuple[str, str]:
+        hosts = [node.host for node in self.cluster.nodes]
+        clients = [client.host for client in self.cluster.clients]
+        one = self.chance.choice(hosts)
+        other = self.chance.choice([h for h in hosts + clients if h != one])
+        return (one, other) if self.chance.random() < 0.5 else (other, one)
+
+    def _cut(self, kind: str, one: str, other: str, lasts_s: tuple[float, float]) -> None:
+        network = self.cluster.network
+        ways = self.chance.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
+        how = " and back" if len(ways) == 2 else ""
+        self._tell(kind, ways[0][0], f"to {ways[0][1]}{how}")
+        for way in ways:
+            network.cut(*way)
+        self.cluster.zookeeper.path_changed()
+
+        def mend() -> None:
+            self.cluster.world.story.tell("network", f"{one} and {other} hear each other")
+            for way in ways:
+                network.mend(*way)
+
+        self._later(lasts_s, mend)
+
+    def _start(self, node: Node) -> None:
+        if not node.running and node.powered:
+            node.start()
+
+    def _soon(self, when_s: tuple[float, float], strike: Callable[[], None]) -> None:
+        """Go on with a fault, unless peace was made."""
+
+        def go_on() -> None:
+            if not self._is_over:
+                strike()
+
+        asyncio.get_running_loop().call_later(self.chance.uniform(*when_s), go_on)
+
+    def _later(self, when_s: tuple[float, float], heal: Callable[[], None]) -> None:
+        """Undo a fault after a while, or when all is healed."""
+        self._healing.append(heal)
+
+        def undo() -> None:
+            if heal in self._healing:
+                self._healing.remove(heal)
+                heal()
+
+        asyncio.get_running_loop().call_later(self.chance.uniform(*when_s), undo)

@@ -1,0 +1,201 @@
+"""One story of a cluster: it comes up, sixty seconds of faults, peace, the reckoning."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import attrs
+
+from tests.simulation.cluster import PARTITIONS, Cluster, until
+from tests.simulation.faults import Faults
+from tests.simulation.story import Violation
+from tests.simulation.workload import (
+    Committer,
+    Member,
+    Onlooker,
+    Reader,
+    Writer,
+    leaders_told,
+    whole_log,
+)
+
+WRITERS = 2
+MEMBERS = 2
+QUIET_S = 60.0
+LOOK_S = 0.5
+WRITE_BACK = 0.2
+"""Chance that the system of one machine writes its memory to the disk, at each look."""
+
+
+class Simulation:
+    """The story of one seed; `run` lives it. Raises Violation."""
+
+    def __init__(self, seed: int) -> None:
+        self.cluster = Cluster(seed)
+        self.world = self.cluster.world
+        self.story = self.world.story
+        self.chance = Random(self.world.chance.random())
+        self.faults = Faults(self.cluster, Random(self.chance.random()))
+        self.consumed: set[tuple[int, int]] = set()
+        self.writers: list[Writer] = []
+
+    def run(self) -> None:
+        """Live it."""
+        self.world.run(self._live())
+
+    async def _live(self) -> None:
+        cluster, invariants = self.cluster, self.cluster.invariants
+        server = cluster.zookeeper.server
+        server.committed = lambda: invariants.look_at_tree(server.tree, server.zxid)
+        await cluster.begin()
+        writing = self._begin_clients()
+        looking = asyncio.get_running_loop().create_task(self._look_on())
+        self.story.bites.clear()
+        await self.faults.strike()
+        self.story.tell("nature", "peace")
+        self.faults.heal()
+        for process in cluster.clients:
+            process.resume()
+        for writer in self.writers:
+            writer.stopped = True
+        await until(self._all(writing), "the writers have ended", QUIET_S)
+        looking.cancel()
+        await self._reckon()
+
+    def _begin_clients(self) -> list[asyncio.Task[None]]:
+        cluster = self.cluster
+        storage = self.chance.choice(["kafka", "zookeeper"])
+        writing = []
+        for number in range(WRITERS):
+            is_idempotent = number % 2 == 1
+            writer = Writer(cluster, f"w{number}", Random(self.chance.random()), is_idempotent)
+            self.writers.append(writer)
+            writing.append(cluster.client(writer.name).spawn(writer.live()))
+        reading = cluster.client("r0")
+        for partition in range(PARTITIONS):
+            reading.spawn(Reader(cluster, "r0", partition).live())
+        for node in cluster.nodes:
+            onlooker = Onlooker(cluster, node, Random(self.chance.random()))
+            cluster.client(f"o{node.broker_id}").spawn(onlooker.live())
+        committer = Committer(cluster, "c0", Random(self.chance.random()))
+        cluster.client(committer.name).spawn(committer.live())
+        for number in range(MEMBERS):
+            process = cluster.client(f"m{number}")
+            process.spawn(Member(cluster, process.name, storage, self.consumed).live())
+        return writing
+
+    @staticmethod
+    def _all(tasks: list[asyncio.Task[None]]) -> Callable[[], Awaitable[bool]]:
+        async def done() -> bool:
+            return all(task.done() for task in tasks)
+
+        return done
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.cluster.invariants.look_at_logs()
+            if self.chance.random() < WRITE_BACK:
+                self.chance.choice(self.cluster.nodes).write_back()
+
+    async def _reckon(self) -> None:
+        cluster, invariants = self.cluster, self.cluster.invariants
+        if invariants.loss_allowed:
+            await self._reckon_with_loss()
+            return
+        log: dict[tuple[int, int], bytes] = {}
+        auditor = cluster.client("auditor")
+        await cluster.on(auditor, lambda: self._read_all(log, QUIET_S))
+        invariants.all_there(log)
+        invariants.once_in_order(log, {w.name for w in self.writers if w.is_idempotent})
+        self.story.counts["records"] = len(log)
+        self.story.counts["duplicates"] = len(log) - len(set(log.values()))
+
+        async def told_alike() -> bool:
+            leaders = invariants.leaders()
+            for node in cluster.nodes:
+                told = await leaders_told(node)
+                if told != leaders:
+                    raise AssertionError(f"{node.host} tells of {told}, the states of {leaders}")
+            return True
+
+        async def settled() -> bool:
+            missing = invariants.settled()
+            if missing:
+                raise AssertionError(missing)
+            return True
+
+        await until(settled, "all replicas are in sync and alike", QUIET_S)
+        await cluster.on(
+            auditor, lambda: until(told_alike, "all brokers tell of the leaders", QUIET_S)
+        )
+        invariants.look_at_logs()
+
+        async def consumed() -> bool:
+            return self.consumed >= log.keys()
+
+        await until(consumed, "the group has consumed all there is", QUIET_S)
+
+    async def _reckon_with_loss(self) -> None:
+        """After a power failure that may have taken what was acknowledged: count what is gone."""
+        cluster, log = self.cluster, dict[tuple[int, int], bytes]()
+        try:
+            await cluster.on(
+                cluster.client("auditor"), lambda: self._read_all(log, QUIET_S, anyway=True)
+            )
+        finally:
+            cluster.invariants.all_there(log)
+            self.story.counts["records"] = len(log)
+
+    async def _read_all(
+        self, log: dict[tuple[int, int], bytes], within_s: float, *, anyway: bool = False
+    ) -> None:
+        async def whole() -> bool:
+            log.update(await whole_log(self.cluster))
+            return True
+
+        try:
+            await until(whole, "the whole log is read", within_s)
+        except AssertionError:
+            if not anyway:
+                raise
+            self.story.counts["unreadable after a power failure"] += 1
+
+
+@attrs.frozen
+class Outcome:
+    """What came of a seed. `violation` is empty if all went well."""
+
+    seed: int
+    violation: str
+    transcript: str
+    faults: Counter[str]
+    bites: Counter[str]
+    counts: Counter[str]
+    virtual_s: float
+    cpu_s: float
+
+
+def outcome_of(seed: int) -> Outcome:
+    """Live the story of a seed."""
+    began = time.process_time()
+    simulation, violation = Simulation(seed), ""
+    try:
+        simulation.run()
+    except Violation as told:
+        violation = str(told)
+    story = simulation.story
+    return Outcome(
+        seed,
+        violation,
+        story.transcript(),
+        story.faults,
+        story.bites,
+        story.counts,
+        simulation.world.now,
+        time.process_time() - began,
+    )
