@@ -28,7 +28,7 @@ class LogFailures:
 
     async def report(self, partitions: Iterable[Partition]) -> None:
         """Tell of what has failed since the last call. To be called every second or so."""
-        failed = {each.topic_partition for each in partitions if each.log.failure is not None}
+        failed = {each.topic_partition for each in partitions if each.is_failed}
         if failed - self._told:
             data = LogDirEvent(self.broker_id).encode()
             await retry_until_connected(

@@ -62,6 +62,12 @@ class Partition:
         """Whether this broker leads the partition."""
         return self.leader == self.local_id
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether another replica should take over from a log that takes no more writes; one that
+        is the only one goes on, so that it can be read."""
+        return self.log.failure is not None and len(self.replicas) > 1
+
     # ---- roles
 
     def take_state(self, state: LeaderAndIsrRequestPartitionState, now_ms: int) -> None:

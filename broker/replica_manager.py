@@ -141,8 +141,8 @@ class ReplicaManager:
         self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, now_ms: int
     ) -> Partition:
         partition = self.partitions.get(tp)
-        if partition is not None and partition.log.failure is not None:
-            raise partition.log.fail(partition.log.failure)
+        if partition is not None and partition.is_failed:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
         if partition is not None and state.leader_epoch <= partition.leader_epoch:
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
         if self.local_id not in state.replicas:

@@ -41,6 +41,7 @@ class FlushState:
     pending_since_ms: int
     truncations: int = 0
     names_changed: bool = True
+    was_cut: bool = False
 
     @classmethod
     def start(cls, recovery_point: int, now_ms: int) -> FlushState:
@@ -61,11 +62,17 @@ class FlushState:
             or active_base > self.begun_offset
         )
 
+    def first_offset(self) -> int:
+        """Whose segment is the first to be flushed. Where the log was cut and a new segment begun,
+        that is the one before: a power loss would bring back what was cut off."""
+        return self.recovery_point - self.was_cut
+
     def begin(
         self, files: Sequence[StorageFile], directory: Directory, log_end_offset: int
     ) -> Flush:
         """The flush of all that is pending; the directory with it, if files were added."""
         changed, self.names_changed = self.names_changed, False
+        self.was_cut = False
         self.begun_offset = log_end_offset
         return Flush(tuple(files), directory if changed else None, log_end_offset, self.truncations)
 
@@ -77,6 +84,6 @@ class FlushState:
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now; a flush under way says nothing of what comes next."""
         self.truncations += 1
-        self.names_changed = True
+        self.names_changed = self.was_cut = True
         self.recovery_point = min(self.recovery_point, offset)
         self.begun_offset = min(self.begun_offset, offset)

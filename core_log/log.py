@@ -288,7 +288,8 @@ class Log:
 
     def begin_flush(self) -> Flush:
         """Everything that is not on disk yet, to be run off the loop."""
-        unflushed = self.segments.segments[self.segments.floor(self.recovery_point) :]
+        first = max(self._flushes.first_offset(), self.segments.first.base_offset)
+        unflushed = self.segments.segments[self.segments.floor(first) :]
         files = [file for segment in unflushed for file in segment.files_to_flush()]
         files += self.snapshots.to_flush()
         return self._flushes.begin(files, self.directory, self.log_end_offset)

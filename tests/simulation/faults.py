@@ -252,7 +252,10 @@ class Faults:
         self._tell("new disk", node.host, "after a blackout" if in_blackout else "")
         for other in others if in_blackout else ():
             self._lose_power(other, (3.0, 5.0))
+            self._expire(other)
         node.stop()
+        if in_blackout:
+            self._expire(node)
         node.directory = self.cluster.empty_directory(node.host)
         self._later((0.2, 2.0), lambda: self._start(node))
 
