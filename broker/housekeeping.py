@@ -101,4 +101,4 @@ class Housekeeping:
         await self.log_failures.report(list(self.replicas.partitions.values()))
 
     def _check_isr(self) -> None:
-        self.replicas.check_isr(self.now_ms())
+        self.replicas.in_sync.check(self.now_ms())

@@ -39,7 +39,7 @@ RETRY_SECONDS = 1.0
 
 
 class IsrOwner(Protocol):
-    """Hears what became of its proposals: the replica manager."""
+    """Hears what became of its proposals: the broker's in-sync sets."""
 
     def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None: ...
     def isr_superseded(self, change: IsrChange) -> None: ...

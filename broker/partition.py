@@ -75,7 +75,6 @@ class Partition:
 
         Raises ApiError KAFKA_STORAGE_ERROR when the log cannot note the epoch.
         """
-        led_before = self.led_until(state.leader_epoch)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
@@ -83,7 +82,7 @@ class Partition:
         self.replicas = tuple(state.replicas)
         self.isr, self.proposed_isr, self.is_superseded = tuple(state.isr), None, False
         if self.is_leader:
-            self._lead(led_before, now_ms)
+            self._lead(now_ms)
         else:
             self.followers.clear()
 
@@ -91,17 +90,13 @@ class Partition:
         """Whether this broker leads, and nobody else can have before `epoch` begins."""
         return self.is_leader and epoch == self.leader_epoch + 1
 
-    def _lead(self, led_before: bool, now_ms: int) -> None:
+    def _lead(self, now_ms: int) -> None:
+        """Whatever the followers had before, a new epoch begins with what they ask for in it."""
         end = self.epoch_start_offset = self.log.log_end_offset
-        known = self.followers if led_before else {}
         self.followers = {
             replica: Follower.unheard(replica in self.isr, end, now_ms)
             for replica in {*self.replicas, *self.isr} - {self.local_id}
         }
-        for replica, before in known.items():
-            if replica in self.followers:
-                self.followers[replica].end_offset = before.end_offset
-                self.followers[replica].log_start_offset = before.log_start_offset
         self.log.begin_epoch(self.leader_epoch)
         self.advance_high_watermark(now_ms)
 

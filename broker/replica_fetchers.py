@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from itertools import groupby
 from math import inf
 from typing import Any, Protocol
 
 import attrs
 
 from broker.fetch_sessions import SessionReader
+from broker.following import FIRST_DELAY_SECONDS, Following, epochs_request, offsets_request
 from broker.partition import Partition
 from broker.replication_quota import ReplicationQuota
 from broker.truncation import Truncation, truncation
@@ -32,20 +32,13 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.messages.fetch import (
     FetchRequest,
-    FetchRequestPartition,
     FetchResponse,
     FetchResponsePartition,
 )
 from protocol.messages.list_offsets import (
-    ListOffsetsRequest,
-    ListOffsetsRequestPartition,
-    ListOffsetsRequestTopic,
     ListOffsetsResponse,
 )
 from protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochRequestPartition,
-    OffsetForLeaderEpochRequestTopic,
     OffsetForLeaderEpochResponse,
 )
 from protocol.records.corrupt_record import CorruptRecord
@@ -53,7 +46,6 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY_SECONDS = 0.02
 LATEST_TIME = -1
 EARLIEST_TIME = -2
 
@@ -77,24 +69,6 @@ class FetcherConfig:
     min_bytes: int = 1
     backoff_ms: int = 1000
     fetchers: int = 1
-
-
-@attrs.define(eq=False)
-class _Following:
-    """One partition in one leader epoch."""
-
-    partition: Partition
-    leader_epoch: int
-    truncated: bool = False
-    out_of_range: bool = False
-    lags: bool = True  # as far as is known: behind the leader's high watermark
-    not_before: float = 0.0  # the event loop's time
-    delay: float = FIRST_DELAY_SECONDS
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the leader may be told that we have all that is in the log."""
-        return self.partition.log.settled_end == self.partition.log.log_end_offset
 
 
 @attrs.define(eq=False)
@@ -125,7 +99,7 @@ class ReplicaFetchers:
                 fetcher = self._fetchers[key] = _Fetcher(self, partition.leader)
                 self.spawn(fetcher.run())
             self._fetcher_of[tp] = fetcher
-            fetcher.add(_Following(partition, partition.leader_epoch))
+            fetcher.add(Following(partition, partition.leader_epoch))
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch for these no more."""
@@ -147,7 +121,7 @@ class _Fetcher:
 
     owner: ReplicaFetchers
     leader: int
-    following: dict[TopicPartition, _Following] = attrs.field(factory=dict)
+    following: dict[TopicPartition, Following] = attrs.field(factory=dict)
     _session: SessionReader = attrs.field(factory=SessionReader)
     _connection: LeaderConnection | None = None
     _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -155,7 +129,7 @@ class _Fetcher:
     _is_interrupted: bool = False
     _failures: int = 0
 
-    def add(self, following: _Following) -> None:
+    def add(self, following: Following) -> None:
         """Begin with a partition now: a fetch that waits at the leader is given up for it."""
         self.following[following.partition.topic_partition] = following
         if self._is_fetching and self._connection is not None:
@@ -234,7 +208,7 @@ class _Fetcher:
             next_time = min((each.not_before for each in settled), default=inf)
             await self._pause(max(next_time - asyncio.get_running_loop().time(), 0))
 
-    def _due(self, is_wanted: Callable[[_Following], bool]) -> list[_Following]:
+    def _due(self, is_wanted: Callable[[Following], bool]) -> list[Following]:
         now = asyncio.get_running_loop().time()
         return [
             each
@@ -242,21 +216,21 @@ class _Fetcher:
             if each.not_before <= now and each.is_settled and is_wanted(each)
         ]
 
-    def _is_throttled(self, each: _Following) -> bool:
+    def _is_throttled(self, each: Following) -> bool:
         listed = each.partition.log.config.follower_throttled
         return self.owner.quota.covers(each.partition.topic_partition.partition, listed)
 
-    def _is_held_back(self, each: _Following) -> bool:
+    def _is_held_back(self, each: Following) -> bool:
         return each.lags and self._is_throttled(each) and self.owner.quota.is_exceeded
 
-    def _is_current(self, each: _Following) -> bool:
+    def _is_current(self, each: Following) -> bool:
         return self.following.get(each.partition.topic_partition) is each
 
-    def _delay(self, each: _Following) -> None:
+    def _delay(self, each: Following) -> None:
         each.not_before = asyncio.get_running_loop().time() + each.delay
         each.delay = min(each.delay * 2, self.owner.config.backoff_ms / 1000)
 
-    def _refused(self, each: _Following, code: int) -> None:
+    def _refused(self, each: Following, code: int) -> None:
         """The leader does not answer for this partition."""
         tp = each.partition.topic_partition
         logger.debug("%s: broker %s: %s", tp, self.leader, ErrorCode.of(code).name)
@@ -265,7 +239,7 @@ class _Fetcher:
         else:
             self._delay(each)
 
-    def _failed(self, each: _Following, error: Exception) -> None:
+    def _failed(self, each: Following, error: Exception) -> None:
         """What the leader sent cannot be kept."""
         logger.error("%s: from broker %s: %s", each.partition.topic_partition, self.leader, error)
         if isinstance(error, ApiError):  # the disk: this replica is offline from now on
@@ -275,8 +249,8 @@ class _Fetcher:
 
     # ---- truncation
 
-    async def _truncate(self, connection: LeaderConnection, due: list[_Following]) -> None:
-        asked: list[_Following] = []
+    async def _truncate(self, connection: LeaderConnection, due: list[Following]) -> None:
+        asked: list[Following] = []
         for each in due:
             partition = each.partition
             if partition.log.leader_epochs.latest_epoch >= 0:
@@ -286,23 +260,7 @@ class _Fetcher:
         if not asked:
             return
         response: OffsetForLeaderEpochResponse = await connection.call(
-            OffsetForLeaderEpochRequest(
-                replica_id=self.owner.local_id,
-                topics=[
-                    OffsetForLeaderEpochRequestTopic(
-                        topic=topic,
-                        partitions=[
-                            OffsetForLeaderEpochRequestPartition(
-                                partition=each.partition.topic_partition.partition,
-                                current_leader_epoch=each.leader_epoch,
-                                leader_epoch=each.partition.log.leader_epochs.latest_epoch,
-                            )
-                            for each in group
-                        ],
-                    )
-                    for topic, group in groupby(asked, key=_topic)
-                ],
-            )
+            epochs_request(self.owner.local_id, asked)
         )
         by_partition = {each.partition.topic_partition: each for each in asked}
         for topic in response.topics:
@@ -325,7 +283,7 @@ class _Fetcher:
                     ),
                 )
 
-    def _cut(self, each: _Following, to: Truncation) -> None:
+    def _cut(self, each: Following, to: Truncation) -> None:
         partition = each.partition
         if to.offset < partition.log.log_end_offset:
             logger.info(
@@ -345,18 +303,9 @@ class _Fetcher:
 
     # ---- fetching
 
-    async def _fetch(self, connection: LeaderConnection, due: list[_Following]) -> None:
+    async def _fetch(self, connection: LeaderConnection, due: list[Following]) -> None:
         config = self.owner.config
-        wanted = {
-            each.partition.topic_partition: FetchRequestPartition(
-                partition=each.partition.topic_partition.partition,
-                current_leader_epoch=each.leader_epoch,
-                fetch_offset=each.partition.log.log_end_offset,
-                log_start_offset=each.partition.log.log_start_offset,
-                partition_max_bytes=config.max_bytes,
-            )
-            for each in due
-        }
+        wanted = {each.partition.topic_partition: each.asked(config.max_bytes) for each in due}
         template = FetchRequest(
             replica_id=self.owner.local_id,
             max_wait_ms=config.wait_max_ms,
@@ -378,7 +327,7 @@ class _Fetcher:
                 if each is not None and self._is_current(each):
                     self._take(each, wanted[tp].fetch_offset, p)
 
-    def _take(self, each: _Following, offset: int, p: FetchResponsePartition) -> None:
+    def _take(self, each: Following, offset: int, p: FetchResponsePartition) -> None:
         partition = each.partition
         if partition.log.log_end_offset != offset:
             return
@@ -403,7 +352,7 @@ class _Fetcher:
 
     # ---- out of range
 
-    async def _find_range(self, connection: LeaderConnection, due: list[_Following]) -> None:
+    async def _find_range(self, connection: LeaderConnection, due: list[Following]) -> None:
         """Our log's end is not in the leader's log: it ends before (an unclean election), or
         begins after (we were away for long), or the leader has only just become one."""
         ends = await self._list_offsets(connection, due, LATEST_TIME)
@@ -425,26 +374,10 @@ class _Fetcher:
                 self._failed(each, error)
 
     async def _list_offsets(
-        self, connection: LeaderConnection, due: list[_Following], timestamp: int
+        self, connection: LeaderConnection, due: list[Following], timestamp: int
     ) -> dict[TopicPartition, int]:
         response: ListOffsetsResponse = await connection.call(
-            ListOffsetsRequest(
-                replica_id=self.owner.local_id,
-                topics=[
-                    ListOffsetsRequestTopic(
-                        name=topic,
-                        partitions=[
-                            ListOffsetsRequestPartition(
-                                partition_index=each.partition.topic_partition.partition,
-                                current_leader_epoch=each.leader_epoch,
-                                timestamp=timestamp,
-                            )
-                            for each in group
-                        ],
-                    )
-                    for topic, group in groupby(due, key=_topic)
-                ],
-            )
+            offsets_request(self.owner.local_id, due, timestamp)
         )
         found = {}
         by_partition = {each.partition.topic_partition: each for each in due}
@@ -456,10 +389,6 @@ class _Fetcher:
                 elif tp in by_partition and self._is_current(by_partition[tp]):
                     self._refused(by_partition[tp], p.error_code)
         return found
-
-
-def _topic(each: _Following) -> str:
-    return each.partition.topic_partition.topic
 
 
 def _number(tp: TopicPartition) -> int:

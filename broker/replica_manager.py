@@ -15,8 +15,7 @@ from typing import Protocol
 
 import attrs
 
-from broker.fetch_sessions import Asked
-from broker.isr import Isr
+from broker.in_sync import InSyncSets
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.config import LogConfig
 from core_log.log import Appended, Log
@@ -77,8 +76,7 @@ class ReplicaManager:
 
     `topic_config(topic)` gives the settings a new log is made with; `touch(*partitions)` wakes
     what waits for any of them; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
-    was obeyed.
-    `lag_ms` is replica.lag.time.max.ms.
+    was obeyed. `lag_ms` is replica.lag.time.max.ms.
     """
 
     local_id: int
@@ -92,9 +90,12 @@ class ReplicaManager:
     checkpointed: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     leadership_known: bool = False
-    _isr_checked_ms: int = 0
+    in_sync: InSyncSets = attrs.field(init=False)
     _leadership: list[LeadershipListener] = attrs.field(factory=list)
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.in_sync = InSyncSets(self.partitions, self.write_isr, self.lag_ms, self._moved)
 
     # ---- control requests
 
@@ -330,67 +331,6 @@ class ReplicaManager:
         if partition.log.flush_due(now_ms):
             self.start_flush(partition)
         self._moved(partition.topic_partition)
-
-    # ---- followers
-
-    def follower_fetched(self, replica: int, asked: Iterable[Asked], now_ms: int) -> None:
-        """A follower asks for these partitions: note how far it is, and what follows from that."""
-        moved = []
-        for tp, part in asked:
-            partition = self.partitions.get(tp)
-            if partition is None or not partition.is_leader:
-                continue
-            if part.current_leader_epoch not in (-1, partition.leader_epoch):
-                continue
-            start_moved = partition.follower_fetched(
-                replica, part.fetch_offset, part.log_start_offset, now_ms
-            )
-            if replica not in partition.isr:
-                self._propose_isr(partition, partition.grown_isr(replica))
-            if partition.advance_high_watermark(now_ms) or start_moved:
-                moved.append(tp)
-        if moved:
-            self._moved(*moved)
-
-    def check_isr(self, now_ms: int) -> None:
-        """Propose to drop the followers that have fallen behind. To be called each half lag time.
-
-        A broker that has not looked for longer than that was itself away: what its followers asked
-        for meanwhile is still to be read, so it looks again the next time.
-        """
-        was_away = now_ms - self._isr_checked_ms > self.lag_ms
-        self._isr_checked_ms = now_ms
-        for partition in () if was_away else self.partitions.values():
-            if partition.is_leader:
-                self._propose_isr(partition, partition.shrunk_isr(now_ms))
-
-    def _propose_isr(self, partition: Partition, isr: Isr | None) -> None:
-        if isr is not None:
-            before = partition.isr
-            change = partition.propose_isr(isr)
-            logger.info("%s: isr %s, wanted %s", partition.topic_partition, before, isr)
-            self.write_isr(change)
-
-    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:
-        """The state node has this ISR now, for the epoch of the change that was proposed."""
-        partition = self._proposed_by(change)
-        if partition is not None:
-            partition.isr_written(isr, zk_version)
-            partition.advance_high_watermark(now_ms)
-            self._moved(partition.topic_partition)
-
-    def isr_superseded(self, change: IsrChange) -> None:
-        """Nothing was written: the state node is another leader's, or of another epoch, and a
-        control request on its way."""
-        partition = self._proposed_by(change)
-        if partition is not None:
-            partition.proposed_isr, partition.is_superseded = None, True
-
-    def _proposed_by(self, change: IsrChange) -> Partition | None:
-        partition = self.partitions.get(change.topic_partition)
-        if partition is None or partition.leader_epoch != change.state.leader_epoch:
-            return None
-        return partition if partition.is_leader else None
 
     # ---- reads
 

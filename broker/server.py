@@ -305,7 +305,7 @@ class Broker:
             checkpointed=logs.read_high_watermarks(),
         )
         fetchers.appended = replicas.replicated
-        isr_writer.owner = replicas
+        isr_writer.owner = replicas.in_sync
         flusher.flushed = lambda partition: replicas.flushed(partition, self._now_ms())
         configs.changed = replicas.update_config
         return replicas

@@ -107,7 +107,7 @@ class CoordinatorStore:
         }
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
-        for partition in partitions:
+        for partition in sorted(partitions):
             answer = answers.get(partition)
             code = response.error_code or (answer.error_code if answer else 0)
             if code:

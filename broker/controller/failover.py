@@ -21,11 +21,11 @@ from broker.controller.events import (
     TopicsMarkedForDeletion,
     WatchFired,
 )
-from broker.controller.leader_election import next_state, offline_leader, under_next_epoch
+from broker.controller.leader_election import offline_leader, under_next_epoch
 from broker.controller.partitions import settle
 from broker.controller.reign import passed_by
 from broker.controller.replica_states import ReplicaStatus
-from broker.controller.state import NO_LEADER, ControllerState, Leadership
+from broker.controller.state import ControllerState, Leadership
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
@@ -66,45 +66,40 @@ def cluster_read(state: ControllerState, event: ClusterRead) -> list[Effect]:
 
 
 def _settle_all(state: ControllerState) -> list[Effect]:
-    """Settle every partition, and those first of which brokers bounced unseen.
+    """Settle every partition, and those first whose leader bounced unseen.
 
-    While nobody reigned a broker may have died and come back, without what it had not flushed: its
-    node is younger than the partition's state, which still has it as the leader or in sync. It is
-    led by another then, and has to earn its place in sync. Under the same epoch it would write
-    other records where its followers have what it lost; so should nobody else be in sync, it leads
-    again, but under the next one.
+    While nobody reigned it may have died and come back, without what it had not flushed: its node
+    is younger than the partition's state. Under the same epoch it would write other records where
+    its followers have what it lost. So another one in sync leads; and where there is none, it leads
+    again, but under the next epoch. It stays in sync: most that bounce lose nothing, and the other
+    may itself be dead, and its session not ended yet.
     """
     writes = {
         partition: PartitionStateWrite(
-            partition, _after_bounce(state, partition, known, bounced), known.zk_version
+            partition, _led_anew(state, partition, known), known.zk_version
         )
         for partition, known in state.leadership.items()
-        if partition in state.partition_states and (bounced := _bounced(state, known))
+        if partition in state.partition_states and _has_bounced(state, known)
     }
     others = [each for each in state.partitions() if each not in writes]
     effects: list[Effect] = [WritePartitionStates(tuple(writes.values()))] if writes else []
     return effects + settle(state, others, lead_to=state.brokers)
 
 
-def _bounced(state: ControllerState, known: Leadership) -> set[int]:
-    """The brokers of the state that have registered since it was written."""
-    return {
-        each
-        for each in {known.state.leader, *known.state.isr}
-        if each in state.brokers and -1 < known.mzxid < state.brokers[each].epoch
-    }
+def _has_bounced(state: ControllerState, known: Leadership) -> bool:
+    """Whether the leader has registered since the state was written."""
+    leader = state.brokers.get(known.state.leader)
+    return leader is not None and -1 < known.mzxid < leader.epoch
 
 
-def _after_bounce(
-    state: ControllerState, partition: TopicPartition, known: Leadership, bounced: set[int]
+def _led_anew(
+    state: ControllerState, partition: TopicPartition, known: Leadership
 ) -> PartitionState:
-    replicas, isr = state.replicas(partition), known.state.isr
-    online = state.online(partition, {*replicas, *isr})
-    after = next_state(known.state, replicas, online - bounced, state.epoch)
-    if after is not None and after.leader != NO_LEADER:
-        return after
-    leader = offline_leader(replicas, isr, online, unclean=False)
-    return under_next_epoch(known.state, NO_LEADER if leader is None else leader, isr, state.epoch)
+    bounced, replicas = known.state.leader, state.replicas(partition)
+    online = state.online(partition, known.state.isr)
+    isr = tuple(each for each in known.state.isr if each in online) or known.state.isr
+    leader = offline_leader(replicas, isr, online - {bounced}, unclean=False)
+    return under_next_epoch(known.state, bounced if leader is None else leader, isr, state.epoch)
 
 
 def _enter_states(state: ControllerState, event: ClusterRead) -> None:

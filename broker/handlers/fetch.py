@@ -121,7 +121,7 @@ def handle(
         quota,
     )
     if reader.is_follower:
-        replicas.follower_fetched(request.replica_id, fetch.asked, context.now_ms)
+        replicas.in_sync.follower_fetched(request.replica_id, fetch.asked, context.now_ms)
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
 

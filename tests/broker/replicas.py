@@ -210,4 +210,4 @@ def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: in
     asked = FetchRequestPartition(
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
     )
-    replicas.manager.follower_fetched(replica, [(tp, asked)], NOW_MS)
+    replicas.manager.in_sync.follower_fetched(replica, [(tp, asked)], NOW_MS)

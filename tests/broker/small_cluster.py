@@ -112,7 +112,7 @@ class Broker:
             checkpointed=logs.read_high_watermarks(),
         )
         fetchers.appended = manager.replicated
-        writer.owner = manager
+        writer.owner = manager.in_sync
         flusher.flushed = lambda partition: manager.flushed(partition, cluster.now_ms())
         cache, nothing, sessions = self.cache, Any, FetchSessions(10, count(1).__next__)
         deferred: Any = nothing  # of versions that nobody speaks here

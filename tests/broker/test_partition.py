@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.isr import UNKNOWN_OFFSET
 from broker.partition import Partition
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
@@ -125,20 +126,15 @@ def test_a_leader_alone_in_sync_commits_what_its_log_held_already() -> None:
     assert partition.high_watermark == 1
 
 
-def test_what_followers_had_reached_is_kept_while_the_same_broker_leads() -> None:
+@pytest.mark.parametrize("between", [[], [1]], ids=["same leader", "another one between"])
+def test_what_followers_had_reached_is_forgotten_with_the_epoch(between: list[int]) -> None:
+    """One that bounced has perhaps lost it, and another leader may have cut it off."""
     partition = replica()
     append(partition, b"a", b"b")
     partition.follower_fetched(1, 1, 0, NOW_MS)
-    partition.take_state(told(epoch=4), NOW_MS)
-    assert partition.high_watermark == 1
-
-
-def test_what_followers_had_reached_is_forgotten_when_another_broker_led_between() -> None:
-    partition = replica()
-    append(partition, b"a", b"b")
-    partition.follower_fetched(1, 1, 0, NOW_MS)
-    partition.take_state(told(epoch=4, leader=1), NOW_MS)
-    partition.take_state(told(epoch=5), NOW_MS)
+    for epoch, leader in enumerate([*between, 0], start=4):
+        partition.take_state(told(epoch=epoch, leader=leader), NOW_MS)
+    assert partition.followers[1].end_offset == UNKNOWN_OFFSET
     assert partition.high_watermark == 0
 
 

@@ -247,7 +247,7 @@ def fetch(replicas: Replicas, offset: int, *, epoch: int = -1, start: int = 0) -
         log_start_offset=start,
         partition_max_bytes=1,
     )
-    replicas.manager.follower_fetched(1, [(T0, asked)], NOW_MS)
+    replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], NOW_MS)
 
 
 def proposed(replicas: Replicas) -> list[tuple[int, ...]]:
@@ -260,7 +260,7 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
     fetch(replicas, 0)
     assert proposed(replicas) == [(0, 1)]
     assert replicas.manager.partition(T0).isr == (0,)
-    replicas.manager.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert (replicas.manager.partition(T0).isr, replicas.manager.partition(T0).zk_version) == (
         (0, 1),
         5,
@@ -270,22 +270,22 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
 def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_is_written() -> None:
     replicas, touched = with_follower(), list[Hashable]()
     append(replicas, T0, b"a")
-    replicas.manager.check_isr(NOW_MS + LAG_MS)
-    replicas.manager.check_isr(NOW_MS + LAG_MS + 1)
+    replicas.manager.in_sync.check(NOW_MS + LAG_MS)
+    replicas.manager.in_sync.check(NOW_MS + LAG_MS + 1)
     assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
     replicas.manager.touch = touched.append
-    replicas.manager.isr_written(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
+    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
     assert (replicas.manager.high_watermark(T0), touched) == (1, [T0])
 
 
 def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> None:
     replicas = with_follower()
     append(replicas, T0, b"a")
-    replicas.manager.check_isr(NOW_MS)
-    replicas.manager.check_isr(NOW_MS + 2 * LAG_MS)
+    replicas.manager.in_sync.check(NOW_MS)
+    replicas.manager.in_sync.check(NOW_MS + 2 * LAG_MS)
     assert proposed(replicas) == []
     fetch(replicas, 1)
-    replicas.manager.check_isr(NOW_MS + 2 * LAG_MS + 1)
+    replicas.manager.in_sync.check(NOW_MS + 2 * LAG_MS + 1)
     assert proposed(replicas) == []
 
 
@@ -294,8 +294,8 @@ def test_a_proposal_of_an_epoch_that_is_over_changes_nothing() -> None:
     fetch(replicas, 0)
     (stale,) = replicas.proposals
     told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
-    replicas.manager.isr_written(stale, (0, 1), 5, NOW_MS)
-    replicas.manager.isr_superseded(stale)
+    replicas.manager.in_sync.isr_written(stale, (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.isr_superseded(stale)
     partition = replicas.manager.partition(T0)
     assert (partition.isr, partition.is_superseded) == ((0,), False)
 
@@ -304,14 +304,14 @@ def test_a_proposal_is_of_no_account_to_who_does_not_lead_any_more() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
     stop(replicas, T0)
-    replicas.manager.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert replicas.manager.partition(T0).isr == (0,)
 
 
 def test_who_was_superseded_proposes_nothing_until_the_controller_speaks() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
-    replicas.manager.isr_superseded(replicas.proposals[0])
+    replicas.manager.in_sync.isr_superseded(replicas.proposals[0])
     fetch(replicas, 0)
     assert len(replicas.proposals) == 1
     told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)

@@ -113,8 +113,8 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         *("a bounce that no controller saw raises no epoch", CONTROLLER + "failover.py"),
-        "in state.partition_states and (bounced := _bounced(state, known))",
-        "in state.partition_states and (bounced := _bounced(state, known)) and False",
+        "in state.partition_states and _has_bounced(state, known)",
+        "in state.partition_states and _has_bounced(state, known) and False",
         seed=5,
     ),
     Bug(

@@ -1,8 +1,7 @@
-"""Brokers that died and came back while nobody reigned: the new controller takes them for gone
-first, because under the same leader epoch a leader that lost its tail would write it anew."""
+"""Leaders that died and came back while nobody reigned: under the same leader epoch, one that lost
+its tail would write other records in its place."""
 
 import attrs
-import pytest
 
 from broker.controller.events import ClusterRead
 from broker.controller.state import Leadership
@@ -26,20 +25,16 @@ def test_nobody_bounced_and_nothing_is_written() -> None:
     assert take_over(led(1, [1, 2, 3])).led(P0) == (1, (1, 2, 3), 0)
 
 
-def test_a_leader_that_bounced_is_replaced_under_a_new_epoch() -> None:
-    assert take_over(led(1, [1, 2, 3]), b1=AFTER).led(P0) == (2, (2, 3), 1)
+def test_a_leader_that_bounced_is_replaced_under_a_new_epoch_and_stays_in_sync() -> None:
+    assert take_over(led(1, [1, 2, 3]), b1=AFTER).led(P0) == (2, (1, 2, 3), 1)
 
 
-def test_a_follower_that_bounced_has_to_earn_its_place_in_sync_again() -> None:
-    assert take_over(led(1, [1, 2, 3]), b3=AFTER).led(P0) == (1, (1, 2), 1)
+def test_a_follower_that_bounced_changes_nothing() -> None:
+    assert take_over(led(1, [1, 2, 3]), b3=AFTER).led(P0) == (1, (1, 2, 3), 0)
 
 
-@pytest.mark.parametrize("isr", [[1], [1, 2]])
-def test_where_all_in_sync_bounced_the_leader_leads_again_but_not_under_its_epoch(
-    isr: list[int],
-) -> None:
-    found = take_over(led(1, isr), b1=AFTER, b2=AFTER).led(P0)
-    assert found == (1, tuple(isr), 1)
+def test_where_nobody_else_is_in_sync_it_leads_again_but_not_under_its_epoch() -> None:
+    assert take_over(led(1, [1]), b1=AFTER).led(P0) == (1, (1,), 1)
 
 
 def test_a_bounced_broker_that_was_not_in_sync_changes_nothing() -> None:
