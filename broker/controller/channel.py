@@ -139,7 +139,7 @@ class Channel:
             if code not in EXPECTED:
                 name = ErrorCode.of(code).name
                 logger.error("broker %s on %s: %s", self._broker.id, partition, name)
-        taken = tuple(each for each, code in codes.items() if code == ErrorCode.NONE)
+        taken = tuple(each for each, code in codes.items() if code in EXPECTED)
         failed = tuple(e for e, code in codes.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
         lost = tuple(e for e, code in codes.items() if code == ErrorCode.LOG_DIR_NOT_FOUND)
         if taken or failed or lost:

@@ -95,11 +95,15 @@ def _has_bounced(state: ControllerState, known: Leadership) -> bool:
 def _led_anew(
     state: ControllerState, partition: TopicPartition, known: Leadership
 ) -> PartitionState:
-    bounced, replicas = known.state.leader, state.replicas(partition)
-    online = state.online(partition, known.state.isr)
-    isr = tuple(each for each in known.state.isr if each in online) or known.state.isr
-    leader = offline_leader(replicas, isr, online - {bounced}, unclean=False)
-    return under_next_epoch(known.state, bounced if leader is None else leader, isr, state.epoch)
+    """Alone, the leader is not trusted so far that those who are gone would leave the ISR: it may
+    have come back with another disk."""
+    bounced, isr = known.state.leader, known.state.isr
+    online = state.online(partition, isr)
+    leader = offline_leader(state.replicas(partition), isr, online - {bounced}, unclean=False)
+    if leader is None:
+        return under_next_epoch(known.state, bounced, isr, state.epoch)
+    isr = tuple(each for each in isr if each in online)
+    return under_next_epoch(known.state, leader, isr, state.epoch)
 
 
 def _enter_states(state: ControllerState, event: ClusterRead) -> None:

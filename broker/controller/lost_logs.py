@@ -4,16 +4,19 @@ A broker that is told to lead, or is counted in sync, and finds no log of the pa
 instead of making an empty one: as a leader it would make its followers cut off what they have. Such
 a replica is offline until it is out of the in-sync set, and follows then like one that is new.
 
-The last one in sync stays in the set, and the partition without a leader, unless no replica has
-a log: then there is nothing to lose, and the partition begins anew.
+Where it was elected because those who were in sync with it were gone, they are in sync again, for
+it has not led since. The last one in sync stays in the set, and the partition without a leader,
+unless no replica has a log: then there is nothing to lose, and the partition begins anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from broker.controller.effects import PartitionStateWrite
+from broker.controller.leader_election import offline_leader, under_next_epoch
 from broker.controller.replicas import replicas_offline, replicas_online
-from broker.controller.state import ControllerState
+from broker.controller.state import NO_LEADER, ControllerState
 from protocol.topic_partition import TopicPartition
 
 
@@ -28,6 +31,25 @@ def note_lost(
     for partition in partitions:
         if state.is_nowhere(partition):
             _bring_back(state, partition, state.replicas(partition))
+
+
+def restored(
+    state: ControllerState, partitions: Collection[TopicPartition]
+) -> list[PartitionStateWrite]:
+    """The states of those in which nobody in sync has a log, but somebody has who was before."""
+    writes = []
+    for partition in partitions:
+        known, lost = state.leadership.get(partition), state.lost_logs.get(partition, set())
+        heirs = tuple(each for each in state.heirs.get(partition, ()) if each not in lost)
+        if known is None or not heirs or not lost.issuperset(known.state.isr):
+            continue
+        online = state.online(partition, heirs)
+        leader = offline_leader(state.replicas(partition), heirs, online, unclean=False)
+        after = under_next_epoch(
+            known.state, NO_LEADER if leader is None else leader, heirs, state.epoch
+        )
+        writes.append(PartitionStateWrite(partition, after, known.zk_version))
+    return writes
 
 
 def let_follow(state: ControllerState, written: Iterable[TopicPartition]) -> None:
@@ -45,6 +67,7 @@ def note_led(state: ControllerState, broker_id: int, partitions: Iterable[TopicP
         known = state.leadership.get(partition)
         if known is not None and known.state.leader == broker_id:
             state.lost_logs.pop(partition, None)
+            state.heirs.pop(partition, None)
 
 
 def _bring_back(state: ControllerState, partition: TopicPartition, brokers: Iterable[int]) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from broker.controller import lost_logs
 from broker.controller.announcement import announce, describe, stop
-from broker.controller.effects import DeleteNotifications, Effect, RefreshLeadership
+from broker.controller.effects import (
+    DeleteNotifications,
+    Effect,
+    RefreshLeadership,
+    WritePartitionStates,
+)
 from broker.controller.events import (
     IsrChangesRead,
     LeaderAndIsrAnswered,
@@ -37,6 +42,7 @@ def leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effec
         return resigning
     news = [each for each, known in present.items() if state.leadership.get(each) != known]
     for each in news:
+        state.heirs.pop(each, None)
         state.learn(each, present[each])
     effects = describe(state, state.brokers, news) if news else []
     return effects + caught_up(state, present)
@@ -67,7 +73,13 @@ def leader_and_isr_answered(state: ControllerState, event: LeaderAndIsrAnswered)
     ]
     if lost:
         lost_logs.note_lost(state, broker_id, lost)
-        return [*settle(state, lost, lead_to=state.brokers), *_disks_answered(state, event)]
+        writes = lost_logs.restored(state, lost)
+        others = set(lost).difference(write.partition for write in writes)
+        return [
+            *([WritePartitionStates(tuple(writes))] if writes else []),
+            *settle(state, sorted(others), lead_to=state.brokers),
+            *_disks_answered(state, event),
+        ]
     return _disks_answered(state, event)
 
 

@@ -107,6 +107,9 @@ def election_rules_changed(state: ControllerState, event: ElectionRulesChanged) 
 def states_written(state: ControllerState, event: PartitionStatesWritten) -> list[Effect]:
     """Tell what was written; read what was not."""
     for write, zk_version in event.written:
+        if write.partition in state.leadership:
+            isr = state.leadership[write.partition].state.isr
+            state.heirs.setdefault(write.partition, tuple(isr))
         state.learn(write.partition, Leadership(write.state, zk_version))
     written = [write.partition for write, _ in event.written]
     lost_logs.let_follow(state, written)

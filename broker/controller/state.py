@@ -97,7 +97,8 @@ class ControllerState:
 
     `brokers` has the registered ones, `brokers_seen` all there ever were in this reign;
     `offline_dirs`, per broker, the partitions whose replica is on a disk that failed; `lost_logs`,
-    per partition, the brokers that should have its log and have not. `deletions`
+    per partition, the brokers that should have its log and have not; `heirs`, of partitions whose
+    new leader has not said yet that it leads, those in sync before it was elected. `deletions`
     are the topics that are to be deleted, whether or not that could begin.
     """
 
@@ -115,6 +116,7 @@ class ControllerState:
     shutting_down: set[int] = attrs.Factory(set)
     offline_dirs: dict[int, set[TopicPartition]] = attrs.Factory(dict)
     lost_logs: dict[TopicPartition, set[int]] = attrs.Factory(dict)
+    heirs: dict[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)
     assignments: dict[str, dict[int, tuple[int, ...]]] = attrs.Factory(dict)
     leadership: dict[TopicPartition, Leadership] = attrs.Factory(dict)
     partition_states: dict[TopicPartition, PartitionStatus] = attrs.Factory(dict)
@@ -134,6 +136,7 @@ class ControllerState:
             self.shutting_down,
             self.offline_dirs,
             self.lost_logs,
+            self.heirs,
             self.assignments,
             self.leadership,
             self.partition_states,
@@ -241,6 +244,7 @@ class ControllerState:
                 self.partition_states.pop(partition, None)
                 self.reassignments.pop(partition, None)
                 self.lost_logs.pop(partition, None)
+                self.heirs.pop(partition, None)
             for offline in self.offline_dirs.values():
                 offline.difference_update(partitions)
             self.assignments.pop(topic, None)

@@ -72,3 +72,23 @@ def test_once_it_is_led_again_a_later_loss_is_weighed_anew() -> None:
     lost(reign, 2)
     lost(reign, 3)
     assert reign.led(P0)[:2] == (-1, (3,))
+
+
+def test_one_that_was_elected_alone_gives_way_to_those_in_sync_before_it() -> None:
+    """All died; the first to come back has lost its disk."""
+    reign = cluster(1, [1, 2, 3])
+    reign.take(changed([2]))
+    assert reign.led(P0)[:2] == (2, (2,))
+    lost(reign, 2)
+    assert reign.led(P0)[:2] == (-1, (1, 3))
+    reign.take(changed([1, 2]))
+    assert reign.led(P0)[:2] == (1, (1,))
+
+
+def test_one_that_has_led_is_the_only_one_to_be_trusted() -> None:
+    reign = cluster(1, [1, 2, 3])
+    reign.take(changed([2]))
+    reign.take(LeaderAndIsrAnswered(2, taken=(P0,)))
+    reign.take(changed([2], b2=11))
+    lost(reign, 2)
+    assert reign.led(P0)[:2] == (-1, (2,))

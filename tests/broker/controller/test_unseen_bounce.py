@@ -3,7 +3,7 @@ its tail would write other records in its place."""
 
 import attrs
 
-from broker.controller.events import ClusterRead
+from broker.controller.events import ClusterRead, LeaderAndIsrAnswered
 from broker.controller.state import Leadership
 from tests.broker.controller.reign import P0, Reign, broker, led, reigning
 
@@ -39,3 +39,14 @@ def test_where_nobody_else_is_in_sync_it_leads_again_but_not_under_its_epoch() -
 
 def test_a_bounced_broker_that_was_not_in_sync_changes_nothing() -> None:
     assert take_over(led(1, [1, 2]), b3=AFTER).led(P0) == (1, (1, 2), 0)
+
+
+def test_a_leader_that_is_back_alone_does_not_put_those_who_are_gone_out_of_the_isr() -> None:
+    """It may have come back without its disk: then they are the ones who have everything."""
+    known = attrs.evolve(led(1, [1, 2, 3]), mzxid=WRITTEN)
+    reign = Reign(reigning([]))
+    reign.nodes[P0] = known
+    reign.take(ClusterRead((broker(1, AFTER),), {"t": {0: (1, 2, 3)}}, {P0: known}, ()))
+    assert reign.led(P0) == (1, (1, 2, 3), 1)
+    reign.take(LeaderAndIsrAnswered(1, taken=(), lost=(P0,)))
+    assert reign.led(P0)[:2] == (-1, (1, 2, 3))
