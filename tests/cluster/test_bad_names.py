@@ -99,7 +99,7 @@ def test_each_bad_topic_has_its_error_and_the_good_ones_beside_it_are_created(
 # ---- znodes
 
 UNREADABLE = {
-    "nonsense": b"no JSON",
+    "no-json": b"no JSON",
     "empty": None,
     "odd": b'{"version": 1, "partitions": {"zero": "0"}}',
 }

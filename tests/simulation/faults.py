@@ -49,6 +49,7 @@ class Faults:
     _has_lost_disk: bool = False
     _rest_s: float = 0.0
     _is_over: bool = False
+    _told: int = 0
 
     async def strike(self) -> None:
         """Sixty seconds of it."""
@@ -60,6 +61,8 @@ class Faults:
         for at in times:
             begins, ends, self._rest_s = begins + self._rest_s, ends + self._rest_s, 0.0
             await asyncio.sleep(max(0.0, begins + at - loop.time()))
+            self.chance.choices(list(kinds), weights=list(kinds.values()))[0]()
+        while self._told < FEWEST:  # not every kind can strike at any time
             self.chance.choices(list(kinds), weights=list(kinds.values()))[0]()
         await asyncio.sleep(max(0.0, ends - loop.time()))
 
@@ -311,6 +314,7 @@ class Faults:
     # ---- parts of them
 
     def _tell(self, kind: str, who: str, what: str) -> None:
+        self._told += 1
         self.cluster.world.story.fault(kind, who, what)
 
     def _running_node(self) -> Node | None:
