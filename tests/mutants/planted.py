@@ -55,6 +55,12 @@ def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
 BUGS: tuple[Bug, ...] = (
     # --- replication ----------------------------------------------------------------------------
     Bug(
+        *("a follower cuts its log at its high watermark", REPLICATION + "truncation.py"),
+        "    if end_offset == UNDEFINED_OFFSET:",
+        "    if True:",
+        seed=55,
+    ),
+    Bug(
         *("acks=all is answered when the leader has it", REPLICATION + "handlers/produce.py"),
         "reached = partition.high_watermark if part.all_in_sync else log.settled_end",
         "reached = log.settled_end",
