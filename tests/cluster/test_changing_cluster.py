@@ -144,7 +144,7 @@ async def has_all(numbers: Numbers, *readers: Reader) -> None:
     wanted = {p: len(acknowledged) for p, acknowledged in numbers.acknowledged.items()}
     async with asyncio.timeout(DEADLINE_S):
         while any(
-            not any(set(range(count)) <= set(reader.values[p]) for reader in readers)
+            not set(range(count)) <= {each for reader in readers for each in reader.values[p]}
             for p, count in wanted.items()
         ):
             await asyncio.sleep(POLL_S)
