@@ -67,13 +67,6 @@ from zk.znodes import Endpoint as ZkEndpoint
 
 logger = logging.getLogger(__name__)
 
-HOUSEKEEPING_MS = 1000
-"""How often due flushes, deletions and idle connections are looked for."""
-
-
-PRODUCER_EXPIRATION_CHECK_MS = 600_000
-"""How often producers are looked for that have been silent too long."""
-
 CONVERSION_THREADS = 1
 """Converting records for old readers is all Python: a second thread would only be in the way."""
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -27,6 +27,16 @@ async def partition_state(zk: ZkSession, topic: str, partition: int) -> Partitio
     return PartitionState.decode(content)
 
 
+def play(scenario: Awaitable[None]) -> None:
+    """Run it, for no longer than two deadlines."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * DEADLINE_S):
+            await scenario
+
+    asyncio.run(bounded())
+
+
 @attrs.define(eq=False)
 class RestartableCluster:
     """`ends` ends what is started here."""
@@ -35,6 +45,17 @@ class RestartableCluster:
     brokers: int
     ends: contextlib.ExitStack
     _again: dict[int, subprocess.Popen[str]] = attrs.field(factory=dict)
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(
+        cls, directory: Path, brokers: int, settings: Mapping[str, str]
+    ) -> Iterator["RestartableCluster"]:
+        """So many brokers with these settings."""
+        words = [word for pair in settings.items() for word in ("--set", "=".join(pair))]
+        args = ("--brokers", str(brokers), *words)
+        with DevCluster(directory, args) as dev, contextlib.ExitStack() as ends:
+            yield cls(dev, brokers, ends)
 
     @property
     def bootstrap(self) -> str:

@@ -4,9 +4,8 @@ One cluster of three brokers serves all scenarios; each leaves it whole.
 """
 
 import asyncio
-import contextlib
 import subprocess
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,32 +13,21 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state
-from tests.dev_cluster import DEADLINE_S, DevCluster
+from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.dev_cluster import DEADLINE_S
 from tests.topic_contents import contents
 from zk.session import ZkSession
 from zk.znodes import ControllerEpoch, DeleteTopic, PartitionState, TopicAssignment
 
 BROKERS = 3
-SETTINGS = ("--set", "zookeeper.session.timeout.ms=2000")
+SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartableCluster]:
-    args = ("--brokers", str(BROKERS), *SETTINGS)
-    with (
-        DevCluster(tmp_path_factory.mktemp("bad-input"), args) as dev,
-        contextlib.ExitStack() as ends,
-    ):
-        yield RestartableCluster(dev, BROKERS, ends)
-
-
-def play(scenario: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(2 * DEADLINE_S):
-            await scenario
-
-    asyncio.run(bounded())
+    directory = tmp_path_factory.mktemp("bad-input")
+    with RestartableCluster.running(directory, BROKERS, SETTINGS) as cluster:
+        yield cluster
 
 
 # ---- brokers that are not who they say

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 import attrs
@@ -19,8 +19,8 @@ from clients.high_level.streams import MessageStream
 from clients.producer.producer import Producer
 from clients.producer.sender import RecordMetadata
 from protocol.topic_partition import TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state
-from tests.dev_cluster import DEADLINE_S, DevCluster
+from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.dev_cluster import DEADLINE_S
 from tests.topic_contents import contents
 from zk.consumer_znodes import PartitionOwner
 from zk.session import ZkSession
@@ -40,13 +40,9 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartableCluster]:
-    settings = [word for pair in SETTINGS.items() for word in ("--set", "=".join(pair))]
-    args = ("--brokers", str(BROKERS), *settings)
-    with (
-        DevCluster(tmp_path_factory.mktemp("changing"), args) as dev,
-        contextlib.ExitStack() as ends,
-    ):
-        yield RestartableCluster(dev, BROKERS, ends)
+    directory = tmp_path_factory.mktemp("changing")
+    with RestartableCluster.running(directory, BROKERS, SETTINGS) as cluster:
+        yield cluster
 
 
 @attrs.define(eq=False)
@@ -180,14 +176,6 @@ async def topic_named(cluster: RestartableCluster, topic: str) -> AsyncIterator[
     async with Admin(cluster.bootstrap) as admin:
         assert await admin.create_topics([NewTopic(topic, PARTITIONS, BROKERS)]) == {topic: None}
         yield admin
-
-
-def play(scenario: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(2 * DEADLINE_S):
-            await scenario
-
-    asyncio.run(bounded())
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -5,9 +5,8 @@ replica, which the first to need more raises to three.
 """
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +19,8 @@ from clients.offset_requests import commit_request, commit_results
 from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state
-from tests.dev_cluster import DEADLINE_S, DevCluster
+from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.dev_cluster import DEADLINE_S
 from zk.session import ZkSession
 from zk.znodes import TopicAssignment
 
@@ -40,21 +39,9 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartableCluster]:
-    settings = [word for pair in SETTINGS.items() for word in ("--set", "=".join(pair))]
-    args = ("--brokers", str(BROKERS), *settings)
-    with (
-        DevCluster(tmp_path_factory.mktemp("offsets"), args) as dev,
-        contextlib.ExitStack() as ends,
-    ):
-        yield RestartableCluster(dev, BROKERS, ends)
-
-
-def play(scenario: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(2 * DEADLINE_S):
-            await scenario
-
-    asyncio.run(bounded())
+    directory = tmp_path_factory.mktemp("offsets")
+    with RestartableCluster.running(directory, BROKERS, SETTINGS) as cluster:
+        yield cluster
 
 
 def of(partition: TopicPartition, offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
