@@ -98,6 +98,12 @@ BUGS: tuple[Bug, ...] = (
         "return True",
     ),
     Bug(
+        *("who has the watermark joins the ISR, whatever the epoch", REPLICATION + "isr.py"),
+        "return follower.end_offset >= max(high_watermark, epoch_start_offset)",
+        "return follower.end_offset >= high_watermark",
+        seed=11,
+    ),
+    Bug(
         *("followers take no note of producers", "core_log/log.py"),
         "if isinstance(header, BatchHeader) and header.producer_id >= 0:",
         "if False:",

@@ -5,7 +5,8 @@ a  an acknowledged record is lost, or two of one writer change places; one of an
 b  a reader sees a high watermark go back, whoever leads (more than Kafka promises: KIP-207 helps
    those alone who ask for offsets)
 c  replicas differ below the high watermark; more than that: two logs hold different batches under
-   one offset and one leader epoch
+   one offset and one leader epoch; or a replica comes into the in-sync set that lacks a record that
+   was acknowledged
 d  a partition has two leaders in one leader epoch, or its leader epoch goes back
 e  two controllers reign in one epoch, or epochs go back, or one that was replaced writes a state,
    or is heard by a broker: it tells of an earlier leader epoch than before
@@ -32,7 +33,9 @@ from zk.znodes import Controller, ControllerEpoch, PartitionState
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
+TOPIC = "t"
 BATCH_PREFIX = 12  # base offset, length
+LAST_DELTA = slice(23, 27)  # from the first offset of a batch to its last
 NO_LEADER = -1
 
 
@@ -47,6 +50,7 @@ class Invariants:
         self.sent: set[bytes] = set()
         self.acked: dict[tuple[int, int], bytes] = {}
         self.states: dict[TopicPartition, PartitionState] = {}
+        self._acked_end: dict[int, int] = {}
         self._seen: dict[tuple[int, int], bytes] = {}
         self._last_acked: dict[tuple[str, int], tuple[int, int]] = {}
         self._watermarks: dict[tuple[str, int], int] = {}
@@ -67,6 +71,7 @@ class Invariants:
         """A writer was told that its record has this offset. Its numbers grow."""
         self.story.counts["acknowledged"] += 1
         self.acked[partition, offset] = value
+        self._acked_end[partition] = max(self._acked_end.get(partition, 0), offset + 1)
         before = self._last_acked.get((writer, partition), (-1, -1))
         if number > before[0]:
             if offset <= before[1] and not self.loss_allowed:
@@ -198,8 +203,21 @@ class Invariants:
             self.story.bite("leader moved")
         if len(state.isr) < len(before.isr):
             self.story.bite("isr shrank")
+        for broker_id in set(state.isr) - set(before.isr):
+            self._joined(tp, broker_id)
 
     # ---- c: what is on the disks
+
+    def _joined(self, tp: TopicPartition, broker_id: int) -> None:
+        """A replica came into the in-sync set."""
+        node = next(each for each in self.cluster.nodes if each.broker_id == broker_id)
+        log = node.log(tp)
+        end = -1 if log is None else log_end(log)
+        lacks = self._acked_end.get(tp.partition, 0) if tp.topic == TOPIC else 0
+        if end < lacks and not self.loss_allowed:
+            self._fail(
+                f"c: {node.host} is in sync with {tp}, has it to {end}, acknowledged {lacks}"
+            )
 
     def look_at_logs(self) -> None:
         """Compare what the brokers have written."""
@@ -237,7 +255,7 @@ class Invariants:
                 return f"{tp} has isr {list(state.isr)}"
             if state.leader == NO_LEADER:
                 return f"{tp} has no leader"
-            if tp.topic == "t":
+            if tp.topic == TOPIC:
                 logs = [
                     b"".join(whole(log, name) for name in segments(log))
                     for node in self.cluster.nodes
@@ -252,7 +270,7 @@ class Invariants:
         return {
             tp.partition: (state.leader, state.leader_epoch)
             for tp, state in self.states.items()
-            if tp.topic == "t"
+            if tp.topic == TOPIC
         }
 
     def told(self, host: str, leaders: Mapping[int, tuple[int, int]]) -> None:
@@ -276,6 +294,15 @@ def whole(log: MemoryDirectory, name: str) -> bytes:
     """What is in a file."""
     file = log.open_segment(name)
     return file.read(0, file.size)
+
+
+def log_end(log: MemoryDirectory) -> int:
+    """The offset after the last whole batch on the disk, or where the last segment begins."""
+    last = segments(log)[-1:]
+    end = int(last[0].partition(".")[0]) if last else 0
+    for offset, _, batch in batches(whole(log, last[0])) if last else ():
+        end = offset + int.from_bytes(batch[LAST_DELTA], "big") + 1
+    return end
 
 
 def batches(data: bytes, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
