@@ -6,7 +6,7 @@ import itertools
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from protocol.topic_partition import TopicPartition
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.01
+_PROPERTIES = "server.properties"
 
 SETTINGS = {
     "broker.id": "0",
@@ -108,11 +109,13 @@ class Broker:
         driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
         return driven, (self.process.cpu_s - cpu_s) / driven.seconds
 
-    def administer(self, use: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
-        """Do something with an admin client."""
+    def administer(
+        self, use: Callable[[Admin], Coroutine[Any, Any, T]], timeout_ms: int = 30_000
+    ) -> T:
+        """Do something with an admin client, each request of which may take so long."""
 
         async def run() -> T:
-            async with Admin(self.bootstrap) as admin:
+            async with Admin(self.bootstrap, **{"request.timeout.ms": str(timeout_ms)}) as admin:
                 return await use(admin)
 
         return asyncio.run(run())
@@ -143,22 +146,53 @@ def await_zookeeper(process: Process, port: int) -> None:
     _until(serves, process)
 
 
-def start_broker(side: Side, directory: Path, chroot: str) -> Broker:
-    """Start a broker on empty data and an empty part of its ZooKeeper. Raises RuntimeError."""
+@attrs.frozen
+class Installation:
+    """A broker's settings and its place, in which it may be started again and again."""
+
+    side: Side
+    address: Address
+    zookeeper: str
+    directory: Path
+
+    @property
+    def log_directory(self) -> Path:
+        """Where its logs are."""
+        return self.directory / "log"
+
+    def start(self) -> Broker:
+        """Return when it serves. Raises RuntimeError."""
+        begins = time.perf_counter()
+        command = [*self.side.command, str(self.directory / _PROPERTIES)]
+        process = spawn("broker", command, self.directory)
+        _until(lambda: serves(self.address), process)
+        start_s = time.perf_counter() - begins
+        return Broker(self.side.name, self.address, self.zookeeper, process, start_s)
+
+
+def install(
+    side: Side, directory: Path, chroot: str, settings: Mapping[str, str] | None = None
+) -> Installation:
+    """Give a broker empty data and an empty part of its ZooKeeper, and `settings` of its own."""
     port = claim_port()
     zookeeper = f"{side.zookeeper}/{chroot}"
-    settings = SETTINGS | {
+    place = Installation(side, (HOST, port), zookeeper, directory)
+    all_settings = {
+        **SETTINGS,
         "listeners": f"PLAINTEXT://{HOST}:{port}",
-        "log.dirs": str(directory / "log"),
+        "log.dirs": str(place.log_directory),
         "zookeeper.connect": zookeeper,
+        **(settings or {}),
     }
     directory.mkdir(parents=True)
-    properties = directory / "server.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    begins = time.perf_counter()
-    process = spawn("broker", [*side.command, str(properties)], directory)
-    _until(lambda: serves((HOST, port)), process)
-    return Broker(side.name, (HOST, port), zookeeper, process, time.perf_counter() - begins)
+    text = "".join(f"{name}={value}\n" for name, value in all_settings.items())
+    (directory / _PROPERTIES).write_text(text)
+    return place
+
+
+def start_broker(side: Side, directory: Path, chroot: str) -> Broker:
+    """Start a broker on empty data and an empty part of its ZooKeeper. Raises RuntimeError."""
+    return install(side, directory, chroot).start()
 
 
 def serves(address: Address) -> bool:

@@ -56,6 +56,7 @@ class Member:
 
     broker_id: int
     address: Address
+    log_directory: Path
     process: Process
     start: Callable[[], Process]
 
@@ -211,7 +212,7 @@ def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
         ]
         for broker_id in BROKERS:
             stack.callback(cluster.kill, broker_id)
-        asyncio.run(_until_whole(cluster))
+        asyncio.run(until_whole(cluster))
         yield cluster
 
 
@@ -227,11 +228,11 @@ def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Memb
     properties = directory / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     start = partial(spawn, f"broker-{broker_id}", [*side.command, str(properties)], directory)
-    return Member(broker_id, (HOST, port), start(), start)
+    return Member(broker_id, (HOST, port), directory / "log", start(), start)
 
 
-async def _until_whole(cluster: Cluster) -> None:
-    """Every broker knows the two others and the controller."""
+async def until_whole(cluster: Cluster) -> None:
+    """Return when every broker knows the two others and the controller."""
 
     async def knows(broker_id: int) -> bool:
         with contextlib.suppress(ConnectionFailed):

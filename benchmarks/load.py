@@ -149,6 +149,47 @@ def _drive(
     return Driven(counted, bytes_received, last - begins, counted + late)
 
 
+def pace(address: Address, request: bytes, *, per_second: float, seconds: float) -> list[float]:
+    """Send a request so often, whether the last one is answered or not; how many seconds each
+    answer took to come. Raises LoadError when the broker closes or stalls.
+    """
+    connection = connect(address)
+    gc.collect()
+    gc.disable()
+    try:
+        return _pace(connection, request, per_second, round(per_second * seconds))
+    finally:
+        gc.enable()
+        connection.close()
+
+
+def _pace(connection: socket.socket, request: bytes, per_second: float, number: int) -> list[float]:
+    frames, buffer = FrameCounter(), memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+    sent_at: list[float] = []
+    taken: list[float] = []
+    begins = time.perf_counter()
+    while len(taken) < number:
+        wait_s = float(STALLED_AFTER_S)
+        if len(sent_at) < number:
+            wait_s = begins + len(sent_at) / per_second - time.perf_counter()
+            if wait_s <= 0:
+                sent_at.append(time.perf_counter())
+                connection.sendall(request)
+                continue
+        # epoll would round the time up to a millisecond
+        readable, _, _ = select.select([connection], [], [], wait_s)
+        if readable:
+            received = connection.recv_into(buffer)
+            if not received:
+                raise LoadError("the broker closed the connection")
+            now = time.perf_counter()
+            for _ in range(frames.feed(buffer[:received])):
+                taken.append(now - sent_at[len(taken)])
+        elif len(sent_at) == number:
+            raise LoadError(f"no answer for {STALLED_AFTER_S} s")
+    return taken
+
+
 def connect(address: Address) -> socket.socket:
     """A connection whose writes give up after STALLED_AFTER_S."""
     connection = socket.create_connection(address)

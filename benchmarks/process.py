@@ -44,12 +44,12 @@ class Process:
             tail = self.log_file.read_text("utf-8", errors="replace")[-2000:]
             raise RuntimeError(f"{self.name} ended with {self.child.returncode}:\n{tail}")
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """End it, `at_once` by SIGKILL; that also ends one that does not go in STOP_TIMEOUT_S."""
+    def stop(self, *, at_once: bool = False, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """End it, `at_once` by SIGKILL; that also ends one that does not go in time."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
         try:
-            self.child.wait(STOP_TIMEOUT_S)
+            self.child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.child.kill()
             self.child.wait()

@@ -7,7 +7,6 @@ silent loss would leave a cluster less safe than its file says is refused too (`
 from __future__ import annotations
 
 _REPLICATION = "replication between brokers is not there yet"
-_CLEANER = "the log cleaner is not there yet"
 _MEMBERSHIP = "groups with members kept by the coordinator are not there yet"
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
@@ -19,16 +18,7 @@ _PURGATORY = "waiting requests are dropped when they are done, so there is nothi
 
 _BY_REASON: dict[str, str] = {
     _REPLICATION: """
-        num.replica.alter.log.dirs.threads
-        replica.selector.class replica.socket.receive.buffer.bytes
-        alter.log.dirs.replication.quota.window.num
-        alter.log.dirs.replication.quota.window.size.seconds""",
-    _CLEANER: """
-        log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
-        log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-        log.cleaner.io.max.bytes.per.second log.cleaner.threads""",
-    "committed offsets do not expire yet": """
-        offsets.retention.minutes offsets.retention.check.interval.ms""",
+        replica.selector.class replica.socket.receive.buffer.bytes""",
     _MEMBERSHIP: """
         group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
         group.min.session.timeout.ms""",
@@ -80,7 +70,7 @@ _BY_REASON: dict[str, str] = {
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
         controller.quorum.voters initial.broker.registration.timeout.ms metadata.log.dir
         node.id""",
-    _LOOP: "background.threads num.network.threads",
+    _LOOP: "background.threads num.network.threads num.replica.alter.log.dirs.threads",
     "a connection is read no further while a request of it is held": "queued.max.requests",
     _PURGATORY: """
         delete.records.purgatory.purge.interval.requests

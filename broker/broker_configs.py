@@ -50,19 +50,21 @@ class BrokerConfigs:
 
     async def read(self) -> None:
         """Take the settings as they are in ZooKeeper."""
-        self.cluster = self._understood(await self._stored(DEFAULT_ENTITY))
-        self.own = self._understood(await self._stored(str(self.static.broker_id)))
+        self.cluster = self._understood(await self._stored(DEFAULT_ENTITY), {})
+        own = await self._stored(str(self.static.broker_id))
+        self.own = self._understood(own, self.cluster)
         self.now = in_force(self.static, {**self.cluster, **self.own})
         self.changed(self.now)
 
     async def _stored(self, entity: str) -> Settings:
         return await stored(self.zk, BROKERS, entity)
 
-    def _understood(self, found: Settings) -> Settings:
+    def _understood(self, found: Settings, under: Settings) -> Settings:
+        """What can be, together with the settings it stands over."""
         good: dict[str, str] = {}
         for name, value in found.items():
             try:
-                in_force(self.static, {name: value})
+                in_force(self.static, {**under, **good, name: value})
                 good[name] = value
             except SettingError as error:
                 logger.error("ignoring what is stored for brokers: %s", error)

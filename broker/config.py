@@ -1,9 +1,9 @@
 """A broker's settings: Kafka's `server.properties`, read once at start.
 
 What the parts of the broker honour is declared in `BrokerConfig`, in `LogConfig` (under the broker
-names of `LOG_NAMES`) and in the offsets and group settings. Every other name of Kafka's is
-accepted with a note or refused with a reason (`accepted_settings`), and unknown ones are refused.
-Some change while the broker runs (`dynamic_config`).
+names of `LOG_NAMES`) and in the settings of the cleaner, of offsets and of groups. Every other name
+of Kafka's is accepted with a note or refused with a reason (`accepted_settings`), and unknown ones
+are refused. Some change while the broker runs (`dynamic_config`).
 
 In an event loop, Kafka's thread settings mean: `num.io.threads` is the number of threads that do
 blocking disk work (fsync, loading, recovery). `num.network.threads` has nothing to number: one
@@ -21,6 +21,7 @@ from broker.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from broker.controller.state import LeaderRebalance
 from broker.endpoints import ANY_ADDRESS, MAX_PORT, Endpoint, parse_endpoints
 from broker.replication_quota import UNLIMITED
+from compaction.config import CleanerConfig, refuse_impossible
 from core_log.config import BROKER_NAME, LogConfig
 from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
@@ -116,6 +117,18 @@ class BrokerConfig:
         validator=ge(0),
         doc="Bytes a second that throttled replicas which lag may fetch (KIP-73).",
     )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        UNLIMITED,
+        validator=ge(1),
+        doc="How fast replicas are moved between this broker's log directories (KIP-113).",
+    )
+    alter_log_dirs_replication_quota_window_num: int = setting(
+        "alter.log.dirs.replication.quota.window.num", 11, validator=ge(1)
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
+        "alter.log.dirs.replication.quota.window.size.seconds", 1, validator=ge(1)
+    )
     replication_quota_window_num: int = setting("replication.quota.window.num", 11, validator=ge(1))
     replication_quota_window_size_seconds: int = setting(
         "replication.quota.window.size.seconds", 1, validator=ge(1)
@@ -168,8 +181,22 @@ class BrokerConfig:
 
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
+    cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
     groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
+
+    @property
+    def replication_quota_windows(self) -> tuple[int, int]:
+        """How many, and how long each is in seconds."""
+        return self.replication_quota_window_num, self.replication_quota_window_size_seconds
+
+    @property
+    def alter_log_dirs_quota_windows(self) -> tuple[int, int]:
+        """How many, and how long each is in seconds."""
+        return (
+            self.alter_log_dirs_replication_quota_window_num,
+            self.alter_log_dirs_replication_quota_window_size_seconds,
+        )
 
     @property
     def leader_rebalance(self) -> LeaderRebalance | None:
@@ -233,7 +260,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
 
     Raises SettingError naming the setting, for unknown ones, bad values and impossible pairs.
     """
-    parts: dict[type, dict[str, str]] = {OffsetsConfig: {}, GroupConfig: {}}
+    parts: dict[type, dict[str, str]] = {CleanerConfig: {}, OffsetsConfig: {}, GroupConfig: {}}
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
     given = {_dotted(name): value for name, value in properties.items()}
@@ -253,6 +280,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         config,
         given=given,
         log=_log_config(log_values),
+        cleaner=load(CleanerConfig, parts[CleanerConfig])[0],
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
         groups=load(GroupConfig, parts[GroupConfig])[0],
     )
@@ -297,12 +325,15 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
 
 
 def _contradictions(config: BrokerConfig) -> list[str]:
+    notes = []
+    if not config.cleaner.enable:
+        notes.append("log.cleaner.enable=false: compacted topics grow for ever, offsets' too")
     least = config.log.min_insync_replicas
     factors = {
         "default.replication.factor": config.default_replication_factor,
         "offsets.topic.replication.factor": config.offsets.topic_replication_factor,
     }
-    return [
+    return notes + [
         f"min.insync.replicas={least}: is above {name}, {factor}: what is created with that many"
         " replicas takes no record with acks=all, and no commit"
         for name, factor in factors.items()
@@ -311,6 +342,7 @@ def _contradictions(config: BrokerConfig) -> list[str]:
 
 
 def _refuse_impossible(config: BrokerConfig) -> None:
+    refuse_impossible(config.cleaner)
     for name, bound in (
         ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
         ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 
 import attrs
 
 from broker.config import BrokerConfig
-from broker.dynamic_config import DYNAMIC, NotDynamic, dynamic_value, in_force
+from broker.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_value
 from broker.entity_configs import Settings
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
@@ -65,7 +66,7 @@ def broker_schema(config: BrokerConfig) -> Schema:
     """The settings of brokers that can change; those of this one are `config`."""
     return Schema(
         {name: dynamic_value(config, name) for name in DYNAMIC},
-        lambda name, value: in_force(config, {name: value}),
+        partial(check_change, config),
     )
 
 

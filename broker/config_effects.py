@@ -12,6 +12,7 @@ from broker.entity_configs import BROKERS, TOPICS
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuotas
 from broker.topic_configs import TopicConfigs
+from compaction.cleaner import Cleaner
 
 
 @attrs.frozen
@@ -23,6 +24,7 @@ class ConfigEffects:
     replicas: ReplicaManager
     quotas: ReplicationQuotas
     controller: Controller
+    cleaner: Cleaner
 
     async def start(self, changes: ConfigChanges) -> None:
         """Take what is stored, and from now on each change."""
@@ -35,6 +37,8 @@ class ConfigEffects:
     def _brokers_changed(self, now: BrokerConfig) -> None:
         self.quotas.leader.limit = now.leader_replication_throttled_rate
         self.quotas.follower.limit = now.follower_replication_throttled_rate
+        self.quotas.directories.limit = now.replica_alter_log_dirs_io_max_bytes_per_second
+        self.cleaner.update_config(now.cleaner)
         self.topics.set_defaults(now.log)
         self.replicas.refresh_configs()
         self.controller.allow_unclean_election(now.log.unclean_leader_election_enable)

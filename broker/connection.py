@@ -14,6 +14,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from itertools import count
 from typing import Any, cast
 
 import attrs
@@ -21,13 +23,15 @@ import attrs
 from broker.dispatch import Dispatcher, Outcome, Refused
 from broker.down_conversion import ConvertedRange
 from broker.purgatory import Parked, Purgatory, Wait
-from clients.connection import LargeFrame
+from clients.large_frame import LargeFrame
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
 from protocol.wire import Hole
 
 logger = logging.getLogger(__name__)
+
+_NUMBERS = count(1)
 
 SENDFILE_MIN_BYTES = 32 * 1024
 SENDFILE_MAX_BYTES = 1024 * 1024
@@ -58,6 +62,7 @@ class ClientConnection(asyncio.Protocol):
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
+    number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"
     peer_host: str = ""
     last_active: float = 0.0
@@ -157,7 +162,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve(self, frame: memoryview) -> None:
         try:
-            outcome = self.dispatcher.dispatch(frame, self.listener, self.name)
+            outcome = self.dispatcher.dispatch(frame, self.listener, self.name, self.number)
         except Refused as error:
             self._close(str(error))
             return

@@ -4,6 +4,9 @@ A controller's epoch grows with each election, and a request of a smaller one th
 comes from a controller that has been replaced and does not know it. One epoch counts for all kinds
 of requests: who was deposed must not be obeyed in one because its successor has only sent another.
 
+A controller has one connection to a broker, under its own client id. What comes on an earlier one
+than was heard is a request it has given up, and has repeated or overtaken since.
+
 A broker's epoch grows with each registration (KIP-380): a request for an earlier one was meant for
 this broker before it bounced. Where brokers have a listener among themselves, control requests are
 taken there alone.
@@ -43,6 +46,7 @@ class ControlGate:
     broker_epoch: Callable[[], int] = lambda: UNKNOWN_EPOCH
     listener: str | None = None
     controller_epoch: int = UNKNOWN_EPOCH
+    _channel: tuple[str, int] = ("", 0)
 
     def refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
         """Why the request is not obeyed; None when it is."""
@@ -65,5 +69,9 @@ class ControlGate:
             return ErrorCode.STALE_BROKER_EPOCH
         if request.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        client_id, newest = self._channel
+        if context.client_id == client_id and context.connection < newest:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = request.controller_epoch
+        self._channel = (context.client_id, context.connection)
         return None

@@ -32,13 +32,15 @@ Handler = Callable[[Any, "RequestContext"], Any]
 
 
 class RequestContext(NamedTuple):
-    """What a handler may know of a request beside its body."""
+    """What a handler may know of a request beside its body. `connection` numbers them as they were
+    accepted."""
 
     api_version: int
     client_id: str
     listener: str
     connection_id: str
     now_ms: int
+    connection: int = 0
 
 
 class Refused(Exception):
@@ -63,7 +65,9 @@ class Dispatcher:
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
 
-    def dispatch(self, frame: memoryview, listener: str, connection_id: str) -> Outcome:
+    def dispatch(
+        self, frame: memoryview, listener: str, connection_id: str, connection: int = 0
+    ) -> Outcome:
         """Serve one request. Raises Refused."""
         try:
             key, version, correlation_id = read_correlation_id(frame)
@@ -82,7 +86,7 @@ class Dispatcher:
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
         context = RequestContext(
-            version, header.client_id or "", listener, connection_id, self.now_ms()
+            version, header.client_id or "", listener, connection_id, self.now_ms(), connection
         )
         return self._call(api, header, request, context)
 

@@ -2,7 +2,7 @@
 
 They are kept in ZooKeeper for each broker, and once for all of them; a broker's own stand over
 those for all, these over its file's, these over the defaults. What can change is what is looked at
-anew each time it matters: the defaults of topics, and the limits of replication quotas.
+anew each time it matters: the defaults of topics, the limits of replication quotas, the cleaner's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import attrs
 
 from broker.accepted_settings import ACCEPTED, REFUSED
 from broker.config import LOG_NAMES, BrokerConfig
+from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
@@ -28,16 +29,25 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
 }
 """Broker setting → the topic setting it is the default of."""
 
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
 _OWN_FIELDS: Mapping[str, str] = {
     setting.name: field
     for field, setting in declared(BrokerConfig).items()
-    if setting.name.endswith(".replication.throttled.rate")
+    if setting.name in _RATES
 }
 
-DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS})
+_CLEANER_FIELDS: Mapping[str, str] = {
+    setting.name: field for field, setting in declared(CleanerConfig).items() if field != "enable"
+}
+
+DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
 
 _LOG_FIELDS = {setting.name: field for field, setting in declared(LogConfig).items()}
-_PARTS = (BrokerConfig, OffsetsConfig, GroupConfig)
+_PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
 _READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared(part).values())}
 
 
@@ -57,13 +67,33 @@ def in_force(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
         raise SettingError(BROKER_NAME.get(error.name, error.name), error.reason) from error
     given, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
     fields = {_OWN_FIELDS[name]: getattr(given, _OWN_FIELDS[name]) for name in own}
-    return attrs.evolve(static, log=log_config, **fields)
+    cleaner = _cleaner(static.cleaner, dynamic)
+    return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
+
+
+def check_change(now: BrokerConfig, name: str, value: str) -> None:
+    """Whether one setting may change so on a broker that has those of `now`.
+
+    Raises SettingError, NotDynamic.
+    """
+    refuse_leap(now.cleaner, in_force(now, {name: value}).cleaner)
+
+
+def _cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
+    own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
+    given, _ = load(CleanerConfig, own)
+    fields = {_CLEANER_FIELDS[name]: getattr(given, _CLEANER_FIELDS[name]) for name in own}
+    cleaner = attrs.evolve(static, **fields)
+    refuse_impossible(cleaner)
+    return cleaner
 
 
 def dynamic_value(config: BrokerConfig, name: str) -> object:
     """What one of DYNAMIC is in `config`."""
     if name in _OWN_FIELDS:
         return getattr(config, _OWN_FIELDS[name])
+    if name in _CLEANER_FIELDS:
+        return getattr(config.cleaner, _CLEANER_FIELDS[name])
     return getattr(config.log, _LOG_FIELDS[TOPIC_DEFAULTS[name]])
 
 

@@ -31,18 +31,19 @@ class Flusher:
             self.spawn(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
-        log = partition.log
         loop = asyncio.get_running_loop()
+        log = partition.log
         try:
             while True:
                 flush = log.begin_flush()
                 await loop.run_in_executor(self.executor, flush.run)
                 log.end_flush(flush)
                 self.flushed(partition)
+                log = partition.log  # another one, if the replica was moved meanwhile
                 if not log.flush_due(self.now_ms()):
                     break
         except OSError as error:
-            log.fail(error)
+            log.guard.fail(error)
             self.flushed(partition)
         finally:
             self._running.discard(partition.topic_partition)

@@ -15,11 +15,13 @@ from broker.control_gate import ControlGate
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
 from broker.deferred import Deferred
+from broker.directory_moves import DirectoryMoves
 from broker.dispatch import Handler
 from broker.fetch_sessions import FetchSessions
 from broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -54,6 +56,7 @@ from broker.topic_configs import TopicConfigs
 from broker.topic_creation import TopicCreator
 from broker.zookeeper_offsets import ZooKeeperOffsets
 from groups.coordinator.coordinator import GroupCoordinator
+from offsets.topic import OFFSETS_TOPIC, topic_properties
 from protocol.api_key import ApiKey
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
@@ -82,22 +85,29 @@ class Parts:
     touch: Callable[[Hashable], None]
     now_ms: Callable[[], int]
     fetch_sessions: FetchSessions
+    moves: DirectoryMoves
 
 
 def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
     """The handler of each API that a broker serves."""
+    table = {**_of_logs_and_groups(parts), **_of_administration(parts)}
+    served = api_versions.served([*table, ApiKey.API_VERSIONS])
+    table[ApiKey.API_VERSIONS] = partial(api_versions.handle, served)
+    return table
+
+
+def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
+    """For clients that read and write, and for other brokers."""
     config, cache, gate, replicas = parts.config, parts.cache, parts.gate, parts.replicas
-    configs, controller, creator = parts.configs, parts.controller, parts.creator
-    coordinator, zookeeper, deferred = parts.coordinator, parts.zookeeper_offsets, parts.deferred
-    resources = ConfigResources(parts.zk, configs, parts.broker_configs)
-    defaults = TopicDefaults(config.num_partitions, config.default_replication_factor, config.log)
+    configs, coordinator, zookeeper = parts.configs, parts.coordinator, parts.zookeeper_offsets
+    deferred, creator = parts.deferred, parts.creator
 
     def deleted(partitions: list[TopicPartition]) -> None:
         for topic in {tp.topic for tp in partitions}:
             configs.forget(topic)
         coordinator.on_deleted(partitions)
 
-    table: dict[ApiKey, Handler] = {
+    return {
         ApiKey.PRODUCE: partial(produce.handle, replicas, cache, deferred),
         ApiKey.FETCH: partial(
             fetch.handle,
@@ -112,6 +122,20 @@ def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
         ApiKey.METADATA: partial(
             metadata.handle, cache, parts.cluster_id, parts.automatic_topics.create
         ),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch.handle, replicas, cache),
+        ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
+        ApiKey.INIT_PRODUCER_ID: partial(
+            init_producer_id.handle, parts.producer_ids, config.request_timeout_ms
+        ),
+        ApiKey.OFFSET_COMMIT: partial(
+            offset_commit.handle, coordinator, zookeeper, cache.partition_indexes
+        ),
+        ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, coordinator, zookeeper),
+        ApiKey.FIND_COORDINATOR: partial(
+            find_coordinator.handle, cache, creator.create, config.offsets
+        ),
+        ApiKey.DESCRIBE_GROUPS: partial(describe_groups.handle, coordinator),
+        ApiKey.LIST_GROUPS: partial(list_groups.handle, coordinator),
         ApiKey.LEADER_AND_ISR: partial(
             leader_and_isr.handle,
             gate,
@@ -122,23 +146,24 @@ def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
         ),
         ApiKey.STOP_REPLICA: partial(stop_replica.handle, gate, replicas),
         ApiKey.UPDATE_METADATA: partial(update_metadata.handle, cache, gate, parts.touch, deleted),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch.handle, replicas, cache),
-        ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
-        ApiKey.OFFSET_COMMIT: partial(
-            offset_commit.handle, coordinator, zookeeper, cache.partition_indexes
-        ),
-        ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, coordinator, zookeeper),
-        ApiKey.FIND_COORDINATOR: partial(
-            find_coordinator.handle, cache, creator.create, config.offsets
-        ),
-        ApiKey.DESCRIBE_GROUPS: partial(describe_groups.handle, coordinator),
-        ApiKey.LIST_GROUPS: partial(list_groups.handle, coordinator),
+    }
+
+
+def _of_administration(parts: Parts) -> dict[ApiKey, Handler]:
+    """For those who look after the cluster."""
+    config, cache, configs, deferred = parts.config, parts.cache, parts.configs, parts.deferred
+    controller, creator, replicas = parts.controller, parts.creator, parts.replicas
+    resources = ConfigResources(parts.zk, configs, parts.broker_configs)
+    defaults = TopicDefaults(
+        config.num_partitions,
+        config.default_replication_factor,
+        config.log,
+        own={OFFSETS_TOPIC: topic_properties(config.offsets)},
+    )
+    return {
         ApiKey.CREATE_TOPICS: partial(create_topics.handle, controller, creator, cache, defaults),
         ApiKey.DELETE_TOPICS: partial(
             delete_topics.handle, controller, cache, config.delete_topic_enable
-        ),
-        ApiKey.INIT_PRODUCER_ID: partial(
-            init_producer_id.handle, parts.producer_ids, config.request_timeout_ms
         ),
         ApiKey.CREATE_PARTITIONS: partial(
             create_partitions.handle, controller, parts.zk, cache, deferred
@@ -162,8 +187,6 @@ def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
         ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
             incremental_alter_configs.handle, resources, deferred, config.request_timeout_ms
         ),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, parts.moves),
         ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs.handle, replicas.logs, replicas),
     }
-    served = api_versions.served([*table, ApiKey.API_VERSIONS])
-    table[ApiKey.API_VERSIONS] = partial(api_versions.handle, served)
-    return table

@@ -17,7 +17,8 @@ from broker.listener import Listener
 from broker.log_failures import LogFailures
 from broker.periodic import every
 from broker.replica_manager import ReplicaManager
-from core_log.log_manager import LogManager
+from core_log.log_dir import LogDir
+from core_log.log_manager import LogDirectoryError, LogManager
 
 OFTEN_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
@@ -28,7 +29,8 @@ NEVER_MS = 2**53
 
 @attrs.define(eq=False)
 class Housekeeping:
-    """`spawn` runs a task of the broker, `executor` has the threads for the disk."""
+    """`spawn` runs a task of the broker, `executor` has the threads for the disk, `fail` ends the
+    broker. `on_disk` is held while checkpoints are written."""
 
     config: BrokerConfig
     logs: LogManager
@@ -40,7 +42,8 @@ class Housekeeping:
     executor: Executor
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
-    _on_disk: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    fail: Callable[[BaseException], None]
+    on_disk: asyncio.Lock
 
     def start(self) -> None:
         """Begin, each with its own interval."""
@@ -62,6 +65,7 @@ class Housekeeping:
                 partial(self._in_thread, self.checkpoint_high_watermarks),
             ),
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
+            (OFTEN_MS, "looking after failed disks", self._probe_suspects),
             (OFTEN_MS, "telling of failed logs", self._report_failures),
             (NOTIFY_INTERVAL_MS, "telling of in-sync replicas", self.isr_writer.notify),
         ]
@@ -75,7 +79,7 @@ class Housekeeping:
             self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        async with self._on_disk:
+        async with self.on_disk:
             await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
     def _flush(self) -> None:
@@ -85,17 +89,36 @@ class Housekeeping:
                 self.flusher.start(found)
 
     async def _delete_files(self) -> None:
-        async with self._on_disk:
+        async with self.on_disk:
             self.logs.tick(self.now_ms())
 
     def _close_idle(self) -> None:
         self.listener.close_idle(asyncio.get_running_loop().time())
 
     def _retain(self) -> None:
-        self.logs.delete_old_segments(self.replicas.high_watermarks(), self.now_ms())
+        """Apply retention to the logs that are not the cleaner's."""
+        mine = {
+            tp: high_watermark
+            for tp, high_watermark in self.replicas.high_watermarks().items()
+            if not (self.config.cleaner.enable and self.replicas.partitions[tp].log.config.compacts)
+        }
+        self.logs.delete_old_segments(mine, self.now_ms())
 
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)
+
+    async def _probe_suspects(self) -> None:
+        for log_dir in self.logs.suspects():
+            try:
+                await self._in_thread(log_dir.probe)
+                log_dir.trust()
+            except OSError as error:
+                self._take_offline(log_dir, error)
+
+    def _take_offline(self, log_dir: LogDir, error: OSError) -> None:
+        self.logs.take_offline(log_dir, error)
+        if not self.logs.by_directory():
+            self.fail(LogDirectoryError(f"no log directory is left: {self.logs.offline_dirs}"))
 
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))

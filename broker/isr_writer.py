@@ -1,10 +1,11 @@
 """Writes the ISR that a leader proposes to the partition's state node, and tells the controller.
 
 A write is made over the version of the node the leader knows: whoever was elected meanwhile wins.
-Where the version is another, the node is read: a state of our own epoch is ours (the answer to
-the write was lost), any other one ends our leadership, of which the controller's request is on its
-way. A write whose outcome is not known is made again, in a new session too, for until it is known
-the high watermark must wait for both sets.
+The node is read before, for what another version of Kafka has added is written back. Where the
+version is another, a state of our own epoch is ours (the answer to the write was lost), any other
+one ends our leadership, of which the controller's request is on its way. A write whose outcome is
+not known is made again, in a new session too, for until it is known the high watermark must wait
+for both sets.
 
 The controller hears of the changes by a notification node, many at a time.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -80,18 +82,26 @@ class IsrWriter:
 
     async def _written(self, change: IsrChange) -> tuple[Isr, int] | None:
         """The ISR and version the node has then; None when it is not ours any more."""
-        path, data = PartitionState.path(*change.topic_partition), change.state.encode()
-        try:
-            stat = await retry_until_connected(
-                self.zk, lambda: self.zk.set(path, data, change.zk_version)
-            )
-            return change.state.isr, stat.version
-        except NoNode:
-            return None
-        except BadVersion:
-            return await self._ours(change, path)
+        path = PartitionState.path(*change.topic_partition)
+        while True:
+            stored = await self._ours(change, path)
+            if stored is None:
+                return None
+            state, zk_version = stored
+            if zk_version != change.zk_version:
+                return tuple(state.isr), zk_version
+            data = attrs.evolve(change.state, extra=state.extra).encode()
+            try:
+                stat = await retry_until_connected(
+                    self.zk, partial(self.zk.set, path, data, zk_version)
+                )
+                return change.state.isr, stat.version
+            except NoNode:
+                return None
+            except BadVersion:
+                continue
 
-    async def _ours(self, change: IsrChange, path: str) -> tuple[Isr, int] | None:
+    async def _ours(self, change: IsrChange, path: str) -> tuple[PartitionState, int] | None:
         try:
             data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
             stored = PartitionState.decode(data, path)
@@ -108,7 +118,7 @@ class IsrWriter:
                 ours.leader_epoch,
             )
             return None
-        return tuple(stored.isr), stat.version
+        return stored, stat.version
 
     async def notify(self) -> None:
         """Tell the controller what has changed, if it is time. To be called each 2.5 s."""

@@ -82,9 +82,9 @@ class MetadataCache:
         """What is known of a partition."""
         return self._topics.get(tp.topic, {}).get(tp.partition)
 
-    def live_broker_ids(self) -> list[int]:
-        """The ids of the live brokers, ascending."""
-        return sorted(self.brokers)
+    def racks(self) -> dict[int, str | None]:
+        """Where each live broker stands; None of one that does not say."""
+        return {broker.id: broker.rack for broker in self.brokers.values()}
 
     def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
         """(host, port) of a live broker's listener."""

@@ -12,7 +12,8 @@ from collections.abc import Container
 import attrs
 
 from broker.isr import Follower, Isr, may_join, next_high_watermark, out_of_sync
-from core_log.log import Appended, Log
+from core_log.appended import Appended
+from core_log.log import Log
 from core_log.message_validator import ValidMessages
 from core_log.replicated_run import UnexpectedAppendOffset
 from core_log.validator import ValidBatch
@@ -71,10 +72,7 @@ class Partition:
     # ---- roles
 
     def take_state(self, state: LeaderAndIsrRequestPartitionState, now_ms: int) -> None:
-        """Lead or follow as the controller says. The caller has checked the leader epoch.
-
-        Raises ApiError KAFKA_STORAGE_ERROR when the log cannot note the epoch.
-        """
+        """Lead or follow as the controller says. The caller has checked the leader epoch."""
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
@@ -99,6 +97,14 @@ class Partition:
         }
         self.log.begin_epoch(self.leader_epoch)
         self.advance_high_watermark(now_ms)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far readers of committed data go: not into a transaction that is open (KIP-98)."""
+        unstable = self.log.producers.first_unstable_offset()
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
     def require_leader(self, current_leader_epoch: int = -1) -> None:
         """Raise what a client must be told when this broker cannot speak for the partition.
@@ -229,23 +235,10 @@ class Partition:
         Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
         """
         if records:
-            self._append_fetched(records, now_ms)
+            append_as_fetched(self.log, records, now_ms)
         committed = min(high_watermark, self.log.log_end_offset)
         self.high_watermark = max(self.high_watermark, committed)
         self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
-
-    def _append_fetched(self, records: memoryview, now_ms: int) -> None:
-        """An empty log may begin a little earlier: where the batch does within which the
-        leader's log begins since records were deleted."""
-        try:
-            self.log.append_follower(records, now_ms=now_ms)
-        except UnexpectedAppendOffset as refused:
-            end = self.log.log_end_offset
-            is_empty = self.log.log_start_offset == end
-            if not is_empty or not refused.first_offset < end <= refused.last_offset:
-                raise
-            self.log.truncate_fully_and_start_at(refused.first_offset)
-            self.log.append_follower(records, now_ms=now_ms)
 
     def truncate_to(self, offset: int) -> None:
         """End the log at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
@@ -256,3 +249,20 @@ class Partition:
         """Drop the log: the leader's begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
+
+
+def append_as_fetched(log: Log, records: memoryview, now_ms: int) -> None:
+    """Append what another log has after this one's end. An empty log may begin a little earlier:
+    where the batch does within which the other log begins since records were deleted.
+
+    Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
+    """
+    try:
+        log.append_follower(records, now_ms=now_ms)
+    except UnexpectedAppendOffset as refused:
+        end = log.log_end_offset
+        is_empty = log.log_start_offset == end
+        if not is_empty or not refused.first_offset < end <= refused.last_offset:
+            raise
+        log.truncate_fully_and_start_at(refused.first_offset)
+        log.append_follower(records, now_ms=now_ms)

@@ -16,9 +16,11 @@ from typing import Protocol
 import attrs
 
 from broker.in_sync import InSyncSets
+from broker.lost_log import refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
+from core_log.appended import Appended
 from core_log.config import LogConfig
-from core_log.log import Appended, Log
+from core_log.log import Log
 from core_log.log_manager import LogManager
 from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
@@ -149,9 +151,9 @@ class ReplicaManager:
         if self.local_id not in state.replicas:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         if partition is None:
-            self._refuse_lost(tp, state)
+            refuse_lost(tp, state, self.local_id, self.logs)
             config = self.topic_config(tp.topic)
-            log = self.logs.get_or_create(tp, config)
+            log = self.logs.get_or_create(tp, config, is_new=state.is_new)
             log.update_config(config)
             watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
             partition = Partition(
@@ -167,23 +169,6 @@ class ReplicaManager:
             partition.high_watermark,
         )
         return partition
-
-    def _refuse_lost(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> None:
-        """A replica in sync that was led before, and whose log is not here, was on a disk that is
-        gone: what it is trusted to have it has not. Raises ApiError LOG_DIR_NOT_FOUND.
-
-        The controller takes it out of the ISR, and it may begin anew as a follower; where no
-        replica has a log, the partition begins anew.
-        """
-        is_trusted = self.local_id in state.isr and state.leader_epoch > 0
-        if is_trusted and not state.is_new and self.logs.get(tp) is None:
-            logger.error(
-                "%s: it is in sync by its state (leader epoch %s), but its log is not on this"
-                " broker's disks",
-                tp,
-                state.leader_epoch,
-            )
-            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, str(tp))
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Obey a StopReplica request; with `delete_partitions` the logs go too."""
@@ -210,8 +195,7 @@ class ReplicaManager:
             partition.leader = NO_LEADER
         if delete:
             self.partitions.pop(tp, None)
-            if self.logs.get(tp) is not None:
-                self.logs.delete(tp)
+            self.logs.delete(tp)
 
     def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
         for listener in self._leadership:
@@ -338,6 +322,9 @@ class ReplicaManager:
         """The replica of `tp` here. Raises ApiError when there is none."""
         partition = self.partitions.get(tp)
         if partition is None:
+            fault = self.logs.fault(tp)
+            if fault is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {fault}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(tp))
         return partition
 
@@ -362,8 +349,10 @@ class ReplicaManager:
         min_one: bool,
         current_leader_epoch: int = -1,
         replica_id: int = -1,
+        stable_only: bool = False,
     ) -> FetchedRange:
-        """Batches from the one that holds `offset` on, for a consumer the committed ones.
+        """Batches from the one that holds `offset` on, for a consumer the committed ones, and with
+        `stable_only` none from the first transaction on that is open.
 
         A follower (`replica_id` from 0 on) that is not assigned gets none. A leader that does not
         know yet how far its predecessor's consumers were is none for them. Raises ApiError.
@@ -373,7 +362,7 @@ class ReplicaManager:
             partition.require_leader(current_leader_epoch)
         if replica_id == CONSUMER and not partition.is_watermark_known:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: not for consumers yet")
-        end = partition.high_watermark
+        end = partition.last_stable_offset if stable_only else partition.high_watermark
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
         found = partition.log.read(offset, max_bytes, end, min_one=min_one)

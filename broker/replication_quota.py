@@ -1,4 +1,5 @@
-"""Replication quotas (KIP-73): how fast a broker gives, or takes, what is being moved.
+"""Replication quotas: how fast a broker gives, or takes, what is being moved (KIP-73), and how
+fast it moves replicas between its own directories (KIP-113).
 
 A topic lists which of its replicas are throttled, the broker says how many bytes a second they may
 cost it: one quota for what it gives as a leader, one for what it takes as a follower. What is in
@@ -74,7 +75,25 @@ class ReplicationQuota:
 
 @attrs.frozen
 class ReplicationQuotas:
-    """Those of a broker, one for each of its roles."""
+    """Those of a broker, one for each of its roles, and one for its directories."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota
+    directories: ReplicationQuota
+
+    @classmethod
+    def measured(
+        cls,
+        local_id: int,
+        now_ms: Callable[[], int],
+        *,
+        between: tuple[int, int],
+        within: tuple[int, int],
+    ) -> ReplicationQuotas:
+        """Without limits yet. Rates are those over so many windows of so many seconds, `between`
+        brokers and `within` this one."""
+
+        def quota(windows: int, window_seconds: int) -> ReplicationQuota:
+            return ReplicationQuota(local_id, now_ms, RateMeter(windows, 1000 * window_seconds))
+
+        return cls(quota(*between), quota(*between), quota(*within))

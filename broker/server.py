@@ -5,8 +5,7 @@ Start, in Kafka's order: ZooKeeper → cluster id → logs (recovered where need
 and the controller's first requests, ours to ourselves included, come over the wire like any
 other. Stop is the reverse, and ends with the logs closed clean.
 
-One task runs all of it, from `start` to `close`, and every other task is its child: a child's
-failure is logged and ends that child alone, except the loss of the right to be this broker.
+One task runs all of it, from `start` to `close`, and every other task is its child (`tasks`).
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import attrs
 
@@ -31,6 +29,7 @@ from broker.config_effects import ConfigEffects
 from broker.control_gate import ControlGate
 from broker.controller.controller import Controller
 from broker.deferred import Deferred
+from broker.directory_moves import DirectoryMoves
 from broker.dispatch import Dispatcher, Handler
 from broker.endpoints import Endpoint
 from broker.fetch_sessions import MAX_EPOCH, FetchSessions
@@ -42,17 +41,24 @@ from broker.listener import Bind, Listener, bound_socket
 from broker.log_failures import LogFailures
 from broker.machine import own_host_name, wall_clock_ms
 from broker.metadata_cache import MetadataCache
+from broker.offsets_leadership import OffsetsLeadership
 from broker.offsets_log import ReplicatedOffsetsLog
 from broker.peers import Peers
+from broker.periodic import every
 from broker.producer_ids import ProducerIds
 from broker.purgatory import Purgatory
 from broker.registration import AlreadyRegistered, Registration
 from broker.replica_fetchers import ReplicaFetchers
 from broker.replica_manager import ReplicaManager
-from broker.replication_quota import RateMeter, ReplicationQuota, ReplicationQuotas
+from broker.replication_quota import ReplicationQuotas
+from broker.stored_configs import stored_configs
+from broker.tasks import Tasks
 from broker.topic_configs import TopicConfigs
 from broker.topic_creation import TopicCreator
 from broker.zookeeper_offsets import ZooKeeperOffsets
+from compaction.cleaner import Cleaner
+from compaction.worker_pool import WorkerPool, Workers
+from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
@@ -60,7 +66,6 @@ from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import offset_value_version
 from offsets.topic import OFFSETS_TOPIC
 from protocol.api_key import ApiKey
-from protocol.topic_partition import TopicPartition
 from zk.session import KazooSession, ZkSession
 from zk.znodes import STARTUP_PATHS, BrokerId
 from zk.znodes import Endpoint as ZkEndpoint
@@ -87,6 +92,7 @@ class Broker:
         chance: random.Random | None = None,
         open_directory: Callable[[str], Directory] = LogDirectory,
         bind: Bind = bound_socket,
+        workers: Workers | None = None,
     ) -> None:
         self.config = config
         self.bootstrap = ""
@@ -99,6 +105,7 @@ class Broker:
         self._chance = chance or random.Random()
         self._open_directory = open_directory
         self._bind = bind
+        self._workers: Workers = workers or WorkerPool()
         self._executor = ThreadPoolExecutor(config.num_io_threads, "disk")
         self._converter = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
         self._not_serving = contextlib.ExitStack()  # gives up logs that nobody served
@@ -108,8 +115,7 @@ class Broker:
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self._fatal: BaseException | None = None
-        self._group: asyncio.TaskGroup | None = None
-        self._children: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Serve. Raises what keeps this broker from it: OSError, ZkError, SettingError,
@@ -141,12 +147,10 @@ class Broker:
         self._executor.shutdown(wait=False)
         self._converter.shutdown(wait=False, cancel_futures=True)
 
-    # ---- the one task
-
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as parts:
-            self._group = group
-            parts.callback(self._cancel_children)
+            self._tasks.group = group
+            parts.callback(self._tasks.cancel)
             try:
                 await self._assemble(parts)
             except Exception as error:
@@ -154,22 +158,6 @@ class Broker:
                 return
             self._ready.set()
             await self._stopping.wait()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        assert self._group is not None
-        task = self._group.create_task(_guarded(work))
-        self._children.add(task)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            self._children.discard(task)
-            work.close()  # which has not begun, if the task was cancelled before it did
-
-        task.add_done_callback(ended)
-        return task
-
-    def _cancel_children(self) -> None:
-        for task in list(self._children):
-            task.cancel()
 
     # ---- assembly, in order
 
@@ -181,85 +169,117 @@ class Broker:
             await zk.ensure_path(path)
         cluster = await identity.cluster_id(zk)
         logs = await self._load_logs(parts, cluster)
-        config, touch = self.config, self._purgatory.touch
-        peers = Peers(config, self._cache, zk, self._spawn, self._now_ms)
+        config, touch, spawn = self.config, self._purgatory.touch, self._tasks.spawn
+        now_ms = self._now_ms
+        peers = Peers(config, self._cache, zk, spawn, now_ms)
 
-        configs = TopicConfigs(zk, config.log, self._spawn, touch)
-        broker_configs, quotas = BrokerConfigs(zk, config, self._spawn), self._quotas()
-        flusher = Flusher(self._executor, self._spawn, self._now_ms)
-        isr_writer = IsrWriter(zk, self._spawn, self._now_ms)
-        replicas = self._replicas(
-            logs, configs, flusher, isr_writer, peers.fetchers(quotas.follower)
+        configs = TopicConfigs(zk, config.log, spawn, touch)
+        broker_configs = BrokerConfigs(zk, config, spawn)
+        quotas = ReplicationQuotas.measured(
+            config.broker_id,
+            now_ms,
+            between=config.replication_quota_windows,
+            within=config.alter_log_dirs_quota_windows,
         )
+        flusher = Flusher(self._executor, spawn, now_ms)
+        isr_writer = IsrWriter(zk, spawn, now_ms)
+        fetchers = peers.fetchers(quotas.follower)
+        replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
+        on_disk = asyncio.Lock()
+        moves = DirectoryMoves(replicas, quotas.directories, self._executor, spawn, now_ms, on_disk)
+        replicas.on_leadership(moves.resume)
         self._not_serving.pop_all()
         parts.callback(self._close_logs, logs, replicas)
 
         handlers: dict[ApiKey, Handler] = {}
-        dispatcher = Dispatcher(handlers, self._now_ms)
-        listener = Listener(config, dispatcher, self._purgatory, self._spawn, self._bind)
+        dispatcher = Dispatcher(handlers, now_ms)
+        listener = Listener(config, dispatcher, self._purgatory, spawn, self._bind)
         parts.push_async_callback(listener.close)
         registration = self._registration(listener.bind())
         controller = self._controller(registration, peers)
-        effects = ConfigEffects(configs, broker_configs, replicas, quotas, controller)
-        await effects.start(ConfigChanges(zk, self._spawn))
-        creator = TopicCreator(
-            zk,
-            racks=lambda: {b.id: b.rack for b in self._cache.brokers.values()},
-            touch=touch,
-            chance=self._chance,
+        watermarks = replicas.high_watermarks
+        cleaner = Cleaner(logs, watermarks, self._workers, config.cleaner, spawn, now_ms)
+        effects = ConfigEffects(configs, broker_configs, replicas, quotas, controller, cleaner)
+        await effects.start(ConfigChanges(zk, spawn))
+        handled = self._handled(
+            cluster, registration, configs, broker_configs, quotas, replicas, moves, controller
         )
-        deferred = Deferred(self._spawn, touch, self._converter)
-        handlers.update(
-            handler_table(
-                Parts(
-                    config,
-                    cluster,
-                    zk,
-                    self._cache,
-                    ControlGate(lambda: registration.epoch, config.inter_broker_listener),
-                    configs,
-                    broker_configs,
-                    quotas.leader,
-                    replicas,
-                    controller,
-                    creator,
-                    AutomaticTopics(creator, self._cache, config),
-                    self._coordinator(replicas),
-                    ZooKeeperOffsets(
-                        zk,
-                        deferred,
-                        self._cache.partition_indexes,
-                        config.offsets.commit_timeout_ms,
-                    ),
-                    ProducerIds(zk, config.broker_id, self._spawn, touch),
-                    deferred,
-                    touch,
-                    self._now_ms,
-                    FetchSessions(
-                        config.fetch_session_slots, partial(self._chance.randint, 1, MAX_EPOCH)
-                    ),
-                )
-            )
-        )
+        handlers.update(handler_table(handled))
         await registration.register()
-        await creator.start()
-        parts.push_async_callback(creator.close)
+        await handled.creator.start()
+        parts.push_async_callback(handled.creator.close)
         await listener.serve()
         await controller.start()
         parts.push_async_callback(controller.close)
-        Housekeeping(
+        self._housekeeping(logs, replicas, flusher, isr_writer, listener, on_disk).start()
+        if config.cleaner.enable:
+            cleaner.start()
+            parts.push_async_callback(cleaner.close)
+        parts.push_async_callback(peers.departure(registration).prepare)
+
+    def _handled(
+        self,
+        cluster: str,
+        registration: Registration,
+        configs: TopicConfigs,
+        broker_configs: BrokerConfigs,
+        quotas: ReplicationQuotas,
+        replicas: ReplicaManager,
+        moves: DirectoryMoves,
+        controller: Controller,
+    ) -> Parts:
+        """What the handlers work with: these, and what nobody else needs."""
+        config, zk, touch, spawn = self.config, self._zk, self._purgatory.touch, self._tasks.spawn
+        creator = TopicCreator(zk, racks=self._cache.racks, touch=touch, chance=self._chance)
+        deferred = Deferred(spawn, touch, self._converter)
+        partitions = self._cache.partition_indexes
+        epochs = partial(self._chance.randint, 1, MAX_EPOCH)
+        return Parts(
             config,
+            cluster,
+            zk,
+            self._cache,
+            ControlGate(lambda: registration.epoch, config.inter_broker_listener),
+            configs,
+            broker_configs,
+            quotas.leader,
+            replicas,
+            controller,
+            creator,
+            AutomaticTopics(creator, self._cache, config),
+            self._coordinator(replicas, configs),
+            ZooKeeperOffsets(zk, deferred, partitions, config.offsets.commit_timeout_ms),
+            ProducerIds(zk, config.broker_id, spawn, touch),
+            deferred,
+            touch,
+            self._now_ms,
+            FetchSessions(config.fetch_session_slots, epochs),
+            moves,
+        )
+
+    def _housekeeping(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        flusher: Flusher,
+        isr_writer: IsrWriter,
+        listener: Listener,
+        on_disk: asyncio.Lock,
+    ) -> Housekeeping:
+        return Housekeeping(
+            self.config,
             logs,
             replicas,
             flusher,
             isr_writer,
-            LogFailures(zk, config.broker_id),
+            LogFailures(self._zk, self.config.broker_id),
             listener,
             self._executor,
-            self._spawn,
+            self._tasks.spawn,
             self._now_ms,
-        ).start()
-        parts.push_async_callback(peers.departure(registration).prepare)
+            self._fail,
+            on_disk,
+        )
 
     async def _load_logs(self, parts: contextlib.AsyncExitStack, cluster: str) -> LogManager:
         """Open the logs, and become the broker that they are of."""
@@ -273,7 +293,8 @@ class Broker:
         parts.enter_context(self._not_serving)
         self._not_serving.callback(logs.close, clean=False)
         identity.refuse_foreign_disks(config, logs, cluster)
-        await asyncio.get_running_loop().run_in_executor(self._executor, logs.load)
+        configs = await stored_configs(self._zk, config.log)
+        await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, configs)
         broker_id = await identity.broker_id(self._zk, config, logs, cluster)
         self.config = attrs.evolve(config, broker_id=broker_id)
         return logs
@@ -300,7 +321,6 @@ class Broker:
         fetchers.appended = replicas.replicated
         isr_writer.owner = replicas.in_sync
         flusher.flushed = lambda partition: replicas.flushed(partition, self._now_ms())
-        configs.changed = replicas.update_config
         return replicas
 
     def _registration(self, ports: Mapping[str, int]) -> Registration:
@@ -320,16 +340,6 @@ class Broker:
             ),
             self.config.zookeeper_session_timeout_ms,
         )
-
-    def _quotas(self) -> ReplicationQuotas:
-        config = self.config
-
-        def quota() -> ReplicationQuota:
-            window_ms = 1000 * config.replication_quota_window_size_seconds
-            meter = RateMeter(config.replication_quota_window_num, window_ms)
-            return ReplicationQuota(config.broker_id, self._now_ms, meter)
-
-        return ReplicationQuotas(quota(), quota())
 
     def _controller(self, registration: Registration, peers: Peers) -> Controller:
         async def register_again() -> None:
@@ -351,28 +361,33 @@ class Broker:
             rebalance=self.config.leader_rebalance,
         )
 
-    def _coordinator(self, replicas: ReplicaManager) -> GroupCoordinator:
+    def _coordinator(self, replicas: ReplicaManager, configs: TopicConfigs) -> GroupCoordinator:
         coordinator = GroupCoordinator(
             ReplicatedOffsetsLog(replicas),
             self.config.offsets,
             num_partitions=lambda: self._cache.partition_count(OFFSETS_TOPIC),
             now_ms=self._now_ms,
-            spawn=self._spawn,
+            spawn=self._tasks.spawn,
             value_version=offset_value_version(self.config.inter_broker_protocol_version),
         )
 
-        def leadership(leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
-            coordinator.on_leadership(
-                {tp.partition for tp in leaders if tp.topic == OFFSETS_TOPIC},
-                {tp.partition for tp in followers if tp.topic == OFFSETS_TOPIC},
-            )
+        leadership = OffsetsLeadership(coordinator, configs.get)
 
-        replicas.on_leadership(leadership)
+        def changed(topic: str, config: LogConfig) -> None:
+            replicas.update_config(topic, config)
+            leadership.config_changed(topic, config)
+
+        replicas.on_leadership(leadership.taken)
+        configs.changed = changed
+        interval_ms = self.config.offsets.retention_check_interval_ms
+        self._tasks.spawn(
+            every(interval_ms, "expiry of committed offsets", coordinator.expire_offsets)
+        )
         return coordinator
 
     def _close_logs(self, logs: LogManager, replicas: ReplicaManager) -> None:
         self._purgatory.expire_all()
-        self._cancel_children()
+        self._tasks.cancel()
         self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file
         if replicas.leadership_known:
             logs.checkpoint_high_watermarks(replicas.high_watermarks())
@@ -382,10 +397,3 @@ class Broker:
         logger.critical("the broker stops: %s", error)
         self._fatal = error
         self._stopping.set()
-
-
-async def _guarded(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception:
-        logger.exception("a task of the broker failed")

@@ -103,7 +103,7 @@ class TopicConfigs:
         """The broker's own settings are others now. Whoever says so sees to the logs."""
         self.defaults = defaults
         for topic, (_, overrides) in self._known.items():
-            self._known[topic] = (self._checked(topic, overrides), overrides)
+            self._known[topic] = (understood(topic, overrides, self.defaults), overrides)
 
     async def read(self, topic: str) -> None:
         """Take the topic's settings as they are in ZooKeeper."""
@@ -111,20 +111,21 @@ class TopicConfigs:
             overrides = await stored(self.zk, TOPICS, topic)
         finally:
             self._reading.discard(topic)
-        config = self._checked(topic, overrides)
+        config = understood(topic, overrides, self.defaults)
         self._known[topic] = (config, overrides)
         self.changed(topic, config)
         self.touch(("config", topic))
 
-    def _checked(self, topic: str, overrides: Settings) -> LogConfig:
-        """The settings that can be understood; each of the others is named and left out."""
-        if not overrides:
-            return self.defaults
-        good: dict[str, str] = {}
-        for name, value in overrides.items():
-            try:
-                LogConfig.from_properties(self.defaults, {name: value})
-                good[name] = value
-            except SettingError as error:
-                logger.error("topic %s: ignoring its setting %s", topic, error)
-        return LogConfig.from_properties(self.defaults, good)
+
+def understood(topic: str, overrides: Settings, defaults: LogConfig) -> LogConfig:
+    """The settings that can be understood; each of the others is named and left out."""
+    if not overrides:
+        return defaults
+    good: dict[str, str] = {}
+    for name, value in overrides.items():
+        try:
+            LogConfig.from_properties(defaults, {name: value})
+            good[name] = value
+        except SettingError as error:
+            logger.error("topic %s: ignoring its setting %s", topic, error)
+    return LogConfig.from_properties(defaults, good)

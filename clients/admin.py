@@ -8,8 +8,8 @@ ApiError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +20,6 @@ from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.descriptions import (
-    BROKER_RESOURCE,
     ClusterDescription,
     ConfigResource,
     GroupDescription,
@@ -31,8 +30,8 @@ from clients.descriptions import (
     NewTopic,
     PartitionReassignment,
     TopicDescription,
+    TopicPartitionReplica,
 )
-from clients.errors import DeadlineExceeded
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -71,6 +70,7 @@ __all__ = [
     "NewTopic",
     "PartitionReassignment",
     "TopicDescription",
+    "TopicPartitionReplica",
 ]
 
 UNCLEAN_SINCE = 1  # the version of ElectLeaders that tells the two elections apart
@@ -189,7 +189,7 @@ class Admin:
             }
 
         described: dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]] = {}
-        for broker, asked in _by_broker(resources).items():
+        for broker, asked in requests.by_keeper(resources).items():
             request = requests.describe_configs_request(asked, synonyms=synonyms)
             described |= await self._ask.broker(broker, request, read)
         return described
@@ -265,8 +265,29 @@ class Admin:
         since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
         return await self._ask.controller(request, read, since=since)
 
+    async def alter_replica_log_dirs(
+        self, places: Mapping[TopicPartitionReplica, str]
+    ) -> Verdicts[TopicPartitionReplica]:
+        """Begin to move replicas to other log directories (absolute paths) of their brokers.
+
+        Gives per replica None or what spoke against it. REPLICA_NOT_AVAILABLE: the broker has none
+        yet, and will make it there. They are under way then; `describe_log_dirs` says how far.
+        """
+
+        async def of_broker(
+            broker: int, told: Mapping[TopicPartition, str]
+        ) -> Verdicts[TopicPartitionReplica]:
+            request = requests.alter_log_dirs_request(told)
+            read = partial(requests.altered_log_dirs, broker, told)
+            return await self._ask.broker(broker, request, read)
+
+        by_broker = requests.by_broker(places)
+        parts = await asyncio.gather(*(of_broker(*told) for told in by_broker.items()))
+        return {replica: error for part in parts for replica, error in part.items()}
+
     async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
-        """A broker's log directories by path, with the replicas in each."""
+        """A broker's log directories by path, with the replicas in each, and those that are being
+        moved there (`is_future`)."""
         request = DescribeLogDirsRequest(topics=None)
         return await self._ask.broker(broker, request, requests.log_dirs)
 
@@ -292,40 +313,18 @@ class Admin:
         Leaders are asked at the same time, in one request each. A partition that cannot answer by
         the time-out has its error in its result.
         """
-        found: dict[TopicPartition, ListedOffset] = {}
-
-        async def ask() -> None:
-            rest = {p: time for p, time in times.items() if p not in found or found[p].error}
-            await self._cluster.refresh({partition.topic for partition in rest})
-            found.update(await self._ask.leaders(rest, isolation))
-            for partition, listed in found.items():
-                if listed.error.retriable:
-                    raise ApiError(listed.error, str(partition))
-
-        try:
-            await self._cluster.retrying(ask, "offsets", timeout_ms)
-        except DeadlineExceeded:
-            if len(found) < len(times):
-                raise
-        return found
+        return await self._ask.leaders(times, isolation, timeout_ms)
 
     # -- groups
 
     async def list_groups(self) -> list[GroupListing]:
         """The groups of all brokers, sorted by id. Groups kept in ZooKeeper are not among them."""
 
-        async def of_broker(broker: BrokerEndpoint) -> list[GroupListing]:
-            connection = await self._cluster.connection(broker)
-            response = await connection.call(ListGroupsRequest())
+        def read(broker: BrokerEndpoint, response: Any) -> list[GroupListing]:
             raise_for(response.error_code, f"groups of broker {broker.node_id}")
             return [GroupListing(g.group_id, g.protocol_type, broker) for g in response.groups]
 
-        async def ask() -> list[list[GroupListing]]:
-            """Of all or none: a broker that is gone has left its groups to others."""
-            await self._cluster.refresh()
-            return await asyncio.gather(*map(of_broker, self._cluster.brokers.values()))
-
-        lists = await self._cluster.retrying(ask, "groups")
+        lists = await self._ask.brokers(ListGroupsRequest(), read, "groups")
         return sorted((group for groups in lists for group in groups), key=lambda g: g.group_id)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
@@ -389,16 +388,7 @@ class Admin:
         request_for: Callable[[Mapping[ConfigResource, Any]], Any],
     ) -> Verdicts[ConfigResource]:
         verdicts: Verdicts[ConfigResource] = {}
-        for broker, asked in _by_broker(changes).items():
+        for broker, asked in requests.by_keeper(changes).items():
             request = request_for({resource: changes[resource] for resource in asked})
             verdicts |= await self._ask.broker(broker, request, requests.altered_configs)
         return verdicts
-
-
-def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """The broker to ask for each; None is any."""
-    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
-    for resource in resources:
-        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
-        by_broker[int(resource.name) if is_one_broker else None].append(resource)
-    return by_broker

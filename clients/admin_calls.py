@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 import attrs
 
 from clients.cluster import Cluster
-from clients.cluster_view import ClusterView
+from clients.cluster_view import BrokerEndpoint, ClusterView
 from clients.descriptions import ListedOffset
-from clients.errors import ConnectionFailed, NoBrokersAvailable, UnsupportedApi
+from clients.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    NoBrokersAvailable,
+    UnsupportedApi,
+)
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.registry import KEY_OF
@@ -55,6 +60,21 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
 
+    async def brokers(
+        self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
+    ) -> list[T]:
+        """Ask all brokers: of all or none, a broker that is gone has left to others what it had."""
+
+        async def of_broker(broker: BrokerEndpoint) -> T:
+            connection = await self.cluster.connection(broker)
+            return read(broker, await connection.call(request))
+
+        async def ask() -> list[T]:
+            await self.cluster.refresh()
+            return await asyncio.gather(*map(of_broker, self.cluster.brokers.values()))
+
+        return await self.cluster.retrying(ask, what)
+
     async def controller(self, request: Any, read: Callable[[Any], T], *, since: int = 0) -> T:
         """Ask the controller, and the next one when it has moved.
 
@@ -89,9 +109,31 @@ class AdminCalls:
         return await self.cluster.retrying(ask, f"group {group_id}")
 
     async def leaders(
+        self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Ask the leaders for offsets; by the time-out a partition may have an error in place of
+        an answer, if none is left without either."""
+        found: dict[TopicPartition, ListedOffset] = {}
+
+        async def ask() -> None:
+            rest = {p: time for p, time in times.items() if p not in found or found[p].error}
+            await self.cluster.refresh({partition.topic for partition in rest})
+            found.update(await self._leaders_once(rest, isolation))
+            for partition, listed in found.items():
+                if listed.error.retriable:
+                    raise ApiError(listed.error, str(partition))
+
+        try:
+            await self.cluster.retrying(ask, "offsets", timeout_ms)
+        except DeadlineExceeded:
+            if len(found) < len(times):
+                raise
+        return found
+
+    async def _leaders_once(
         self, times: Mapping[TopicPartition, int], isolation: int
     ) -> dict[TopicPartition, ListedOffset]:
-        """Ask the leaders for offsets, once and all at the same time."""
+        """All at the same time."""
         view = self.cluster.view
         found: dict[TopicPartition, ListedOffset] = {}
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)

@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from clients.descriptions import (
+    BROKER_RESOURCE,
     ConfigResource,
     LogDirDescription,
     NewPartitions,
     NewTopic,
     PartitionReassignment,
     ReplicaDescription,
+    TopicPartitionReplica,
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_configs import (
@@ -27,6 +29,12 @@ from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
+)
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    AlterReplicaLogDirsResponse,
 )
 from protocol.messages.controlled_shutdown import ControlledShutdownResponse
 from protocol.messages.create_partitions import (
@@ -313,6 +321,58 @@ def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPar
             for each in response.remaining_partitions
         )
     )
+
+
+def by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """The broker to ask for the settings of each; None is any."""
+    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
+        by_broker[int(resource.name) if is_one_broker else None].append(resource)
+    return by_broker
+
+
+def by_broker(
+    places: Mapping[TopicPartitionReplica, str],
+) -> dict[int, dict[TopicPartition, str]]:
+    """What each broker is to be told of where its replicas are to be."""
+    told: dict[int, dict[TopicPartition, str]] = defaultdict(dict)
+    for replica, path in places.items():
+        told[replica.broker][replica.topic_partition] = path
+    return told
+
+
+def alter_log_dirs_request(places: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+    """Have a broker's replicas in these directories."""
+    by_path: dict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, path in places.items():
+        by_path[path].append(partition)
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDirsRequestDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirsRequestTopic(name=topic, partitions=indexes)
+                    for topic, indexes in _by_topic(partitions)
+                ],
+            )
+            for path, partitions in by_path.items()
+        ]
+    )
+
+
+def altered_log_dirs(
+    broker: int, places: Mapping[TopicPartition, str], response: AlterReplicaLogDirsResponse
+) -> Verdicts[TopicPartitionReplica]:
+    """What became of each replica that `broker` was told about."""
+    return {
+        TopicPartitionReplica(partition, broker): verdict(
+            each.error_code, f"{partition} on broker {broker}: {places.get(partition)}"
+        )
+        for topic in response.results
+        for each in topic.partitions
+        for partition in [TopicPartition(topic.topic_name, each.partition_index)]
+    }
 
 
 def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:

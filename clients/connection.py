@@ -12,13 +12,13 @@ be trusted to come soon, and a half-dead connection is worse than none (KIP-19).
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from clients.broker_versions import versions_of
 from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from clients.large_frame import LargeFrame
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter, FrameError
@@ -52,55 +52,6 @@ class _Waiting:
     version: int
     future: asyncio.Future[Any]
     deadline: float
-
-
-class LargeFrame(asyncio.BufferedProtocol):
-    """Takes a connection's place while the rest of a large frame arrives.
-
-    The event loop then reads the socket straight into the buffer that keeps the frame, where it
-    would otherwise make a new object of each piece, to be copied. When the frame is complete
-    `owner` is the transport's protocol again, and `deliver` gets the frame; `moved` hears of each
-    piece. Used by both ends.
-    """
-
-    def __init__(
-        self,
-        owner: asyncio.Protocol,
-        cutter: FrameCutter,
-        transport: asyncio.Transport,
-        deliver: Callable[[memoryview], None],
-        moved: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._owner = owner
-        self._cutter = cutter
-        self._transport = transport
-        self._deliver = deliver
-        self._moved = moved
-        transport.set_protocol(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._cutter.room
-        assert room is not None
-        return room
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._moved()
-        frame = self._cutter.fill(nbytes)
-        if frame is not None:
-            self._transport.set_protocol(self._owner)
-            self._deliver(frame)
-
-    def eof_received(self) -> bool | None:
-        return self._owner.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._owner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._owner.resume_writing()
 
 
 class Connection(asyncio.Protocol):

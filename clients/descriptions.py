@@ -79,6 +79,17 @@ class PartitionReassignment:
     removing: tuple[int, ...]
 
 
+@attrs.frozen(order=True)
+class TopicPartitionReplica:
+    """One broker's replica of a partition."""
+
+    topic_partition: TopicPartition
+    broker: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}-{self.broker}"
+
+
 @attrs.frozen
 class ReplicaDescription:
     """A replica's log: its bytes, and how many offsets it is behind the leader's.

@@ -203,10 +203,9 @@ class _Batches:
         while self.aborted and self.aborted[-1][0] <= header.last_offset:
             self._aborting.add(self.aborted.pop()[1])
         if header.is_control:
-            # Without aborted transactions the marker's kind does not matter: skip its decoding.
-            if header.producer_id in self._aborting:
-                (marker,) = decode_batch(self.buf, pos, header)
-                if marker.key == _ABORT_MARKER:
-                    self._aborting.discard(header.producer_id)
+            # Decoded also where its kind does not matter: the checksum vouches for the control bit.
+            markers = decode_batch(self.buf, pos, header)
+            if any(marker.key == _ABORT_MARKER for marker in markers):
+                self._aborting.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._aborting)

@@ -9,30 +9,24 @@ A file may end within a batch: what is left of it is not a batch.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from core_log.storage import StorageFile
-from protocol.records.batch_header import (
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    BatchHeader,
-    check_crc,
-    read_header,
-)
+from core_log.storage import ReadableFile
+from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import check_entry
+from protocol.records.legacy import NO_TIMESTAMP, decode_message, read_message_header
 
 MIN_RECORD_BYTES = 14
 SCAN_BYTES = 16 * 1024
 RECOVERY_BYTES = 1024 * 1024
-NO_TIMESTAMP = -1
+LARGEST_ARRAY = 2**31 - 1
 
 # base offset, size, leader epoch, magic, (crc, attributes), last offset delta,
 # (first timestamp), max timestamp
 _V2 = struct.Struct(">qiib6xi8xq")
 _ENVELOPE = struct.Struct(">qi4xB")
-_LEGACY_CRC = struct.Struct(">I")
 _V1_TIMESTAMP = struct.Struct(">q")
 
 
@@ -53,32 +47,35 @@ class ShallowBatch(NamedTuple):
         return self.position + self.size
 
 
-def scan(file: StorageFile, start: int = 0, end: int | None = None) -> Iterator[ShallowBatch]:
-    """The whole batches from position `start` to `end`. Raises CorruptRecord."""
-    for batch, _ in _walk(file, start, file.size if end is None else end, SCAN_BYTES, bodies=False):
+def scan(file: ReadableFile, start: int = 0) -> Iterator[ShallowBatch]:
+    """The whole batches from position `start` on. Raises CorruptRecord."""
+    for batch, _ in _walk(file, start, SCAN_BYTES, bodies=False):
         yield batch
 
 
-def scan_checked(file: StorageFile, start: int = 0) -> Iterator[ShallowBatch]:
-    """The whole batches from `start`, each read and its checksum tested. Raises CorruptRecord."""
-    for batch, body in _walk(file, start, file.size, RECOVERY_BYTES, bodies=True):
-        check_entry(body, batch.magic)
+def scan_checked(file: ReadableFile) -> Iterator[ShallowBatch]:
+    """The whole batches, each read and its checksum tested. Raises CorruptRecord."""
+    for batch, body in _walk(file, 0, RECOVERY_BYTES, bodies=True):
+        header = read_header(body) if batch.magic == 2 else read_message_header(body)
+        check_entry(body, 0, header)
         yield batch
 
 
-def scan_produced(file: StorageFile, start: int = 0) -> Iterator[BatchHeader]:
+def scan_produced(file: ReadableFile, start: int = 0) -> Iterator[BatchHeader]:
     """The headers of the batches from `start` on that name their producer. Raises CorruptRecord."""
-    for batch, head in _walk(file, start, file.size, SCAN_BYTES, bodies=False):
+    for batch, head in _walk(file, start, SCAN_BYTES, bodies=False):
         if batch.magic == 2 and (header := read_header(head)).producer_id >= 0:
             yield header
 
 
-def check_entry(body: memoryview, magic: int) -> None:
-    """Hold one whole batch of any format to its checksum. Raises CorruptRecord."""
-    if magic == 2:
-        check_crc(body, 0, read_header(body))
-    elif zlib.crc32(body[16:]) != _LEGACY_CRC.unpack_from(body, LOG_OVERHEAD)[0]:
-        raise CorruptRecord("the message's checksum is wrong")
+def begins_by(offset: int, file: ReadableFile, batch: ShallowBatch) -> bool:
+    """Whether a batch's first offset is `offset` or less. For it a message of formats 0 and 1 that
+    holds others is opened: brokers of old index those by their first. Raises CorruptRecord."""
+    if batch.base_offset <= offset or batch.magic >= 2:
+        return batch.base_offset <= offset
+    body = file.read(batch.position, batch.size)
+    header = read_message_header(body)
+    return decode_message(body, 0, header, max_decompressed=LARGEST_ARRAY)[0][0] <= offset
 
 
 def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
@@ -101,17 +98,17 @@ def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
 
 
 def _walk(
-    file: StorageFile, position: int, end: int, chunk_bytes: int, *, bodies: bool
+    file: ReadableFile, position: int, chunk_bytes: int, *, bodies: bool
 ) -> Iterator[tuple[ShallowBatch, memoryview]]:
     """Batches, each with its bytes if `bodies`, else with those of its header at least.
 
-    One read serves as many as it holds.
+    One read serves as many as it holds; of batches too large for that the headers alone are read.
     """
-    chunk, chunk_start = memoryview(b""), position
+    chunk, chunk_start, wanted, end = memoryview(b""), position, chunk_bytes, file.size
     while position + LOG_OVERHEAD + MIN_RECORD_BYTES <= end:
         at = position - chunk_start
         if len(chunk) - at < HEADER_BYTES and chunk_start + len(chunk) < end:
-            chunk = memoryview(file.read(position, min(chunk_bytes, end - position)))
+            chunk = memoryview(file.read(position, min(wanted, end - position)))
             chunk_start, at = position, 0
         if len(chunk) - at < HEADER_BYTES:
             chunk = memoryview(
@@ -128,3 +125,4 @@ def _walk(
             chunk_start, at = position, 0
         yield batch, chunk[at : at + batch.size]
         position = batch.end_position
+        wanted = chunk_bytes if bodies or 4 * batch.size < chunk_bytes else HEADER_BYTES

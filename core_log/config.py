@@ -5,14 +5,13 @@ with the topic's names; a topic overrides single values of it. A log looks at it
 each decision, so that a changed value counts at once and not with the next segment (KAFKA-7366).
 
 Honoured by the log: segment.bytes, segment.ms, segment.jitter.ms, segment.index.bytes,
-index.interval.bytes, flush.messages, flush.ms, retention.bytes, retention.ms, cleanup.policy
-(delete), file.delete.delay.ms, message.timestamp.type. By those who check before appending:
-max.message.bytes, compression.type, message.format.version, message.timestamp.difference.max.ms,
-min.insync.replicas, unclean.leader.election.enable. By those who answer fetches:
-message.downconversion.enable. By the cleaner: cleanup.policy (compact), delete.retention.ms,
-min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. By those who replicate:
-the two lists of throttled replicas. Taken and kept for others to read, without effect here:
-preallocate (a log file always grows).
+index.interval.bytes, preallocate, flush.messages, flush.ms, retention.bytes, retention.ms,
+cleanup.policy (delete), file.delete.delay.ms, message.timestamp.type. By those who check before
+appending: max.message.bytes, compression.type, message.format.version,
+message.timestamp.difference.max.ms, min.insync.replicas, unclean.leader.election.enable. By those
+who answer fetches: message.downconversion.enable. By the cleaner: cleanup.policy (compact),
+delete.retention.ms, min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. By
+those who replicate: the two lists of throttled replicas.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from functools import cached_property
 import attrs
 
 from core_log.message_format import known_version, magic_of
+from protocol.records.batch_header import MAGIC
 from protocol.settings import between, declared, each_of, ge, load, one_of, setting
 
 INT_MAX = 2**31 - 1
@@ -122,6 +122,12 @@ class LogConfig:
     def deletes(self) -> bool:
         """Whether old segments go when retention says so."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def hides_holes(self) -> bool:
+        """Whether recovery cannot see that a power loss took the end of a segment and left the next
+        one: compaction leaves gaps too, and messages of old formats do not say where they begin."""
+        return self.compacts or self.magic < MAGIC
 
     @property
     def compacts(self) -> bool:

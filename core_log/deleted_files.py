@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from core_log.segment import DELETED, Segment
+from core_log.file_name import DELETED
+from core_log.segment import Segment
 from core_log.storage import Directory
 
 

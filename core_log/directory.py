@@ -17,12 +17,14 @@ LOCK_NAME = ".lock"
 
 
 class LogDirectory:
-    """The real Directory. Made if it is missing; the path is kept absolute (KAFKA-5759)."""
+    """The real Directory. Made if it is missing, unless it should be there and `create` is False;
+    the path is kept absolute (KAFKA-5759)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = os.path.realpath(path)
         self._name_is_new = not os.path.isdir(self.path)
-        os.makedirs(self.path, exist_ok=True)
+        if create:
+            os.makedirs(self.path, exist_ok=True)
         self._lock_fd: int | None = None
 
     @property
@@ -60,6 +62,10 @@ class LogDirectory:
         """Open a file; made empty if there is none."""
         return SegmentFile(self._of(name))
 
+    def open_existing(self, name: str) -> SegmentFile:
+        """Open a file that another process may be removing. Raises FileNotFoundError."""
+        return SegmentFile(self._of(name), create=False)
+
     def size(self, name: str) -> int | None:
         """The size of a file, None if there is none."""
         try:
@@ -70,6 +76,11 @@ class LogDirectory:
     def modified_ms(self, name: str) -> int:
         """When a file was last written to."""
         return os.stat(self._of(name)).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, name: str, modified_ms: int) -> None:
+        """Have a file say that it was last written to then."""
+        modified_ns = modified_ms * 1_000_000
+        os.utime(self._of(name), ns=(modified_ns, modified_ns))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be."""
@@ -128,7 +139,7 @@ class LogDirectory:
             self._lock_fd = None
 
     def _of(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        return f"{self.path}/{name}"
 
 
 def _fsync_directory(path: str) -> None:

@@ -2,7 +2,7 @@
 
 flights-3                                            a partition
 flights-3.0d3c…(32 hex digits)-delete                one on its way out
-flights-3.0d3c…-future                               one that a JVM broker was moving here
+flights-3.0d3c…-future                               one that is being moved here
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ def deleted_name(topic_partition: TopicPartition, unique_id: str) -> str:
     """The name for a directory on its way out; the topic is shortened to fit (KAFKA-4893)."""
     suffix = f"-{topic_partition.partition}.{unique_id}{Kind.DELETED.value}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(suffix)] + suffix
+
+
+def future_name(topic_partition: TopicPartition, unique_id: str) -> str:
+    """The name for a directory that a replica is moved into; it may be above MAX_NAME_BYTES."""
+    return f"{topic_partition}.{unique_id}{Kind.FUTURE.value}"
 
 
 def parse(name: str) -> tuple[TopicPartition, Kind]:

@@ -14,6 +14,9 @@ import attrs
 from core_log.config import LogConfig
 from core_log.storage import Directory, StorageFile
 
+SYNCED_AHEAD_BYTES = 8 * 2**20
+"""Most of a log that hides holes that may be left to be synced on the loop."""
+
 
 @attrs.frozen
 class Flush:
@@ -23,6 +26,7 @@ class Flush:
     directory: Directory | None
     end_offset: int
     truncations: int
+    name_changes: int
 
     def run(self) -> None:
         """Fsync. Raises OSError, after which nothing is known of the bytes on disk."""
@@ -39,51 +43,81 @@ class FlushState:
     recovery_point: int
     begun_offset: int
     pending_since_ms: int
+    pending_bytes: int = 0
     truncations: int = 0
-    names_changed: bool = True
-    was_cut: bool = False
+    name_changes: int = 1
+    safe_names: int = 0
+    has_closed: bool = False
 
     @classmethod
     def start(cls, recovery_point: int, now_ms: int) -> FlushState:
         """A log with nothing under way."""
         return cls(recovery_point, recovery_point, now_ms)
 
-    def appended(self, base_offset: int, now_ms: int) -> None:
-        """Note when the oldest pending bytes came."""
+    def appended(self, base_offset: int, size: int, now_ms: int) -> None:
+        """Note how much is pending, and when the oldest of it came."""
+        self.pending_bytes += size
         if base_offset <= self.begun_offset:
             self.pending_since_ms = now_ms
 
     def due(self, config: LogConfig, active_base: int, log_end_offset: int, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms is reached, or a segment was closed unflushed."""
+        """Whether flush.messages or flush.ms is reached, or a segment was closed unflushed; or much
+        is pending of a log that is synced on the loop when its next segment begins."""
         pending = log_end_offset - self.begun_offset
         return pending > 0 and (
             pending >= config.flush_messages
             or now_ms - self.pending_since_ms >= config.flush_ms
             or active_base > self.begun_offset
+            or (config.hides_holes and self.pending_bytes >= SYNCED_AHEAD_BYTES)
         )
 
+    def settled_end(self, config: LogConfig, log_end_offset: int) -> int:
+        """The end of what may be counted as kept: the log's, if flush.messages allows for what is
+        not on disk."""
+        unflushed = log_end_offset - self.recovery_point
+        return log_end_offset if unflushed < config.flush_messages else self.recovery_point
+
     def first_offset(self) -> int:
-        """Whose segment is the first to be flushed. Where the log was cut and a new segment begun,
-        that is the one before: a power loss would bring back what was cut off."""
-        return self.recovery_point - self.was_cut
+        """Whose segment is the first to be flushed. Where a new one was begun, that is the one
+        before: its batches may be on disk, its indexes are not."""
+        return self.recovery_point - self.has_closed
+
+    @property
+    def names_are_safe(self) -> bool:
+        """Whether a power loss leaves all files that the log has, and none it has not."""
+        return self.safe_names == self.name_changes
+
+    def make_names_safe(self, directory: Directory) -> None:
+        """To be called before another segment comes or goes, or a power loss may leave that one
+        without those before it, or take it and leave those: a hole. Seldom does anything: a flush
+        comes between. Raises OSError."""
+        if not self.names_are_safe:
+            directory.fsync_dir()
+            self.safe_names = self.name_changes
 
     def begin(
         self, files: Sequence[StorageFile], directory: Directory, log_end_offset: int
     ) -> Flush:
         """The flush of all that is pending; the directory with it, if files were added."""
-        changed, self.names_changed = self.names_changed, False
-        self.was_cut = False
-        self.begun_offset = log_end_offset
-        return Flush(tuple(files), directory if changed else None, log_end_offset, self.truncations)
+        self.has_closed = False
+        self.begun_offset, self.pending_bytes = log_end_offset, 0
+        return Flush(
+            tuple(files),
+            None if self.names_are_safe else directory,
+            log_end_offset,
+            self.truncations,
+            self.name_changes,
+        )
 
     def ended(self, flush: Flush) -> None:
         """Move the recovery point, unless the log was cut since and written anew."""
+        self.safe_names = max(self.safe_names, flush.name_changes)
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now; a flush under way says nothing of what comes next."""
         self.truncations += 1
-        self.names_changed = self.was_cut = True
+        self.name_changes += 1
         self.recovery_point = min(self.recovery_point, offset)
         self.begun_offset = min(self.begun_offset, offset)

@@ -46,6 +46,11 @@ class IndexFile:
         return self._file is not None
 
     @property
+    def length(self) -> int:
+        """Bytes of the file, with what is kept free for entries to come."""
+        return self.count * self.layout.size if self._file is None else self._file.size
+
+    @property
     def max_count(self) -> int:
         """How many entries fit before the segment has to be rolled; of the active one only."""
         assert self._file is not None
@@ -73,6 +78,15 @@ class IndexFile:
         assert 0 <= slot < self.count
         size = self.layout.size
         return self.layout.unpack(self._opened().read(slot * size, size))
+
+    def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The fields of the first entry and of the last one."""
+        file, layout = self._opened(), self.layout
+        first, last = 0, (self.count - 1) * layout.size
+        return (
+            layout.unpack(file.read(first, layout.size)),
+            layout.unpack(file.read(last, layout.size)),
+        )
 
     def last_slot_at_most(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
         """The last entry whose `key` is not above `target`; -1 if there is none."""

@@ -64,10 +64,15 @@ class LeaderEpochs:
             return
         self.entries, self._is_saved = [*self.entries, (epoch, start_offset)], False
 
-    def save(self) -> None:
-        """Have on disk what was assigned. Raises OSError."""
-        if not self._is_saved:
+    def save(self) -> bool:
+        """Write what was assigned; whether there was anything. Raises OSError.
+
+        Its file is safe once the directory is synced.
+        """
+        is_due = not self._is_saved
+        if is_due:
             self._replace(self.entries)
+        return is_due
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which a leader wrote `offset`, -1 if that is not known."""

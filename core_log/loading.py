@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from core_log.config import LogConfig
-from core_log.deleted_files import DeletedFiles
+from core_log.damage import Cut
 from core_log.flush import FlushState
+from core_log.guard import Guard
 from core_log.leader_epochs import LeaderEpochs
 from core_log.log import Log
+from core_log.producer_history import ProducerHistory
 from core_log.producer_snapshots import ProducerSnapshots
-from core_log.recovery import open_log
+from core_log.recovery import Recovered, cut_off, open_log
 from core_log.segment_list import SegmentList
+from core_log.splitting import OffsetOverflow, split
 from core_log.storage import Directory
 from protocol.topic_partition import TopicPartition
 
@@ -27,15 +31,17 @@ def load_log(
     clean_shutdown: bool,
     now_ms: int,
     log_start_offset: int = 0,
+    check_all: bool = False,
 ) -> Log:
     """Open the log in `directory`, after recovery if it was not closed; an empty one is made.
 
     `recovery_point` and `log_start_offset` are the checkpointed ones. A log that was closed and
-    has no snapshot of its producers is from before there were any. Raises OSError, and
-    ValueError for files that are no log's.
+    has no snapshot of its producers is from before there were any. With `check_all` every batch
+    is read. Where something is missing that was on disk, the log is left as it is (`damage`).
+    Raises OSError, and ValueError for files that are no log's.
     """
     epochs = LeaderEpochs.load(directory)
-    opened = open_log(
+    opened = _opened(
         directory,
         config,
         epochs,
@@ -43,26 +49,76 @@ def load_log(
         clean_shutdown=clean_shutdown,
         log_start_offset=log_start_offset,
         now_ms=now_ms,
+        check_all=check_all,
     )
-    if opened.cut is not None:
+    if opened.cut is not None and not opened.is_damaged:
         _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
-    flushed = (
-        min(recovery_point, opened.log_end_offset) if clean_shutdown else opened.log_end_offset
-    )
+    flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), now_ms)
+    segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
     snapshots = ProducerSnapshots.find(directory)
+    guard = Guard(topic_partition)
     log = Log(
         directory,
         topic_partition,
         config,
-        SegmentList(opened.segments, opened.log_end_offset),
+        segments,
         epochs,
-        snapshots,
-        max(log_start_offset, opened.segments[0].base_offset),
-        FlushState.start(flushed, now_ms),
-        DeletedFiles(directory),
+        opened.log_start_offset,
+        guard,
+        ProducerHistory(segments, guard, snapshots),
         now_ms,
     )
+    if opened.cut is not None and opened.is_damaged:
+        _leave_damaged(log, opened.cut)
+        return log
     if snapshots.offsets or not clean_shutdown:
-        log.reload_producers()
-        snapshots.take(log.log_end_offset, log.producers.producers)
+        log.history.reload()
+        log.history.snapshot(log.log_end_offset)
+    log.update_config(config)
     return log
+
+
+def undamaged(log: Log, now_ms: int) -> Log:
+    """Cut a damaged log at its damage, and open what is left. Raises OSError."""
+    damage = log.damage
+    assert damage is not None
+    log.forget_from(damage.offset)
+    _log.warning("%s is cut at its damage, it loses %s", log.topic_partition, damage)
+    cut_off(log.directory, damage)
+    return load_log(
+        log.directory,
+        log.topic_partition,
+        log.config,
+        recovery_point=damage.offset,
+        clean_shutdown=True,
+        now_ms=now_ms,
+        log_start_offset=min(log.log_start_offset, damage.offset),
+    )
+
+
+def _flushed_end(opened: Recovered, recovery_point: int, clean_shutdown: bool) -> int:
+    """Up to where the log is on disk. A damaged one keeps its recovery point, or the next recovery
+    would take the damage for a torn tail."""
+    if opened.cut is not None and opened.is_damaged:
+        return recovery_point or max(opened.cut.last_offset, opened.cut.offset) + 1
+    if clean_shutdown:
+        return min(recovery_point, opened.log_end_offset)
+    return opened.log_end_offset
+
+
+def _leave_damaged(log: Log, damage: Cut) -> None:
+    """Serve nobody: what was on disk cannot be read."""
+    log.damage = damage
+    log.guard.failure = f"it is damaged: {damage}"
+    _log.error("%s is off-line, it has lost %s", log.topic_partition, damage)
+
+
+def _opened(
+    directory: Directory, config: LogConfig, epochs: LeaderEpochs, **found: Any
+) -> Recovered:
+    """The log's segments, once those that need it have been split."""
+    while True:
+        try:
+            return open_log(directory, config, epochs, **found)
+        except OffsetOverflow as overflow:
+            split(directory, overflow.base_offset)

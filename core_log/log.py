@@ -3,8 +3,7 @@
 Everything here runs on one thread, the event loop's; only `Flush.run` may run beside it. An
 append has been validated by its caller. The log gives it its offsets, writes it in one call
 without copying its body, and only then moves the log end offset, so a reader never meets half an
-append. When the disk fails under a write the file is cut back to what was whole, the log takes no
-more writes (KAFKA_STORAGE_ERROR), and what it holds can still be read.
+append. When the disk fails under a write the file is cut back to what was whole (`guard`).
 
 Files, their names, when a segment is rolled and when an index entry is written, are Kafka's
 (kafka.log.Log), so that a JVM broker and its tools can read the directory.
@@ -13,42 +12,33 @@ Files, their names, when a segment is rolled and when an index entry is written,
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import attrs
 
+from core_log.appended import Appended
 from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
-from core_log.deleted_files import DeletedFiles
-from core_log.flush import Flush, FlushState
+from core_log.damage import Cut
+from core_log.flush import Flush
+from core_log.guard import Guard
+from core_log.index_file import CorruptIndex
 from core_log.leader_epochs import LeaderEpochs
-from core_log.producer_snapshots import ProducerSnapshots
+from core_log.producer_history import ProducerHistory
 from core_log.producer_state import ProducerState
 from core_log.replicated_run import runs
 from core_log.retention import expired
-from core_log.segment import Segment
 from core_log.segment_list import SegmentList
 from core_log.storage import BytesLike, Directory, FileRange
 from core_log.time_index import TimestampOffset
+from core_log.transaction_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-FOLLOWER_RUN_BYTES = 64 * 1024
-"""Most bytes of replicated batches that share one write and one index entry."""
 
 _log = logging.getLogger(__name__)
-
-
-class Appended(NamedTuple):
-    """What became of an append. `log_append_time_ms` is -1 unless the topic stamps that time."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
 
 
 @attrs.define(eq=False, repr=False)
@@ -60,18 +50,27 @@ class Log:
     config: LogConfig
     segments: SegmentList
     leader_epochs: LeaderEpochs
-    snapshots: ProducerSnapshots
     log_start_offset: int
-    _flushes: FlushState
-    _deleted_files: DeletedFiles
+    guard: Guard
+    history: ProducerHistory
     _now_ms: int
-    producers: ProducerState = attrs.field(factory=ProducerState)
-    failure: str | None = None
+    damage: Cut | None = None
+    cut: Callable[[int], None] = lambda offset: None
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
         offsets = f"{self.log_start_offset} to {self.log_end_offset}"
         return f"Log({self.topic_partition}, {offsets}{failure})"
+
+    @property
+    def failure(self) -> str | None:
+        """Why it takes no more writes; None while it does."""
+        return self.guard.failure
+
+    @property
+    def producers(self) -> ProducerState:
+        """Who has written to it, as far as that is remembered."""
+        return self.history.state
 
     @property
     def log_end_offset(self) -> int:
@@ -81,16 +80,18 @@ class Log:
     @property
     def recovery_point(self) -> int:
         """The first offset that is not known to be on disk."""
-        return self._flushes.recovery_point
+        return self.segments.flushes.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut: what was decided of it before is decided anew."""
+        return self.segments.flushes.truncations
 
     @property
     def settled_end(self) -> int:
         """The end of what may be counted as kept: flush.messages allows fewer than that many
         messages that are not on disk."""
-        unflushed = self.log_end_offset - self.recovery_point
-        return (
-            self.log_end_offset if unflushed < self.config.flush_messages else self.recovery_point
-        )
+        return self.segments.flushes.settled_end(self.config, self.log_end_offset)
 
     @property
     def size(self) -> int:
@@ -134,10 +135,14 @@ class Log:
             self._note_epoch(leader_epoch, base_offset)
             self._write(buffers, base_offset, last_offset, latest, now_ms)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.guard.fail(error) from error
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A leader begins to write in `epoch`."""
+        self._note_epoch(epoch, self.log_end_offset)
 
     def append_follower(self, batches: BytesLike, *, now_ms: int) -> int:
         """Write batches as the leader has them, offsets, epochs and all; the new log end offset.
@@ -145,18 +150,15 @@ class Log:
         A partial batch at the end is left out. Raises CorruptRecord or UnexpectedAppendOffset
         (what was whole before it is appended), and ApiError KAFKA_STORAGE_ERROR.
         """
-        run_bytes = min(FOLLOWER_RUN_BYTES, self.config.segment_bytes)
-        for run in runs(memoryview(batches), self.log_end_offset, run_bytes):
+        for run in runs(memoryview(batches), self.log_end_offset, self.config.segment_bytes):
             self._check_writable(len(run.records))
             try:
                 for header in run.headers:
                     self._note_epoch(header.partition_leader_epoch, header.base_offset)
                 self._write([run.records], run.first_offset, run.last_offset, run.latest, now_ms)
             except OSError as error:
-                raise self.fail(error) from error
-            for header in run.headers:
-                if isinstance(header, BatchHeader) and header.producer_id >= 0:
-                    self.producers.update(header, header.last_offset, header.max_timestamp, now_ms)
+                raise self.guard.fail(error) from error
+            self.history.replay(run.produced, now_ms)
         return self.log_end_offset
 
     def roll(self, now_ms: int) -> None:
@@ -164,79 +166,61 @@ class Log:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        self._check_writable(0)
-        try:
+        self.guard.check()
+        with self.guard:
             self._roll(self.log_end_offset, now_ms)
-        except OSError as error:
-            raise self.fail(error) from error
 
     def truncate_to(self, offset: int) -> bool:
-        """End the log at `offset`, with the whole batch that holds it; whether anything went.
+        """End the log at `offset`, or where the batch begins that holds it; whether anything went.
 
-        An epoch that begins there goes, though nothing was written in it: a follower that kept
-        it would ask about it for ever. Raises ApiError KAFKA_STORAGE_ERROR.
+        Kafka ends it at `offset` in any case: what is appended next then stands behind a hole, or
+        is the whole batch again and refused. An epoch that begins there goes, though nothing was
+        written in it: a follower that kept it would ask about it for ever.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
         """
         assert offset >= 0
-        self._check_writable(0)
+        self.guard.check()
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        try:
+        with self.guard:
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
-            keep = self.segments.floor(offset) + 1
-            if keep < len(self.segments):
-                self._discard(self.segments.keep(0, keep))
-                self.segments.active.activate(self.config)
-            self.segments.active.truncate_to(offset, self._now_ms)
-            self._end_at(offset)
+            offset = self.segments.end_below(offset)
+            self.forget_from(offset)
+            self.segments.truncate_to(offset, self.config, self._now_ms)
+            self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
-            self.reload_producers(replay=bool(self.producers.producers))
-        except OSError as error:
-            raise self.fail(error) from error
+            self.directory.fsync_dir()
+            self.history.reload(replay=bool(self.producers.producers))
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
-        self._check_writable(0)
-        try:
-            self._discard(self.segments.keep(len(self.segments)))
-            self._begin_segment(offset, self._now_ms)
-            self.log_start_offset = offset
-            self._end_at(offset)
+        self.guard.check()
+        with self.guard:
+            self.forget_from(min(offset, self.segments.first.base_offset))
+            self.segments.drop_all(self.config, self._now_ms)
             self.leader_epochs.clear()
-            self.producers = ProducerState()
-            self.snapshots.clear(offset)
-        except OSError as error:
-            raise self.fail(error) from error
-
-    def reload_producers(self, *, replay: bool = True) -> None:
-        """Find the producers by a snapshot and, with `replay`, in what was written since.
-
-        Raises OSError.
-        """
-        found = self.snapshots.newest(self.segments.first.base_offset, self.log_end_offset)
-        self.producers = ProducerState(found)
-        if replay and self.snapshots.covered < self.log_end_offset:
-            for header in self.segments.produced_from(self.snapshots.covered):
-                self.producers.update(header, header.last_offset, header.max_timestamp)
+            self.segments.begin(offset, self.config, self._now_ms)
+            self.log_start_offset = offset
+            self.segments.end_at(offset)
+            self.history.clear(offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
-        self.config = config
+        """Go by other settings from now on.
 
-    def begin_epoch(self, epoch: int) -> None:
-        """A leader begins to write in `epoch`. Raises ApiError KAFKA_STORAGE_ERROR.
-
-        Messages of older formats will not tell of it, so it is written down at once.
+        Messages of the older formats tell no epochs. A follower would keep the last one it was
+        told, and cut off all that came since (KAFKA-7897): below format 2 there are none.
         """
-        try:
-            self.leader_epochs.assign(epoch, self.log_end_offset)
-            if self.config.magic < MAGIC:
-                self.leader_epochs.save()
-        except OSError as error:
-            raise self.fail(error) from error
+        self.config = config
+        if config.magic < MAGIC and self.leader_epochs.entries:
+            try:
+                self.leader_epochs.clear()
+            except OSError as error:
+                self.guard.fail(error)
 
     # Reading
 
@@ -247,61 +231,67 @@ class Log:
 
         Nothing at or above `end_offset` is in them. They end with a segment, and may end within
         a batch, which readers skip. A first batch larger than `max_bytes` comes whole with
-        `min_one`, and not at all without (KIP-74). Raises ApiError OFFSET_OUT_OF_RANGE.
+        `min_one`, and not at all without (KIP-74). Raises ApiError OFFSET_OUT_OF_RANGE,
+        CORRUPT_MESSAGE where there should be a batch and is none, and KAFKA_STORAGE_ERROR.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, "
-                f"not {offset}",
-            )
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self}")
         if offset >= end_offset:
             return None
-        return self.segments.read(offset, max_bytes, min(end_offset, self.log_end_offset), min_one)
+        end_offset = min(end_offset, self.log_end_offset)
+        with self.guard:
+            return self.segments.read(offset, max_bytes, end_offset, min_one)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """What a reader of committed data must leave out of what is between these offsets.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            return self.segments.aborted(offset, min(end_offset, self.log_end_offset))
+        except OSError as error:
+            raise self.guard.fail(error) from error
+        except CorruptIndex as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
         """Bytes a reader at `offset` would find below `end_offset`, over all segments."""
-        end_offset = min(end_offset, self.log_end_offset)
-        if offset >= end_offset:
-            return 0
         return self.segments.bytes_between(max(offset, self.log_start_offset), end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not earlier than `timestamp` in ms."""
-        return self.segments.first_at_or_after(timestamp, self.log_start_offset)
+        """(timestamp, offset) of the first record that is not earlier than `timestamp` in ms.
+
+        Raises ApiError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
+        """
+        with self.guard:
+            return self.segments.first_at_or_after(timestamp, self.log_start_offset)
 
     def offsets_before(self, time_ms: int, max_num: int, now_ms: int) -> list[int]:
-        """Start offsets of segments last written by `time_ms`, newest first (ListOffsets v0).
-
-        Time -1 (latest) begins with the log end offset, -2 (earliest) is the log start alone.
-        """
+        """Start offsets of segments last written by `time_ms`, newest first (ListOffsets v0)."""
         return self.segments.last_written_by(time_ms, self.log_start_offset, now_ms)[:max_num]
 
     # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a rolled segment asks for a flush now."""
-        active_base = self.segments.active.base_offset
-        return self.failure is None and self._flushes.due(
-            self.config, active_base, self.log_end_offset, now_ms
-        )
+        bounds = self.segments.active.base_offset, self.log_end_offset
+        return self.failure is None and self.segments.flushes.due(self.config, *bounds, now_ms)
 
     def begin_flush(self) -> Flush:
-        """Everything that is not on disk yet, to be run off the loop."""
-        first = max(self._flushes.first_offset(), self.segments.first.base_offset)
-        unflushed = self.segments.segments[self.segments.floor(first) :]
-        files = [file for segment in unflushed for file in segment.files_to_flush()]
-        files += self.snapshots.to_flush()
-        return self._flushes.begin(files, self.directory, self.log_end_offset)
+        """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
+        if self.leader_epochs.save():
+            self.segments.flushes.name_changes += 1
+        files = self.segments.files_to_flush(self.segments.flushes.first_offset())
+        files += self.history.snapshots.to_flush()
+        return self.segments.flushes.begin(files, self.directory, self.log_end_offset)
 
     def end_flush(self, flush: Flush) -> None:
-        """Move the recovery point after `flush.run` came back; after an OSError of either call
-        `fail`."""
-        self.leader_epochs.save()
-        self._flushes.ended(flush)
-        self.snapshots.remove_before(self.segments.reread_from(self.recovery_point))
+        """Move the recovery point after `flush.run` came back; after an OSError of any of the
+        three `fail`."""
+        self.segments.flushes.ended(flush)
+        self.history.snapshots.remove_before(self.segments.reread_from(self.recovery_point))
 
-    # Retention and the end
+    # Retention, cleaning and the end
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Give up what is below `offset` (DeleteRecords); segments go with the next retention.
@@ -312,39 +302,46 @@ class Log:
             return False
         assert offset <= self.log_end_offset
         self.log_start_offset = offset
-        try:
+        with self.guard:
             self.leader_epochs.truncate_from_start(offset)
-        except OSError as error:
-            raise self.fail(error) from error
         return True
 
     def delete_old_segments(self, high_watermark: int, now_ms: int) -> int:
         """Apply retention; how many segments went. Raises ApiError KAFKA_STORAGE_ERROR."""
-        self._check_writable(0)
-        going, why = expired(
-            self.segments.ages(),
-            self.config,
-            log_start_offset=self.log_start_offset,
-            high_watermark=high_watermark,
-            now_ms=now_ms,
-        )
+        self.guard.check()
+        ages = self.segments.ages()
+        going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
         if not going:
             return 0
         self._now_ms = now_ms
-        try:
+        with self.guard:
             if going == len(self.segments):
                 self._roll(self.log_end_offset, now_ms)
-            self._discard(self.segments.keep(going))
-            self.snapshots.remove_before(self.segments.first.base_offset)
+            self.segments.drop_first(going, self.config, now_ms)
+            self.history.snapshots.remove_before(self.segments.first.base_offset)
             self.increment_log_start_offset(self.segments.first.base_offset)
-        except OSError as error:
-            raise self.fail(error) from error
         _log.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
         return going
 
+    def replace_segments(
+        self, base_offset: int, replaced: Sequence[int], *, truncations: int, now_ms: int
+    ) -> bool:
+        """Put a cleaned copy in the place of the segments it was made from, if they are there.
+
+        The `.cleaned` files of `base_offset` are on disk, made from the segments that begin at
+        `replaced` when `truncations` was what it is if nothing was cut since. False: they are
+        not of this log any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
+        """
+        assert base_offset == replaced[0]
+        if truncations != self.truncations or self.failure is not None:
+            return False
+        self._now_ms = now_ms
+        with self.guard:
+            return self.segments.replace(replaced, self.config, now_ms)
+
     def tick(self, now_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""
-        self._deleted_files.remove_due(now_ms)
+        self.segments.remove_due(now_ms)
 
     def close(self) -> None:
         """Flush and close: the indexes are cut to their entries. Raises OSError.
@@ -353,31 +350,21 @@ class Log:
         """
         if self.failure is None:
             self.segments.active.seal()
-            self.snapshots.take(self.log_end_offset, self.producers.producers)
-            self._flushes.names_changed = True
+            self.history.snapshot(self.log_end_offset)
+            self.segments.flushes.name_changes += 1
             flush = self.begin_flush()
             flush.run()
             self.end_flush(flush)
-            self.failure = "closed"
-
-    def fail(self, error: OSError | str) -> ApiError:
-        """Take no more writes because of `error`; the exception to answer with."""
-        if self.failure is None:
-            _log.error("%s takes no more writes: %s", self.topic_partition, error)
-            self.failure = str(error)
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self.failure}")
+            self.guard.failure = "closed"
 
     def _check_writable(self, size: int) -> None:
-        if self.failure is not None:
-            raise self.fail(self.failure)
+        self.guard.check()
         if size > self.config.segment_bytes:
-            raise ApiError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes do not fit segment.bytes {self.config.segment_bytes}",
-            )
+            why = f"{size} bytes do not fit segment.bytes {self.config.segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
-        if epoch > self.leader_epochs.latest_epoch:
+        if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
             self.leader_epochs.assign(epoch, start_offset)
 
     def _write(
@@ -389,34 +376,24 @@ class Log:
         now_ms: int,
     ) -> None:
         """Write batches to the active segment, or a new one, and move the log's end."""
-        size = sum(map(len, buffers))
-        active = self.segments.active
-        if active.should_roll(self.config, size, last_offset, latest.timestamp, now_ms):
-            active = self._roll(first_offset, now_ms)
-        active.append(buffers, last_offset, latest, self.config.index_interval_bytes)
-        self._flushes.appended(self.log_end_offset, now_ms)
+        config, size = self.config, sum(map(len, buffers))
+        if self.segments.active.should_roll(config, size, last_offset, latest.timestamp, now_ms):
+            self._roll(first_offset, now_ms)
+        self.segments.active.append(buffers, last_offset, latest, config.index_interval_bytes)
+        self.segments.flushes.appended(self.log_end_offset, size, now_ms)
         self.segments.end_offset = last_offset + 1
         self._now_ms = now_ms
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """The new active segment, or the one there is if it begins at `base_offset` already."""
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        """Begin a segment, unless the active one begins at `base_offset` already."""
         if self.segments.active.base_offset < base_offset:
             self.segments.active.seal()
-            self.snapshots.take(base_offset, self.producers.producers)
-            self._begin_segment(base_offset, now_ms)
-        return self.segments.active
+            if self.config.hides_holes:
+                self.segments.active.log.fsync()
+            self.history.snapshot(base_offset)
+            self.segments.begin(base_offset, self.config, now_ms)
 
-    def _begin_segment(self, base_offset: int, now_ms: int) -> None:
-        segment = Segment.create(self.directory, base_offset, now_ms)
-        segment.activate(self.config)
-        self.segments.add(segment)
-        self._flushes.names_changed = True
-
-    def _end_at(self, offset: int) -> None:
-        self.segments.end_at(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
-        self._flushes.truncated(offset)
-
-    def _discard(self, segments: list[Segment]) -> None:
-        """Mark files as deleted; `tick` removes them when readers have had their time."""
-        self._deleted_files.mark(segments, self._now_ms + self.config.file_delete_delay_ms)
+    def forget_from(self, offset: int) -> None:
+        """Have no checkpoint say that there is more, before anything is cut."""
+        self.segments.flushes.truncated(offset)
+        self.cut(offset)

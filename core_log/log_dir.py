@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
 
 import attrs
 
@@ -20,14 +23,26 @@ from core_log.checkpoint import (
     decode_offsets,
     encode_offsets,
 )
+from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
 from core_log.loading import load_log
 from core_log.log import Log
-from core_log.storage import Directory
+from core_log.storage import DISK_FULL, Directory
 from protocol.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+PROBE = ".probe"
+"""A file that is written to find out whether anything can be."""
+
+WITHOUT = {
+    RECOVERY_POINTS: "; after an unclean stop all logs are read whole, and where one is damaged it "
+    "is cut, for nothing tells what was on disk",
+    LOG_START_OFFSETS: "; records that were deleted may be back",
+    HIGH_WATERMARKS: "; all high watermarks begin at the start of their logs",
+    CLEANER_OFFSETS: "; all compacted logs are cleaned from their start on",
+}
+"""What it costs that a checkpoint cannot be read."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,34 +72,78 @@ class StoredLog:
 
 @attrs.define(eq=False)
 class LogDir:
-    """A log directory and the logs that were opened in it."""
+    """A log directory and the logs that were opened in it. `one_writer` lets checkpoints of
+    recovery points be written in any thread."""
 
     directory: Directory
+    _one_writer: AbstractContextManager[Any] = attrs.field(factory=nullcontext)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    futures: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
+    error: OSError | None = None
+    cleaned: CleanerOffsets = attrs.field(init=False)
+    _recovery_points: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     _names_due: bool = False
     _checkpoints_due: bool = False
+
+    @cleaned.default
+    def _nothing_cleaned(self) -> CleanerOffsets:
+        return CleanerOffsets(self.directory)
 
     @property
     def path(self) -> str:
         """Where it is."""
         return self.directory.path
 
-    def stored_logs(self) -> tuple[list[StoredLog], list[str]]:
-        """The partitions in it, and the names of directories that were being deleted.
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an error has shown that may be the disk's, and not one log's."""
+        return self.error is not None or any(log.guard.suspects_disk for log in self._held())
+
+    def note(self, error: OSError) -> None:
+        """An operation on the directory has failed."""
+        if error.errno not in DISK_FULL:
+            self.error = error
+
+    def probe(self) -> None:
+        """Write to the disk, in whatever thread. Raises OSError when it cannot be written; a disk
+        that is full can."""
+        try:
+            self.directory.write_atomic(PROBE, b"")
+            self.directory.remove(PROBE)
+            self.directory.fsync_dir()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+
+    def trust(self) -> None:
+        """What failed was not the disk."""
+        self.error = None
+        for log in self._held():
+            log.guard.suspects_disk = False
+
+    def fail(self) -> None:
+        """No log in it takes writes any more."""
+        for log in self._held():
+            log.guard.failure = log.failure or f"{self.path} is offline"
+
+    def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
+        """The partitions in it, those that were being moved into it, and the names of directories
+        that were being deleted.
 
         Raises DirectoryNameError when a directory is neither.
         """
         self.is_clean = self.directory.read(CLEAN_SHUTDOWN) is not None
-        recovery_points = self.read_offsets(RECOVERY_POINTS)
+        self._recovery_points = recovery_points = self.read_offsets(RECOVERY_POINTS)
         log_start_offsets = self.read_offsets(LOG_START_OFFSETS)
-        found, leaving = [], []
+        self.cleaned.start(self.read_offsets(CLEANER_OFFSETS))
+        found: dict[Kind, list[StoredLog]] = {Kind.CURRENT: [], Kind.FUTURE: []}
+        leaving = []
         for name in self.directory.children():
             topic_partition, kind = parse(name)
             if kind is Kind.DELETED:
                 leaving.append(name)
-            elif kind is Kind.FUTURE:
-                _log.warning("%s/%s is left alone: moves are not resumed", self.path, name)
             else:
                 stored = StoredLog(
                     topic_partition,
@@ -93,13 +152,36 @@ class LogDir:
                     log_start_offsets.get(topic_partition, 0),
                     self.is_clean,
                 )
-                found.append(stored)
-        return found, leaving
+                found[kind].append(stored)
+        self.unopened = {stored.topic_partition: stored for stored in found[Kind.CURRENT]}
+        return found[Kind.CURRENT], found[Kind.FUTURE], leaving
 
     def clear_clean_mark(self) -> None:
         """The logs are open: a crash from now on is a crash, even after a power loss."""
         if self.is_clean:
             self.directory.remove(CLEAN_SHUTDOWN)
+            self.directory.fsync_dir()
+
+    def own(self, log: Log) -> Log:
+        """Serve a log from now on. Raises OSError."""
+        tp = log.topic_partition
+        self.cleaned.lower(tp, log.log_end_offset)
+        log.cut = partial(self._lower, tp)
+        self.logs[tp] = log
+        self.unopened.pop(tp, None)
+        return log
+
+    def _lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log is about to be cut at `offset`. Raises OSError.
+
+        What is written behind the cut must not be taken for what was flushed, or cleaned, before:
+        no checkpoint may say so after a power loss.
+        """
+        lowered = self.cleaned.lower(topic_partition, offset)
+        if self._recovery_points.get(topic_partition, 0) > offset:
+            self.checkpoint_recovery_points()
+            lowered = True
+        if lowered:
             self.directory.fsync_dir()
 
     def add(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Log:
@@ -108,21 +190,51 @@ class LogDir:
         `sync_names` makes it safe from a power loss, though nothing is ever written to it: a
         replica in sync that has no log is taken for one whose disk was lost.
         """
+        self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        self.logs[topic_partition] = log = stored.load(config, now_ms)
+        log = self.own(stored.load(config, now_ms))
         self._names_due = True
         return log
 
-    def take_away(self, topic_partition: TopicPartition, new_name: str) -> None:
-        """Rename a log's directory and forget the log. Raises OSError.
+    def add_future(
+        self, topic_partition: TopicPartition, name: str, config: LogConfig, now_ms: int
+    ) -> Log:
+        """Make the log that a partition is moved into. Raises OSError."""
+        self._forget_deleted()
+        stored = StoredLog(topic_partition, self.directory.child(name))
+        log = self.own_future(stored.load(config, now_ms))
+        self._names_due = True
+        return log
 
-        The checkpoints must not speak of it when a partition of its name is made again; `tick`
-        sees to that.
-        """
-        log = self.logs.pop(topic_partition)
-        log.failure = "the partition was deleted"
-        log.directory.rename_to(new_name)
+    def own_future(self, log: Log) -> Log:
+        """Have a log that a partition is moved into."""
+        log.cut = partial(self._lower, log.topic_partition)
+        self.futures[log.topic_partition] = log
+        return log
+
+    def settle(self, topic_partition: TopicPartition) -> Log:
+        """Its future log is the partition's own from now on."""
+        return self.own(self.futures.pop(topic_partition))
+
+    def drop_future(self, topic_partition: TopicPartition, new_name: str) -> None:
+        """Rename a future log's directory and forget the log. Raises OSError."""
+        log = self.futures.pop(topic_partition)
+        log.guard.failure = "the replica is not moved any more"
         self._names_due = self._checkpoints_due = True
+        log.directory.rename_to(new_name)
+
+    def forget(self, topic_partition: TopicPartition, why: str) -> Log:
+        """Serve a log no more. The checkpoints must not speak of it when a partition of its name
+        is made again; `tick` sees to that."""
+        log = self.logs.pop(topic_partition)
+        log.guard.failure = why
+        self.cleaned.drop(topic_partition)
+        self._names_due = self._checkpoints_due = True
+        return log
+
+    def take_away(self, topic_partition: TopicPartition, new_name: str) -> None:
+        """Rename a log's directory and forget the log. Raises OSError."""
+        self.forget(topic_partition, "the partition was deleted").directory.rename_to(new_name)
 
     def sync_names(self) -> None:
         """Make safe from a power loss which logs there are. Raises OSError."""
@@ -133,30 +245,39 @@ class LogDir:
     def tick(self, now_ms: int) -> None:
         """Make deletions safe from a power loss, and remove files of deleted segments."""
         self.sync_names()
-        if self._checkpoints_due:
-            self._checkpoints_due = False
-            self.checkpoint_recovery_points()
-            cleaned = self.read_offsets(CLEANER_OFFSETS)
-            if cleaned.keys() - self.logs.keys():
-                kept = {tp: offset for tp, offset in cleaned.items() if tp in self.logs}
-                self._write_offsets(CLEANER_OFFSETS, kept)
+        self._forget_deleted()
+        self.cleaned.save()
         for log in self.logs.values():
             log.tick(now_ms)
 
+    def _forget_deleted(self) -> None:
+        """Have no checkpoint speak of logs that are gone, whatever the power does."""
+        if self._checkpoints_due:
+            self._checkpoints_due = False
+            self.checkpoint_recovery_points()
+            self.cleaned.keep_only(self.logs)
+            self.cleaned.save()
+            self.directory.fsync_dir()
+
     def checkpoint_recovery_points(self) -> None:
-        """Remember what is flushed, and where logs start that start within a segment."""
-        logs = dict(self.logs)
-        starts = {
-            tp: log.log_start_offset
-            for tp, log in logs.items()
-            if log.log_start_offset > log.segments.first.base_offset
-        }
-        self._write_offsets(RECOVERY_POINTS, {tp: log.recovery_point for tp, log in logs.items()})
-        self._write_offsets(LOG_START_OFFSETS, starts)
+        """Remember what is flushed, and where logs start.
+
+        A start where a segment begins is written down too, other than Kafka does: a power loss
+        may bring back the segments before it.
+        """
+        with self._one_writer:  # or an older recovery point could come after a newer one
+            logs = {**self.futures, **self.logs}
+            known: dict[TopicPartition, Log | StoredLog] = {**self.unopened, **logs}
+            starts = {tp: log.log_start_offset for tp, log in known.items()}
+            self._recovery_points = {tp: log.recovery_point for tp, log in known.items()}
+            self._write_offsets(RECOVERY_POINTS, self._recovery_points)
+            self._write_offsets(LOG_START_OFFSETS, {tp: o for tp, o in starts.items() if o})
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Remember those of the partitions in this directory; without any the file stays."""
         mine = {tp: offset for tp, offset in high_watermarks.items() if tp in self.logs}
+        for tp, log in dict(self.futures).items():
+            mine[tp] = min(high_watermarks.get(tp, 0), log.log_end_offset)
         if mine:
             self._write_offsets(HIGH_WATERMARKS, mine)
 
@@ -165,7 +286,8 @@ class LogDir:
         try:
             return decode_offsets(self.directory.read(name))
         except CheckpointError as error:
-            _log.warning("%s/%s is ignored: %s", self.path, name, error)
+            cost = WITHOUT.get(name, "")
+            _log.warning("%s/%s is ignored: %s%s", self.path, name, error, cost)
             return {}
 
     def mark_clean(self) -> None:
@@ -173,6 +295,9 @@ class LogDir:
         self.checkpoint_recovery_points()
         self.directory.write_atomic(CLEAN_SHUTDOWN, b"")
         self.directory.fsync_dir()
+
+    def _held(self) -> list[Log]:
+        return [*self.logs.values(), *self.futures.values()]
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.directory.write_atomic(name, encode_offsets(offsets))

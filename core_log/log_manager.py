@@ -1,8 +1,9 @@
 """All logs of a broker, in one or more log directories.
 
 Each directory is locked for the broker's life. What fails on one log leaves the others served:
-the partition answers KAFKA_STORAGE_ERROR. A directory that cannot be read at the start is offline
-and the others are used.
+the partition answers KAFKA_STORAGE_ERROR. A directory that cannot be read at the start, or not be
+written any more, is offline with all its logs, and the others are used. A log that is not here may
+be in the one that is offline, so it is made anew only where it is known to be new.
 
 Everything is called on the event loop's thread but `load` and `close`, which take their time and
 may run in another one while nothing else is called; the checkpoint methods fsync small files.
@@ -15,11 +16,16 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any
+
+import attrs
 
 from core_log.checkpoint import HIGH_WATERMARKS
 from core_log.config import LogConfig
-from core_log.directory_name import deleted_name
+from core_log.directory_name import deleted_name, parse
+from core_log.future_logs import FutureLogs
+from core_log.loading import undamaged
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
@@ -50,11 +56,14 @@ class LogManager:
         self.defaults = defaults
         self.logs: dict[TopicPartition, Log] = {}
         self.offline_dirs: dict[str, str] = {}
-        self._dirs = [LogDir(directory) for directory in dirs]
+        self._dirs = [LogDir(directory, Lock()) for directory in dirs]
         self._now_ms = now_ms
         self._recovery_threads = recovery_threads
         self._broken: dict[TopicPartition, str] = {}
+        self._offline: dict[TopicPartition, str] = {}
         self._leaving: list[tuple[int, LogDir, str]] = []
+        self._moving: list[tuple[LogDir, StoredLog]] = []
+        self.futures = FutureLogs(self._dirs, self.logs, self.offline_dirs, self._leave)
 
     def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
         """Lock the directories and open every log in them; `configs` are the topics' own.
@@ -63,16 +72,17 @@ class LogManager:
         or when none can be used.
         """
         self._lock()
+        self._refuse_strays()
         for log_dir in list(self._dirs):
             try:
                 self._load_dir(log_dir, configs or {})
             except OSError as error:
-                _log.error("%s is offline: %s", log_dir.path, error)
-                self.offline_dirs[log_dir.path] = str(error)
-                self._dirs.remove(log_dir)
-                for topic_partition in log_dir.logs:
-                    self._broken[topic_partition] = f"{log_dir.path} is offline"
-                    del self.logs[topic_partition]
+                self.take_offline(log_dir, error)
+        for log_dir in list(self._dirs):
+            try:
+                self._resume_moves(log_dir, configs or {})
+            except OSError as error:
+                self.take_offline(log_dir, error)
         if not self._dirs:
             raise LogDirectoryError(f"no log directory can be used: {self.offline_dirs}")
 
@@ -84,18 +94,70 @@ class LogManager:
         """The logs in each directory that is in use, by its path."""
         return {log_dir.path: list(log_dir.logs.values()) for log_dir in self._dirs}
 
-    def get_or_create(self, topic_partition: TopicPartition, config: LogConfig) -> Log:
-        """The log of a partition; a new one is made in the directory with the fewest logs.
+    def suspects(self) -> list[LogDir]:
+        """The directories to be probed, in whatever thread; then `trust` or `take_offline`."""
+        return [log_dir for log_dir in self._dirs if log_dir.is_suspect]
+
+    def take_offline(self, log_dir: LogDir, error: OSError) -> None:
+        """Serve nothing from a directory any more, and put nothing there, until the next start."""
+        self._dirs.remove(log_dir)
+        self.offline_dirs[log_dir.path] = str(error)
+        self._leaving = [leaving for leaving in self._leaving if leaving[1] is not log_dir]
+        log_dir.fail()
+        for topic_partition in log_dir.logs:
+            self._offline[topic_partition] = f"{log_dir.path} is offline"
+            del self.logs[topic_partition]
+        with contextlib.suppress(OSError):
+            log_dir.directory.unlock()
+        _log.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
+
+    @property
+    def dirs(self) -> Sequence[LogDir]:
+        """The directories in use."""
+        return tuple(self._dirs)
+
+    def fault(self, topic_partition: TopicPartition) -> str | None:
+        """Why a log that is here, or was, cannot be opened as it is."""
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            return log.failure if log.damage is not None else None
+        return self._broken.get(topic_partition) or self._offline.get(topic_partition)
+
+    def cut_damage(self, topic_partition: TopicPartition) -> None:
+        """Cut a damaged log at its damage, to be fetched again from there on.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
+        log_dir = self.dir_of(topic_partition)
+        assert log_dir is not None
+        try:
+            whole = undamaged(self.logs[topic_partition], self._now_ms())
+            self.logs[topic_partition] = log_dir.own(whole)
+        except (OSError, ValueError) as error:
+            raise _storage_error(topic_partition, error) from error
+
+    def dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
+        """The directory that a partition's log is in, if it is here."""
+        return next((each for each in self._dirs if topic_partition in each.logs), None)
+
+    def get_or_create(
+        self, topic_partition: TopicPartition, config: LogConfig, *, is_new: bool = True
+    ) -> Log:
+        """The log of a partition; a new one is made where `futures` has a place for it.
+
+        Raises ApiError KAFKA_STORAGE_ERROR, also where there is no log, the partition is not
+        new and a directory is offline that may have it.
+        """
         if topic_partition not in self.logs:
-            if topic_partition in self._broken:
-                raise _storage_error(topic_partition, self._broken[topic_partition])
-            log_dir = min(self._dirs, key=lambda candidate: len(candidate.logs))
+            self._refuse_broken(topic_partition)
+            if self.offline_dirs and not (is_new and self._dirs):
+                raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
+            log_dir = self.futures.place_for(topic_partition)
             try:
                 self.logs[topic_partition] = log_dir.add(topic_partition, config, self._now_ms())
             except (OSError, ValueError) as error:
+                if isinstance(error, OSError):
+                    log_dir.note(error)
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
 
@@ -110,16 +172,24 @@ class LogManager:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
+        self._refuse_broken(topic_partition)
+        self.futures.drop(topic_partition)
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return
-        log_dir = next(candidate for candidate in self._dirs if topic_partition in candidate.logs)
+        log_dir = self.futures.current_dir(topic_partition)
         name = deleted_name(topic_partition, uuid.uuid4().hex)
         try:
             log_dir.take_away(topic_partition, name)
         except OSError as error:
+            log_dir.note(error)
             raise _storage_error(topic_partition, error) from error
-        self._leaving.append((self._now_ms() + log.config.file_delete_delay_ms, log_dir, name))
+        self._leave(log_dir, name, log.config)
+
+    def direct(self, topic_partition: TopicPartition, path: str) -> None:
+        """As `futures.direct`; KAFKA_STORAGE_ERROR also for a log that is here and of no use."""
+        self._refuse_broken(topic_partition)
+        self.futures.direct(topic_partition, path)
 
     def tick(self, now_ms: int) -> None:
         """Remove deleted files whose time has come. To be called every second or so."""
@@ -150,13 +220,13 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log start offsets; a failure is logged, and tried again."""
-        for log_dir in self._dirs:
+        for log_dir in list(self._dirs):
             with _failure_logged(log_dir):
                 log_dir.checkpoint_recovery_points()
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write high watermarks; a failure is logged, and tried again with the next ones."""
-        for log_dir in self._dirs:
+        for log_dir in list(self._dirs):
             with _failure_logged(log_dir):
                 log_dir.checkpoint_high_watermarks(high_watermarks)
 
@@ -164,7 +234,8 @@ class LogManager:
         """The high watermarks of the last checkpoint."""
         found: dict[TopicPartition, int] = {}
         for log_dir in self._dirs:
-            found |= log_dir.read_offsets(HIGH_WATERMARKS)
+            of_dir = log_dir.read_offsets(HIGH_WATERMARKS)
+            found |= {tp: offset for tp, offset in of_dir.items() if tp in log_dir.logs}
         return found
 
     def stored_meta_properties(self) -> dict[str, MetaProperties]:
@@ -174,15 +245,19 @@ class LogManager:
         """
         texts = {each.path: each.directory.read(META_PROPERTIES) for each in self._dirs}
         return {
-            path: MetaProperties.decode(text) for path, text in texts.items() if text is not None
+            path: MetaProperties.decode(text, f"{path}/{META_PROPERTIES}")
+            for path, text in texts.items()
+            if text is not None
         }
 
     def store_meta_properties(self, meta: MetaProperties) -> None:
         """Write it to each directory that does not have it. Raises OSError."""
         for log_dir in self._dirs:
             text = log_dir.directory.read(META_PROPERTIES)
-            if text is None or MetaProperties.decode(text) != meta:
-                log_dir.directory.write_atomic(META_PROPERTIES, meta.encode())
+            stored = None if text is None else MetaProperties.decode(text)
+            wanted = meta if stored is None else attrs.evolve(meta, extra=stored.extra)
+            if stored != wanted:
+                log_dir.directory.write_atomic(META_PROPERTIES, wanted.encode())
                 log_dir.directory.fsync_dir()
 
     def close(self, clean: bool = True) -> None:
@@ -192,11 +267,19 @@ class LogManager:
         nothing is closed, as after a crash.
         """
         for log_dir in self._dirs:
-            if clean and self._close_logs(log_dir) and not self._broken:
-                with _failure_logged(log_dir):
+            is_whole = clean and self._close_logs(log_dir) and not self._broken
+            with _failure_logged(log_dir):
+                if is_whole:
                     log_dir.mark_clean()
+                elif clean:  # what could be closed need not be read again
+                    log_dir.checkpoint_recovery_points()
             log_dir.directory.unlock()
         self.logs.clear()
+
+    def _refuse_broken(self, topic_partition: TopicPartition) -> None:
+        for unusable in (self._broken, self._offline):
+            if topic_partition in unusable:
+                raise _storage_error(topic_partition, unusable[topic_partition])
 
     def _lock(self) -> None:
         paths = [log_dir.path for log_dir in self._dirs]
@@ -210,13 +293,21 @@ class LogManager:
                     f"{log_dir.path} is locked by another broker, or cannot be locked: {error}"
                 ) from error
 
+    def _refuse_strays(self) -> None:
+        """Before anything is recovered: a directory that is no partition's is not ours to judge."""
+        for log_dir in self._dirs:
+            try:
+                with contextlib.suppress(OSError):
+                    for name in log_dir.directory.children():
+                        parse(name)
+            except ValueError as error:
+                raise LogDirectoryError(f"{log_dir.path}: {error}") from error
+
     def _load_dir(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
         started_ms = reported_ms = self._now_ms()
-        try:
-            stored, leaving = log_dir.stored_logs()
-        except ValueError as error:
-            raise LogDirectoryError(f"{log_dir.path}: {error}") from error
+        stored, moving, leaving = log_dir.stored_logs()
         self._leaving += [(started_ms, log_dir, name) for name in leaving]
+        self._moving += [(log_dir, each) for each in moving]
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
         _log.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
         with _mapping(self._recovery_threads) as mapped:
@@ -231,6 +322,22 @@ class LogManager:
         took_ms = self._now_ms() - started_ms
         _log.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
 
+    def _resume_moves(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
+        def load(stored: StoredLog) -> Log:
+            config = configs.get(stored.topic_partition.topic, self.defaults)
+            return stored.load(config, self._now_ms())
+
+        found = [each for each in self._moving if each[0] is log_dir]
+        unusable = self._broken.keys() | self._offline.keys()
+        for _, stored in self.futures.resume(found, unusable, load):
+            log = self._load_log(stored, configs)
+            if log is not None:
+                self._add(log_dir, log)
+
+    def _leave(self, log_dir: LogDir, name: str, config: LogConfig) -> None:
+        due_ms = self._now_ms() + config.file_delete_delay_ms
+        self._leaving.append((due_ms, log_dir, name))
+
     def _load_log(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> Log | None:
         config = configs.get(stored.topic_partition.topic, self.defaults)
         try:
@@ -244,7 +351,7 @@ class LogManager:
         if log.topic_partition in self.logs:
             other = self.logs[log.topic_partition].directory.path
             raise LogDirectoryError(f"{log.topic_partition} is in {log_dir.path} and in {other}")
-        self.logs[log.topic_partition] = log_dir.logs[log.topic_partition] = log
+        self.logs[log.topic_partition] = log_dir.own(log)
 
     def _retain(self, log: Log, high_watermark: int, now_ms: int) -> int:
         try:
@@ -254,7 +361,8 @@ class LogManager:
 
     def _close_logs(self, log_dir: LogDir) -> bool:
         with _mapping(self._recovery_threads) as mapped:
-            return all(list(mapped(_closed, log_dir.logs.values())))
+            held = [*log_dir.logs.values(), *log_dir.futures.values()]
+            return all(list(mapped(_closed, held)))
 
 
 @contextlib.contextmanager
@@ -273,6 +381,7 @@ def _failure_logged(log_dir: LogDir) -> Iterator[None]:
         yield
     except OSError as error:
         _log.error("%s: %s", log_dir.path, error)
+        log_dir.note(error)
 
 
 def _closed(log: Log) -> bool:
@@ -282,7 +391,7 @@ def _closed(log: Log) -> bool:
     try:
         log.close()
     except OSError as error:
-        log.fail(error)
+        log.guard.fail(error)
         return False
     return True
 

@@ -1,7 +1,8 @@
-"""A disk in memory that can fill up and lose its power.
+"""A disk in memory that can fill up, break and lose its power.
 
 It passes the tests of the real directory. What tests want of it besides: `free_bytes` runs out
-and then writes fail with ENOSPC half done, as a full disk's do; `lose_power` keeps of each file
+and then writes fail with ENOSPC half done, as a full disk's do; a disk that `is_broken` fails each
+write and fsync with EIO; `lose_power` keeps of each file
 what was in it at its last fsync, and of each directory the names of its last fsync.
 """
 
@@ -25,16 +26,23 @@ class Disk:
     """What the directories and files of one disk share."""
 
     free_bytes: int | None = None
+    is_broken: bool = False
     now_ms: Callable[[], int] = lambda: 0
     locked: set[str] = attrs.field(factory=set)
 
     def take(self, wanted: int) -> int:
         """Use up space; the bytes there were, at most those wanted."""
+        self.check()
         if self.free_bytes is None:
             return wanted
         taken = min(wanted, self.free_bytes)
         self.free_bytes -= taken
         return taken
+
+    def check(self) -> None:
+        """Raise what a broken disk raises."""
+        if self.is_broken:
+            raise OSError(errno.EIO, "Input/output error")
 
 
 @attrs.define(eq=False)
@@ -45,6 +53,7 @@ class MemoryFile:
     modified_ms: int
     _now: bytearray = attrs.field(factory=bytearray, repr=False)
     _zeros: int = 0
+    _reserved_to: int = 0
     _synced: bytes = attrs.field(default=b"", repr=False)
     _synced_zeros: int = 0
 
@@ -52,6 +61,16 @@ class MemoryFile:
     def size(self) -> int:
         """Bytes in the file."""
         return len(self._now) + self._zeros
+
+    @property
+    def length(self) -> int:
+        """Bytes that the directory shows."""
+        return max(self.size, self._reserved_to)
+
+    def opened(self) -> MemoryFile:
+        """Whoever opens the file has what is reserved in it too, as zeros."""
+        self._zeros, self._reserved_to = self.length - len(self._now), 0
+        return self
 
     @property
     def raw(self) -> IO[bytes]:
@@ -87,11 +106,23 @@ class MemoryFile:
         """Cut the file, or lengthen it with zeros."""
         if size != self.size:
             del self._now[size:]
-            self._zeros = size - len(self._now)
+            self._zeros, self._reserved_to = size - len(self._now), 0
             self.modified_ms = self.disk.now_ms()
+
+    def reserve(self, size: int) -> None:
+        """Have the disk keep room for a file of `size` bytes."""
+        if self.disk.free_bytes is not None and size - self.size > self.disk.free_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if size > self.size:
+            self._reserved_to = size
+
+    def trim(self) -> None:
+        """Give back what is reserved."""
+        self._reserved_to = 0
 
     def fsync(self) -> None:
         """Make the bytes safe from `lose_power`."""
+        self.disk.check()
         self._synced, self._synced_zeros = bytes(self._now), self._zeros
 
     def range(self, start: int, size: int) -> FileRange:
@@ -147,15 +178,23 @@ class MemoryDirectory:
 
     def open_segment(self, name: str) -> MemoryFile:
         """Open a file; made empty if there is none."""
-        return self._files.setdefault(name, MemoryFile(self.disk, self.disk.now_ms()))
+        return self._files.setdefault(name, MemoryFile(self.disk, self.disk.now_ms())).opened()
+
+    def open_existing(self, name: str) -> MemoryFile:
+        """Open a file that another process may be removing. Raises FileNotFoundError."""
+        return self._existing(name).opened()
 
     def size(self, name: str) -> int | None:
         """The size of a file, None if there is none."""
-        return self._files[name].size if name in self._files else None
+        return self._files[name].length if name in self._files else None
 
     def modified_ms(self, name: str) -> int:
         """When a file was last written to. Raises FileNotFoundError."""
         return self._existing(name).modified_ms
+
+    def set_modified_ms(self, name: str, modified_ms: int) -> None:
+        """Have a file say that it was last written to then."""
+        self._existing(name).modified_ms = modified_ms
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be. Raises FileNotFoundError."""

@@ -15,6 +15,7 @@ from protocol.settings import parse_properties
 
 META_PROPERTIES = "meta.properties"
 VERSION = 0
+_NAMES = ("version", "broker.id", "cluster.id")
 
 
 class InconsistentMetaProperties(ValueError):
@@ -23,26 +24,44 @@ class InconsistentMetaProperties(ValueError):
 
 @attrs.frozen
 class MetaProperties:
-    """One meta.properties. The cluster id is missing in files that Kafka before 2.4 wrote."""
+    """One meta.properties. The cluster id is missing in files that Kafka before 2.4 wrote; what
+    another version added is in `extra`, and written back."""
 
     broker_id: int
     cluster_id: str | None = None
+    extra: Mapping[str, str] = attrs.field(factory=dict)
 
     def encode(self) -> bytes:
         """The file's text."""
-        cluster = f"cluster.id={self.cluster_id}\n" if self.cluster_id is not None else ""
-        return f"#\n{cluster}version={VERSION}\nbroker.id={self.broker_id}\n".encode()
+        cluster = {} if self.cluster_id is None else {"cluster.id": self.cluster_id}
+        values = {**self.extra, **cluster, "version": VERSION, "broker.id": self.broker_id}
+        lines = [f"{_escaped(name)}={_escaped(str(value))}" for name, value in values.items()]
+        return "\n".join(["#", *lines, ""]).encode("latin-1")
 
     @classmethod
-    def decode(cls, text: bytes) -> MetaProperties:
-        """Read the file's text. Raises InconsistentMetaProperties."""
+    def decode(cls, text: bytes, path: str = META_PROPERTIES) -> MetaProperties:
+        """Read the text of the file at `path`. Raises InconsistentMetaProperties."""
         values = parse_properties(text.decode("latin-1"))
         if values.get("version") != str(VERSION):
-            raise InconsistentMetaProperties(f"version {values.get('version')} is not known")
+            raise InconsistentMetaProperties(
+                f"{path}: version {values.get('version')} is not known"
+            )
         try:
-            return cls(int(values["broker.id"]), values.get("cluster.id"))
+            extra = {name: values[name] for name in values if name not in _NAMES}
+            return cls(int(values["broker.id"]), values.get("cluster.id"), extra)
         except (KeyError, ValueError) as error:
-            raise InconsistentMetaProperties(f"no broker.id: {error}") from error
+            raise InconsistentMetaProperties(f"{path}: no broker.id: {error}") from error
+
+
+def _escaped(text: str) -> str:
+    """As a properties file has it, in ASCII."""
+    return "".join(_escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    if character in "\\=:#! ":
+        return f"\\{character}"
+    return character if " " < character <= "~" else f"\\u{ord(character):04x}"
 
 
 def agree(

@@ -5,6 +5,9 @@
 An entry says that the batch at `position` holds `offset` or lower ones: the search for an offset
 starts at the last entry not above it and goes on in the log. Kafka writes the last offset of what
 was appended there (older ones the first); both serve.
+
+A file that was found may hold anything, so whoever looks something up in it checks what he finds
+against the log; entries that were made from the log in this run are `proven`.
 """
 
 from __future__ import annotations
@@ -34,12 +37,13 @@ class OffsetIndex:
     base_offset: int
     file: IndexFile
     last_offset: int
+    is_proven: bool = False
 
     @classmethod
     def create(cls, directory: Directory, name: str, base_offset: int) -> OffsetIndex:
         """An index with no entries, over whatever the file holds."""
         directory.remove(name)
-        return cls(base_offset, IndexFile(directory, name, ENTRY), base_offset)
+        return cls(base_offset, IndexFile(directory, name, ENTRY), base_offset, is_proven=True)
 
     @classmethod
     def load(cls, directory: Directory, name: str, base_offset: int, log_size: int) -> OffsetIndex:
@@ -49,8 +53,7 @@ class OffsetIndex:
         """
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), base_offset)
         if index.file.count:
-            last_relative, last_position = index.file.entry(index.file.count - 1)
-            first_relative, _ = index.file.entry(0)
+            (first_relative, _), (last_relative, last_position) = index.file.ends()
             if last_relative < 0 or (index.file.count > 1 and last_relative <= first_relative):
                 raise CorruptIndex(f"{name} ends with offset {base_offset + last_relative}")
             if not 0 <= last_position < log_size:

@@ -23,8 +23,8 @@ from struct import Struct
 import attrs
 from crc32c import crc32c
 
+from core_log.file_name import base_offset_of, file_name
 from core_log.producer_state import NONE, REMEMBERED_BATCHES, ProducedBatch, Producer
-from core_log.segment import base_offset_of, file_name
 from core_log.storage import Directory, StorageFile
 
 SNAPSHOT = ".snapshot"

@@ -19,13 +19,14 @@ Two choices where releases of Kafka differ:
   last heard of the producer, not by the times in its records, which may be years ago.
 
 Of transactions, found in logs that stock brokers wrote, only what a snapshot has is kept up: the
-first offset of an open one, and that a marker ends it and may raise the epoch. Markers are read
-by their headers, so a coordinator's epoch stays what the snapshot said.
+first offset of an open one, and that a marker ends it, may raise the epoch, and names the epoch of
+the coordinator that wrote it, by which a stock broker fences one that was replaced.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import attrs
@@ -87,6 +88,16 @@ class ProducerState:
     """The producers of one log, by id."""
 
     producers: dict[int, Producer] = attrs.field(factory=dict)
+    _may_be_open: bool = attrs.field(default=True, init=False)
+
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open; None without any."""
+        if not self._may_be_open:  # nearly always, and asked by every fetch
+            return None
+        starts = (producer.transaction_start for producer in self.producers.values())
+        oldest = min((start for start in starts if start >= 0), default=None)
+        self._may_be_open = oldest is not None
+        return oldest
 
     def check(self, header: BatchHeader, *, epoch_only: bool = False) -> ProducedBatch | None:
         """Whether a client's batch may be appended; the batch it repeats, if it does.
@@ -115,11 +126,17 @@ class ProducerState:
         return None
 
     def update(
-        self, header: BatchHeader, last_offset: int, timestamp: int, now_ms: int = NONE
+        self,
+        header: BatchHeader,
+        last_offset: int,
+        timestamp: int,
+        now_ms: int = NONE,
+        coordinator_epoch: int = NONE,
     ) -> None:
         """Note a batch that is in the log, from whomever it came.
 
-        `timestamp` is its latest in ms, as it was written; `now_ms` the clock, -1 while loading.
+        `timestamp` is its latest in ms, as it was written; `now_ms` the clock, -1 while loading;
+        `coordinator_epoch` a marker's, -1 of one that cannot be read.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -130,12 +147,28 @@ class ProducerState:
         producer.last_timestamp, producer.heard_ms = timestamp, now_ms
         if header.is_control:
             producer.transaction_start = NONE
+            if coordinator_epoch != NONE:
+                producer.coordinator_epoch = coordinator_epoch
             return
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
         producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
         if producer.transaction_start < 0 and header.is_transactional:
             producer.transaction_start = last_offset - delta
+            self._may_be_open = True
+
+    def replay(
+        self,
+        headers: Iterable[BatchHeader],
+        ending: Callable[[BatchHeader], int],
+        now_ms: int = NONE,
+    ) -> None:
+        """Note batches that came from elsewhere, a leader or the log itself, in their order;
+        `ending` hears of each marker first, and tells its coordinator's epoch."""
+        for header in headers:
+            coordinator_epoch = ending(header) if header.is_control else NONE
+            end = header.last_offset, header.max_timestamp
+            self.update(header, *end, now_ms, coordinator_epoch)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers not heard of for so long; how many. An open transaction keeps one."""

@@ -17,6 +17,9 @@ from core_log.time_index import TimestampOffset
 from protocol.records.batch_header import BatchHeader
 from protocol.records.entry import EntryHeader, check_entry, read_entry
 
+RUN_BYTES = 64 * 1024
+"""Most bytes of replicated batches that share one write and one index entry."""
+
 
 class UnexpectedAppendOffset(ValueError):
     """A replicated batch that does not follow the log's end; it says which offsets it has."""
@@ -39,9 +42,12 @@ class ReplicatedRun:
 
     @property
     def first_offset(self) -> int:
-        """The first batch's base offset; of a message, which does not tell, the log's end."""
+        """The first batch's base offset. A message does not tell the first one in it: the log's
+        end will do, or what is near enough to the last to be indexed (KAFKA-4451)."""
         first = self.headers[0]
-        return first.base_offset if isinstance(first, BatchHeader) else self.log_end_offset
+        if isinstance(first, BatchHeader):
+            return first.base_offset
+        return max(self.log_end_offset, self.last_offset - INT_MAX)
 
     @property
     def last_offset(self) -> int:
@@ -54,13 +60,21 @@ class ReplicatedRun:
         found = max(self.headers, key=lambda header: header.max_timestamp)
         return TimestampOffset(found.max_timestamp, found.last_offset)
 
+    @property
+    def produced(self) -> Iterator[BatchHeader]:
+        """The headers of its batches that name their producer."""
+        for header in self.headers:
+            if isinstance(header, BatchHeader) and header.producer_id >= 0:
+                yield header
+
 
 def runs(records: memoryview, log_end_offset: int, max_bytes: int) -> Iterator[ReplicatedRun]:
-    """Runs of at most `max_bytes`, or of one batch, that one segment can index; whole batches.
+    """Runs of whole batches that one segment can index, of RUN_BYTES and `max_bytes` at most.
 
-    Raises CorruptRecord or UnexpectedAppendOffset for the first batch that cannot be appended,
-    after the run before it was given out.
+    A batch that is larger is a run alone. Raises CorruptRecord or UnexpectedAppendOffset for the
+    first batch that cannot be appended, after the run before it was given out.
     """
+    max_bytes = min(max_bytes, RUN_BYTES)
     start = position = 0
     run_offset = log_end_offset
     headers: list[EntryHeader] = []

@@ -9,40 +9,27 @@ one; it is judged before the append and points at it, so that a search never wal
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import zlib
 from collections.abc import Sequence
 
 import attrs
 
-from core_log.batch_scan import ShallowBatch, scan
+from core_log.batch_scan import ShallowBatch, begins_by, scan
 from core_log.config import INT_MAX, LogConfig
-from core_log.offset_index import OffsetIndex
+from core_log.file_name import ALL_SUFFIXES, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from core_log.index_file import CorruptIndex
+from core_log.offset_index import OffsetIndex, OffsetPosition
 from core_log.storage import BytesLike, Directory, StorageFile
-from core_log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from core_log.time_index import TimeIndex, TimestampOffset
+from core_log.transaction_index import truncate_transaction_index
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.legacy import NO_TIMESTAMP
 
-LOG = ".log"
-INDEX = ".index"
-TIME_INDEX = ".timeindex"
-DELETED = ".deleted"
-CLEANED = ".cleaned"
-SWAP = ".swap"
-SUFFIXES = (LOG, INDEX, TIME_INDEX)
-TRANSACTION_INDEX = ".txnindex"
-"""A file of transactional producers that a JVM broker may have left beside."""
+REBUILT_INTERVAL_BYTES = 4096
 
-
-def file_name(base_offset: int, suffix: str) -> str:
-    """The name of a segment's file, of `suffix` with its dot."""
-    return f"{base_offset:020d}{suffix}"
-
-
-def base_offset_of(name: str) -> int:
-    """The base offset in a file's name. Raises ValueError if it is no segment's file."""
-    digits, _, _ = name.partition(".")
-    if not (digits.isascii() and digits.isdigit()):
-        raise ValueError(f"{name} is not named as a segment's file is")
-    return int(digits)
+_log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -58,23 +45,34 @@ class Segment:
     latest: TimestampOffset
     first_timestamp: int | None = None
     bytes_since_index_entry: int = 0
+    suffix: str = ""
+    aborted: StorageFile | None = None
 
     @classmethod
-    def create(cls, directory: Directory, base_offset: int, now_ms: int) -> Segment:
-        """A segment with nothing in it; files that have its names are taken for leftovers."""
-        directory.remove(file_name(base_offset, LOG))
-        return cls.open_without_indexes(directory, base_offset, now_ms)
+    def create(
+        cls, directory: Directory, base_offset: int, now_ms: int, suffix: str = ""
+    ) -> Segment:
+        """A segment with nothing in it; files that have its names are taken for leftovers.
+
+        A `suffix`, CLEANED, ends the names of its files while it is not a part of the log.
+        """
+        for kind in (LOG, TRANSACTION_INDEX):
+            directory.remove(file_name(base_offset, kind) + suffix)
+        return cls.open_without_indexes(directory, base_offset, now_ms, suffix)
 
     @classmethod
-    def open_without_indexes(cls, directory: Directory, base_offset: int, now_ms: int) -> Segment:
+    def open_without_indexes(
+        cls, directory: Directory, base_offset: int, now_ms: int, suffix: str = ""
+    ) -> Segment:
         """Open the log file; the indexes are empty and wait for recovery."""
         return cls(
             directory,
             base_offset,
-            _log_file(directory, base_offset),
-            *_no_indexes(directory, base_offset),
+            _log_file(directory, base_offset, suffix),
+            *_no_indexes(directory, base_offset, suffix),
             now_ms,
             TimestampOffset(NO_TIMESTAMP, base_offset),
+            suffix=suffix,
         )
 
     @classmethod
@@ -102,7 +100,7 @@ class Segment:
     @property
     def modified_ms(self) -> int:
         """When the log file was last written to."""
-        return self.directory.modified_ms(file_name(self.base_offset, LOG))
+        return self.directory.modified_ms(file_name(self.base_offset, LOG) + self.suffix)
 
     def should_roll(
         self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
@@ -117,7 +115,7 @@ class Segment:
             return True
         if self.size == 0:
             return False
-        first_timestamp = self._first_timestamp()
+        first_timestamp = self.read_first_timestamp()
         reached = max_timestamp if first_timestamp >= 0 else now_ms
         started = first_timestamp if first_timestamp >= 0 else self.created_ms
         return (
@@ -161,13 +159,80 @@ class Segment:
         self.time_index.maybe_append(*self.latest)
         self.bytes_since_index_entry = 0
 
+    def index(self, batch: ShallowBatch, index_interval_bytes: int) -> None:
+        """Index a batch that is in the log file, and that is the next one."""
+        if batch.max_timestamp > self.latest.timestamp:
+            self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        if self.bytes_since_index_entry > index_interval_bytes:
+            self.add_index_entry(batch.last_offset, batch.position)
+        self.bytes_since_index_entry += batch.size
+
     def find(self, offset: int, start: int = 0) -> ShallowBatch | None:
-        """The first batch at or behind position `start` that holds `offset` or a later one."""
-        start = max(start, self.offset_index.lookup(offset).position)
-        for batch in scan(self.log, start):
+        """The first batch at or behind position `start` that holds `offset` or a later one.
+
+        Raises CorruptRecord.
+        """
+        position, before = max(start, self.position_before(offset)), self.base_offset - 1
+        for batch in scan(self.log, position):
             if batch.last_offset >= offset:
                 return batch
+            if batch.last_offset <= before:
+                raise CorruptRecord(f"offset {batch.last_offset} is out of order")
+            position, before = batch.end_position, batch.last_offset
+        if position < self.size:  # or its offsets would seem to be in no segment
+            raise CorruptRecord(f"the batch at position {position} reaches over the file's end")
         return None
+
+    def end_below(self, offset: int) -> int:
+        """Where the last batch ends that is wholly below `offset`; the base offset without one.
+
+        Raises CorruptRecord.
+        """
+        end_offset = self.base_offset
+        for batch in scan(self.log, self.position_before(offset - 1)):
+            if batch.last_offset >= offset:
+                break
+            end_offset = batch.last_offset + 1
+        return end_offset
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin to look for the batch that holds `offset`, by the index."""
+        found = self.offset_index.lookup(offset)
+        if not self.offset_index.is_proven and not self._is_of_log(found):
+            self.rebuild_indexes(f"{self._name(INDEX)} has {found}")
+            found = self.offset_index.lookup(offset)
+        return found.position
+
+    def position_before_time(self, timestamp: int, offset: int) -> int:
+        """Where to begin to look for the first record from `offset` on that is not earlier than
+        `timestamp`, by the indexes."""
+        found = self.time_index.lookup(timestamp)
+        if not self.time_index.is_proven and not self._is_true(found):
+            self.rebuild_indexes(f"{self._name(TIME_INDEX)} has {found}")
+            found = self.time_index.lookup(timestamp)
+        return self.position_before(max(found.offset, offset))
+
+    def checked_end(self) -> int:
+        """`next_offset` of a segment that was loaded, once the end of its indexes is found to be
+        that of the log. Raises CorruptIndex and CorruptRecord."""
+        indexed, latest = self.offset_index.last(), self.time_index.last
+        if not self._is_of_log(indexed):
+            raise CorruptIndex(f"{self._name(INDEX)} ends with {indexed}")
+        end_offset, position = self.base_offset, indexed.position
+        is_true = latest.timestamp < 0
+        for batch in scan(self.log, indexed.position):
+            if batch.base_offset < end_offset:
+                raise CorruptRecord(f"offset {batch.base_offset} is out of order")
+            if batch.max_timestamp > latest.timestamp:
+                raise CorruptIndex(f"{self._name(TIME_INDEX)} ends before {batch.max_timestamp}")
+            if end_offset <= latest.offset <= batch.last_offset:
+                is_true = is_true or batch.max_timestamp == latest.timestamp
+            end_offset, position = batch.last_offset + 1, batch.end_position
+        if position < self.size:
+            raise CorruptRecord(f"{self.size - position} bytes behind the last batch")
+        if not (is_true or self._is_true(latest)):
+            raise CorruptIndex(f"{self._name(TIME_INDEX)} ends with {latest}")
+        return end_offset
 
     def next_offset(self) -> int:
         """One above the last offset in it; the base offset if it is empty.
@@ -181,20 +246,45 @@ class Segment:
             raise CorruptRecord(f"{self.size - position} bytes behind the last batch")
         return offset
 
+    def rebuild_indexes(self, reason: str) -> None:
+        """Make the indexes, which do not fit the log, anew from its headers. Raises OSError."""
+        _log.warning("%s/%s; the indexes are made anew", self.directory.path, reason)
+        lengths = [index.file.length for index in (self.offset_index, self.time_index)]
+        is_active = self.offset_index.file.is_active
+        self.reset_indexes()
+        files = self.offset_index.file, self.time_index.file
+        for file, length in zip(files, lengths, strict=True):
+            file.activate(length)
+        next_offset = self.base_offset
+        with contextlib.suppress(CorruptRecord):  # who reads there will say so
+            for batch in scan(self.log):
+                if not next_offset <= batch.last_offset <= self.base_offset + INT_MAX:
+                    break
+                self.index(batch, REBUILT_INTERVAL_BYTES)
+                next_offset = batch.last_offset + 1
+        if not is_active:
+            self.seal()
+
     def reset_indexes(self) -> None:
         """Start over with empty indexes, to build them from the log."""
-        self.offset_index, self.time_index = _no_indexes(self.directory, self.base_offset)
+        self.offset_index, self.time_index = _no_indexes(
+            self.directory, self.base_offset, self.suffix
+        )
         self.latest = self.time_index.last
         self.first_timestamp = None
         self.bytes_since_index_entry = 0
 
     def activate(self, config: LogConfig) -> None:
-        """Make it the segment that is written to: the indexes get their full length."""
+        """Make it the segment that is written to: the indexes get their full length, and with
+        `preallocate` a log file that is still empty the room it will fill."""
+        if config.preallocate and self.size == 0 and not self.suffix:
+            self.log.reserve(config.segment_bytes)
         self.offset_index.file.activate(config.segment_index_bytes)
         self.time_index.file.activate(config.segment_index_bytes)
 
     def seal(self) -> None:
-        """Make it one that is only read, after the last append: indexes end as they must."""
+        """Make it one that is only read, after the last append: its files end as they must."""
+        self.log.trim()
         self.time_index.maybe_append(*self.latest)
         self.offset_index.file.seal()
         self.time_index.file.seal()
@@ -202,39 +292,79 @@ class Segment:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off the batch that holds `offset`, and all behind it; the segment is active."""
         cut = self.find(offset)  # by the indexes, so before they are cut
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
         if cut is not None:
             self.log.truncate(cut.position)
+        if self.offset_index.is_proven and self.time_index.is_proven:
+            self.offset_index.truncate_to(offset)
+            self.time_index.truncate_to(offset)
+        else:
+            self.rebuild_indexes(f"{self._name(LOG)} was cut at {offset}")
+        self.forget_transactions(offset)
         if self.log.size == 0:
             self.created_ms, self.first_timestamp = now_ms, None
         self.bytes_since_index_entry = 0
         self.reload_latest()
 
+    def forget_transactions(self, offset: int) -> None:
+        """Drop the aborted transactions that ended at `offset` or above."""
+        name = file_name(self.base_offset, TRANSACTION_INDEX) + self.suffix
+        truncate_transaction_index(self.directory, name, offset)
+        self.aborted = None
+
     def reload_latest(self) -> None:
         """Find the latest timestamp: the last indexed one, or one behind it in the log."""
         self.latest = self.time_index.last
-        for batch in scan(self.log, self.offset_index.lookup(self.latest.offset).position):
+        for batch in scan(self.log, self.position_before(self.latest.offset)):
             if batch.max_timestamp > self.latest.timestamp:
                 self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
 
     def files_to_flush(self) -> list[StorageFile]:
         """The files to fsync; the indexes once it is sealed, for until then recovery makes them."""
+        files = [self.log] if self.aborted is None else [self.log, self.aborted]
         if self.offset_index.file.is_active:
-            return [self.log]
-        return [self.log, self.offset_index.file.file(), self.time_index.file.file()]
+            return files
+        return [*files, self.offset_index.file.file(), self.time_index.file.file()]
 
     def rename_files(self, suffix: str) -> list[str]:
         """Add `suffix` to the names of all its files; the new names. Readers keep theirs."""
         renamed = []
-        for kind in (*SUFFIXES, TRANSACTION_INDEX):
+        for kind in ALL_SUFFIXES:
             name = file_name(self.base_offset, kind)
             if self.directory.size(name) is not None:
                 self.directory.rename(name, name + suffix)
                 renamed.append(name + suffix)
         return renamed
 
-    def _first_timestamp(self) -> int:
+    def _name(self, kind: str) -> str:
+        return file_name(self.base_offset, kind) + self.suffix
+
+    def _is_of_log(self, entry: OffsetPosition) -> bool:
+        """Whether there is a batch at the position, with offsets that go up to the entry's or
+        less, and one that goes on from it: what a search that starts there needs."""
+        if entry.position <= 0:
+            return entry.position == 0
+        batches = scan(self.log, entry.position)
+        try:
+            first, second = next(batches, None), next(batches, None)
+            if first is None or first.base_offset < self.base_offset:
+                return False
+            if not begins_by(entry.offset, self.log, first):
+                return False
+        except CorruptRecord:
+            return False
+        return second is None or second.base_offset > first.last_offset
+
+    def _is_true(self, entry: TimestampOffset) -> bool:
+        """Whether the batch that holds the offset has this latest timestamp, so that what is later
+        lies behind it."""
+        if entry.timestamp < 0:
+            return entry.offset == self.base_offset
+        batch = self.find(entry.offset)
+        is_of_log = batch is not None and batch.max_timestamp == entry.timestamp
+        return is_of_log and self.time_index.is_in_order(entry)
+
+    def read_first_timestamp(self) -> int:
+        """The latest timestamp in its first batch, -1 without any; it is read only once."""
         if self.first_timestamp is None:
             first = next(scan(self.log), None)
             self.first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
@@ -248,15 +378,17 @@ class Segment:
         )
 
 
-def _log_file(directory: Directory, base_offset: int) -> StorageFile:
-    file = directory.open_segment(file_name(base_offset, LOG))
+def _log_file(directory: Directory, base_offset: int, suffix: str = "") -> StorageFile:
+    file = directory.open_segment(file_name(base_offset, LOG) + suffix)
     if file.size > INT_MAX:  # an index entry could not name a position behind
         raise ValueError(f"segment {base_offset} has {file.size} bytes, more than {INT_MAX}")
     return file
 
 
-def _no_indexes(directory: Directory, base_offset: int) -> tuple[OffsetIndex, TimeIndex]:
+def _no_indexes(
+    directory: Directory, base_offset: int, suffix: str
+) -> tuple[OffsetIndex, TimeIndex]:
     return (
-        OffsetIndex.create(directory, file_name(base_offset, INDEX), base_offset),
-        TimeIndex.create(directory, file_name(base_offset, TIME_INDEX), base_offset),
+        OffsetIndex.create(directory, file_name(base_offset, INDEX) + suffix, base_offset),
+        TimeIndex.create(directory, file_name(base_offset, TIME_INDEX) + suffix, base_offset),
     )

@@ -26,12 +26,13 @@ class SharedFile(io.FileIO):
 class SegmentFile:
     """The StorageFile of `directory.LogDirectory`. Its size is kept, not asked of the disk."""
 
-    __slots__ = ("_fd", "raw", "size")
+    __slots__ = ("_fd", "_reserved", "raw", "size")
 
-    def __init__(self, path: str) -> None:
-        self.raw = SharedFile(path, "r+", opener=_create)
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self.raw = SharedFile(path, "r+", opener=_create if create else None)
         self._fd = self.raw.fileno()
         self.size = os.fstat(self._fd).st_size
+        self._reserved = False
 
     def append(self, buffers: Sequence[BytesLike]) -> None:
         """Write all of `buffers` at the end, or nothing: a failed write is cut off again."""
@@ -53,6 +54,8 @@ class SegmentFile:
 
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
+        if self._reserved:
+            size = max(0, min(size, self.size - start))
         data = os.pread(self._fd, size, start)
         if len(data) == size or not data:
             return data
@@ -67,7 +70,19 @@ class SegmentFile:
         """Cut the file, or lengthen it with zeros. The same size leaves its mtime (KAFKA-3802)."""
         if size != self.size:
             os.ftruncate(self._fd, size)
-            self.size = size
+            self.size, self._reserved = size, False
+
+    def reserve(self, size: int) -> None:
+        """Have the disk keep room for a file of `size` bytes: a full disk says so now."""
+        if size > self.size:
+            os.posix_fallocate(self._fd, 0, size)
+            self._reserved = True
+
+    def trim(self) -> None:
+        """Give back what is reserved."""
+        if self._reserved:
+            os.ftruncate(self._fd, self.size)
+            self._reserved = False
 
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss. May run in another thread."""

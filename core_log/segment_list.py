@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from core_log.batch_scan import ShallowBatch, scan, scan_produced
+from core_log.config import LogConfig
+from core_log.deleted_files import DeletedFiles
+from core_log.file_name import TRANSACTION_INDEX, file_name
+from core_log.flush import FlushState
+from core_log.replacement import swap_in
 from core_log.retention import SegmentAge
 from core_log.segment import Segment
-from core_log.storage import FileRange
+from core_log.storage import Directory, FileRange, StorageFile
 from core_log.time_index import TimestampOffset
+from core_log.transaction_index import (
+    AbortedTransaction,
+    collect_aborted,
+    read_transaction_index,
+)
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
@@ -33,11 +43,22 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class SegmentList:
-    """At least one segment, by base offset, the last one active; the log ends at `end_offset`."""
+    """At least one segment, by base offset, the last one active; the log ends at `end_offset`.
 
+    Which segments there are is on disk, too, before it changes again: a power loss might otherwise
+    leave a segment without those before it, a hole in the log (`FlushState.make_names_safe`).
+    """
+
+    directory: Directory
     segments: list[Segment]
     end_offset: int
+    flushes: FlushState
     _positions: dict[int, tuple[Segment, int]] = attrs.field(factory=dict)
+    _deleted_files: DeletedFiles = attrs.field(init=False)
+
+    @_deleted_files.default
+    def _none_deleted(self) -> DeletedFiles:
+        return DeletedFiles(self.directory)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.segments)
@@ -55,17 +76,67 @@ class SegmentList:
         """The segment that is written to."""
         return self.segments[-1]
 
-    def add(self, segment: Segment) -> None:
-        """Put a new active segment behind the others."""
-        assert not self.segments or segment.base_offset > self.active.base_offset
-        self.segments.append(segment)
+    def begin(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Put a new active segment behind the others. Raises OSError."""
+        assert not self.segments or base_offset > self.active.base_offset
+        self.flushes.make_names_safe(self.directory)
+        self.segments.append(Segment.create(self.directory, base_offset, now_ms))
+        self.active.activate(config)
+        self.flushes.name_changes += 1
+        self.flushes.has_closed = True
 
-    def keep(self, start: int, stop: int | None = None) -> list[Segment]:
-        """Keep the segments from number `start` to `stop` only; those that went."""
-        gone = self.segments[:start] + ([] if stop is None else self.segments[stop:])
-        self.segments = self.segments[start:stop]
+    def drop_first(self, count: int, config: LogConfig, now_ms: int) -> None:
+        """Take the oldest `count` segments out; their files go after file.delete.delay.ms. Raises
+        OSError."""
+        self.flushes.make_names_safe(self.directory)
+        self._put(self.segments[:count], self.segments[count:], config, now_ms)
+        self.flushes.name_changes += 1
+
+    def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
+        """End with the batch that ends at `offset`. Raises OSError and CorruptRecord."""
+        keep = self.floor(offset) + 1
+        gone = self.segments[keep:]
+        self._put(gone[::-1], self.segments[:keep], config, now_ms)
+        if gone:
+            self.directory.fsync_dir()  # or they may stand behind a shorter one
+            self.active.activate(config)
+        self.active.truncate_to(offset, now_ms)
+        self.active.log.fsync()  # or what comes next may stand among what was cut
+        self.end_at(offset)
+
+    def end_below(self, offset: int) -> int:
+        """Where the log ends without the batch that holds `offset`. Raises CorruptRecord."""
+        return self.segments[self.floor(offset)].end_below(offset)
+
+    def drop_all(self, config: LogConfig, now_ms: int) -> None:
+        """Take all segments out; a new one is to begin. Raises OSError."""
+        self._put(self.segments[::-1], [], config, now_ms)
+
+    def replace(self, replaced: Sequence[int], config: LogConfig, now_ms: int) -> bool:
+        """Put the `.cleaned` files of the first of `replaced` in the place of the segments of
+        these base offsets; False, unless they follow each other here and none is active.
+
+        Raises as `swap_in`.
+        """
+        number = self.floor(replaced[0])
+        originals = self.segments[number : number + len(replaced)]
+        is_here = [original.base_offset for original in originals] == list(replaced)
+        if not is_here or originals[-1] is self.active:
+            return False
+        removal_ms = now_ms + config.file_delete_delay_ms
+        copy = swap_in(originals, self._deleted_files, removal_ms, now_ms)
+        self.segments = [*self.segments[:number], copy, *self.segments[number + len(replaced) :]]
         self._positions.clear()
-        return gone
+        return True
+
+    def remove_due(self, now_ms: int) -> None:
+        """Remove the files whose time has come."""
+        self._deleted_files.remove_due(now_ms)
+
+    def files_to_flush(self, offset: int) -> list[StorageFile]:
+        """The files to fsync of the segments from the one that holds `offset` on."""
+        unflushed = self.segments[self.floor(offset) :]
+        return [file for segment in unflushed for file in segment.files_to_flush()]
 
     def floor(self, offset: int) -> int:
         """The number of the last segment that starts at or below `offset`, 0 if none does."""
@@ -102,7 +173,9 @@ class SegmentList:
         return segment.log.range(position, size) if size > 0 else None
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
-        """Bytes of the batches from `offset` up to `end_offset`."""
+        """Bytes of the batches from `offset` up to `end_offset`, or to the log's end."""
+        if offset >= end_offset:
+            return 0
         return self._distance(*self._locate(end_offset)) - self._distance(*self._locate(offset))
 
     def first_at_or_after(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
@@ -115,22 +188,37 @@ class SegmentList:
                             return record
         return None
 
+    def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with data from `offset` to `end_offset`: each is told of in the
+        segment where it ended, which may be a later one. Raises OSError and CorruptIndex."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[self.floor(offset) :]:
+            name = file_name(segment.base_offset, TRANSACTION_INDEX)
+            transactions = read_transaction_index(segment.directory, name)
+            more, is_complete = collect_aborted(transactions, offset, end_offset)
+            found += more
+            if is_complete:
+                break
+        return found
+
     def produced_from(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of the batches from `offset` on that name their producer.
 
         A segment that is damaged ends where it is, and the log goes on with the next one.
         """
         for segment in self.segments[self.floor(offset) :]:
-            start = segment.offset_index.lookup(offset).position
             try:
-                for header in scan_produced(segment.log, start):
+                for header in scan_produced(segment.log, segment.position_before(offset)):
                     if header.base_offset >= offset:
                         yield header
             except CorruptRecord as error:
                 _log.error("%s: segment %d: %s", segment.directory.path, segment.base_offset, error)
 
     def last_written_by(self, time_ms: int, log_start_offset: int, now_ms: int) -> list[int]:
-        """Where segments begin that were last written by `time_ms`, newest first; Log says how."""
+        """Where segments begin that were last written by `time_ms`, newest first.
+
+        Time -1 (latest) begins with the log end offset, -2 (earliest) is the log start alone.
+        """
         times = [
             (max(segment.base_offset, log_start_offset), segment.modified_ms)
             for segment in self.segments
@@ -151,6 +239,22 @@ class SegmentList:
             SegmentAge(end_offset, segment.size, segment.largest_timestamp)
             for segment, end_offset in zip(self.segments, ends, strict=True)
         ]
+
+    def _put(
+        self, gone: list[Segment], kept: list[Segment], config: LogConfig, now_ms: int
+    ) -> None:
+        """Go on with other segments; who walks over the list walks on over those there were, and
+        their files can be read until nobody holds them.
+
+        Each is gone for good before the next one goes: a power loss that brought back one without
+        the other would leave a hole in the log.
+        """
+        for number, segment in enumerate(gone):
+            if number:
+                self.directory.fsync_dir()
+            self._deleted_files.mark([segment], now_ms + config.file_delete_delay_ms)
+        self.segments = kept
+        self._positions.clear()
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
         """Where the first batch is that holds `offset` or a later one; else the log's end."""
@@ -187,9 +291,7 @@ def _batch_size(segment: Segment, position: int) -> int:
 
 def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator[ShallowBatch]:
     """The batches of a segment that may hold the record looked for."""
-    indexed = segment.time_index.lookup(timestamp).offset
-    start = segment.offset_index.lookup(max(indexed, start_offset)).position
-    for batch in scan(segment.log, start):
+    for batch in scan(segment.log, segment.position_before_time(timestamp, start_offset)):
         if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
             yield batch
 

@@ -7,6 +7,7 @@ another one relies on. Every call may raise OSError.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import IO, Protocol
 
@@ -14,13 +15,23 @@ import attrs
 
 BytesLike = bytes | bytearray | memoryview
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors that say nothing against a disk: room can be made."""
 
-class StorageFile(Protocol):
-    """An open file. It stays readable after it was renamed or removed, until nobody holds it."""
+
+class ReadableFile(Protocol):
+    """An open file, as far as whoever only reads it needs to know."""
 
     @property
     def size(self) -> int:
         """Bytes in the file."""
+
+    def read(self, start: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only where the file ends."""
+
+
+class StorageFile(ReadableFile, Protocol):
+    """An open file. It stays readable after it was renamed or removed, until nobody holds it."""
 
     @property
     def raw(self) -> IO[bytes]:
@@ -32,11 +43,15 @@ class StorageFile(Protocol):
     def write(self, position: int, data: bytes) -> None:
         """Write inside the file, or over its end."""
 
-    def read(self, start: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only where the file ends."""
-
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it with zeros. The same size leaves the file untouched."""
+
+    def reserve(self, size: int) -> None:
+        """Have the disk keep room for a file of `size` bytes. What is reserved behind the file's
+        end is not in `size`; whoever opens the file after a crash finds zeros there."""
+
+    def trim(self) -> None:
+        """Give back what is reserved."""
 
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss."""
@@ -74,11 +89,17 @@ class Directory(Protocol):
     def open_segment(self, name: str) -> StorageFile:
         """Open a file; made empty if there is none."""
 
+    def open_existing(self, name: str) -> StorageFile:
+        """Open a file that another process may be removing. Raises FileNotFoundError."""
+
     def size(self, name: str) -> int | None:
         """The size of a file, None if there is none."""
 
     def modified_ms(self, name: str) -> int:
         """When a file was last written to."""
+
+    def set_modified_ms(self, name: str, modified_ms: int) -> None:
+        """Have a file say that it was last written to then."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be."""

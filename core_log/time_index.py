@@ -16,9 +16,9 @@ import attrs
 
 from core_log.index_file import CorruptIndex, IndexFile
 from core_log.storage import Directory
+from protocol.records.legacy import NO_TIMESTAMP
 
 ENTRY = struct.Struct(">qi")
-NO_TIMESTAMP = -1
 
 
 class TimestampOffset(NamedTuple):
@@ -35,19 +35,24 @@ class TimeIndex:
     base_offset: int
     file: IndexFile
     last: TimestampOffset
+    is_proven: bool = False
 
     @classmethod
     def create(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
         """An index with no entries, over whatever the file holds."""
         directory.remove(name)
-        return cls(base_offset, IndexFile(directory, name, ENTRY), _none(base_offset))
+        index_file = IndexFile(directory, name, ENTRY)
+        return cls(base_offset, index_file, _none(base_offset), is_proven=True)
 
     @classmethod
     def load(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
         """Open an index that was sealed. Raises CorruptIndex."""
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), _none(base_offset))
-        index.last = index._at(index.file.count - 1)
-        goes_back = index.file.count > 1 and index.last.timestamp <= index._at(0).timestamp
+        goes_back = False
+        if index.file.count:
+            (first_timestamp, _), (timestamp, relative) = index.file.ends()
+            index.last = TimestampOffset(timestamp, base_offset + relative)
+            goes_back = index.file.count > 1 and timestamp <= first_timestamp
         if index.last.offset < base_offset or goes_back:
             raise CorruptIndex(f"{name} ends with {index.last}")
         return index
@@ -66,6 +71,14 @@ class TimeIndex:
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry not later than `timestamp`; (-1, base offset) if there is none."""
         return self._at(self.file.last_slot_at_most(timestamp, lambda entry: entry[0]))
+
+    def is_in_order(self, entry: TimestampOffset) -> bool:
+        """Whether the entry that `lookup` found goes up to the one behind it."""
+        slot = self.file.last_slot_at_most(entry.timestamp, lambda each: each[0]) + 1
+        if slot == self.file.count:
+            return True
+        following = self._at(slot)
+        return entry.timestamp < following.timestamp and entry.offset < following.offset
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above `offset`."""

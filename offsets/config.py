@@ -47,6 +47,18 @@ class OffsetsConfig:
         validator=ge(0),
         doc="Longest note with a commit, inclusive, counted in UTF-16 units as Kafka does.",
     )
+    retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        10_080,
+        validator=ge(1),
+        doc="How long offsets are kept once their group has no members (KIP-211).",
+    )
+    retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        validator=ge(1),
+        doc="How often expired offsets are looked for.",
+    )
     commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         5000,

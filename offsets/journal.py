@@ -57,6 +57,11 @@ class Journal(Generic[T]):
         return len(self._waiting)
 
     @property
+    def waiting_bytes(self) -> int:
+        """About how many bytes they come to."""
+        return self._waiting_bytes
+
+    @property
     def full(self) -> bool:
         """Whether nothing more may be added until a batch ends."""
         return self._waiting_bytes >= MAX_WAITING_BYTES

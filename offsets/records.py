@@ -40,6 +40,7 @@ from protocol.wire import (
 )
 
 OFFSET_KEY_VERSION = 1
+OFFSET_KEY_VERSIONS = (0, OFFSET_KEY_VERSION)
 GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
 EXPIRING_OFFSET_VALUE_VERSION = 1
@@ -145,7 +146,7 @@ def decode_value(key: Key, value: bytes | None) -> Value | None:
     if value is None:
         return None
     if isinstance(key, OffsetKey):
-        return _decoded(_OFFSET_VALUE_READERS, "offset value", value)
+        return read_offset_value(value)
     return _decoded(_GROUP_VALUE_READERS, "group value", value)
 
 
@@ -154,7 +155,7 @@ def encode_key(key: Key) -> bytes:
     if isinstance(key, GroupKey):
         return _VERSION.pack(GROUP_KEY_VERSION) + _string(key.group)
     group, topic, partition = key
-    return _offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
+    return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
 def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION) -> bytes | None:
@@ -179,8 +180,27 @@ def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION
 
 
 @lru_cache(maxsize=4096)
-def _offset_key_prefix(group: str, topic: str) -> bytes:
-    return _VERSION.pack(OFFSET_KEY_VERSION) + _string(group) + _string(topic)
+def offset_key_prefix(group: str, topic: str, version: int = OFFSET_KEY_VERSION) -> bytes:
+    """What all offset keys of a group and topic begin with: all but the int32 of the partition."""
+    return _VERSION.pack(version) + _string(group) + _string(topic)
+
+
+def read_offset_value(value: bytes) -> CommittedOffset:
+    """The value of an offset, no tombstone. Raises RecordError."""
+    if len(value) == _BARE_VALUE_V3.size:
+        version, offset, leader_epoch, metadata_length, commit_ms = _BARE_VALUE_V3.unpack(value)
+        if version == OFFSET_VALUE_VERSION and not metadata_length:
+            return CommittedOffset(offset, leader_epoch, "", commit_ms)
+    return _decoded(_OFFSET_VALUE_READERS, "offset value", value)
+
+
+def times_of(value: bytes) -> tuple[int, int | None]:
+    """When the offset of a well-formed value was committed, and when it was asked to expire: both
+    stand at the end, so that nothing else is decoded."""
+    if value[1] != EXPIRING_OFFSET_VALUE_VERSION:
+        return _INT64.unpack(value[-_INT64.size :])[0], None
+    commit_ms, expire_ms = _TWO_INT64.unpack(value[-_TWO_INT64.size :])
+    return commit_ms, None if expire_ms == NO_TIMESTAMP else expire_ms
 
 
 def _string(text: str) -> bytes:

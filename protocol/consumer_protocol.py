@@ -1,7 +1,8 @@
 """What consumers put inside JoinGroup and SyncGroup, opaque to brokers (protocol type `consumer`).
 
-An Assignment is: int16 version, [topic, [int32 partition]], bytes of the assignor's own. Later
-versions only append, so every one is read as version 0.
+A Subscription is: int16 version, [topic], bytes of the assignor's own. An Assignment is: int16
+version, [topic, [int32 partition]], bytes of the assignor's own. Later versions only append, so
+every one is read as version 0.
 """
 
 from __future__ import annotations
@@ -26,6 +27,20 @@ class Assignment:
 
     version: int = wire(INT16)
     topics: Sequence[AssignmentTopic] = wire(Array(AssignmentTopic))
+
+
+@message()
+class Subscription:
+    """What a member wants to consume; what follows the topics is not read."""
+
+    version: int = wire(INT16)
+    topics: Sequence[str] = wire(Array(STRING))
+
+
+def decode_subscription(buf: Buffer) -> Sequence[str]:
+    """The topics a member subscribes to. Raises WireError."""
+    subscription: Subscription = decode(Subscription, 0, buf)[0]
+    return subscription.topics
 
 
 def decode_assignment(buf: Buffer) -> tuple[TopicPartition, ...]:

@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import (
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -177,6 +178,13 @@ API: dict[ApiKey, Api] = {
         0,
         1,
         alter_configs.error_response,
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Api(
+        alter_replica_log_dirs.AlterReplicaLogDirsRequest,
+        alter_replica_log_dirs.AlterReplicaLogDirsResponse,
+        0,
+        1,
+        alter_replica_log_dirs.error_response,
     ),
     ApiKey.DESCRIBE_LOG_DIRS: Api(
         describe_log_dirs.DescribeLogDirsRequest,

@@ -141,11 +141,14 @@ class Channel:
                 logger.error("broker %s on %s: %s", self._broker.id, partition, name)
         taken = tuple(each for each, code in codes.items() if code in EXPECTED)
         failed = tuple(e for e, code in codes.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
-        lost = tuple(e for e, code in codes.items() if code == ErrorCode.LOG_DIR_NOT_FOUND)
+        damaged = tuple(e for e, code in codes.items() if code == ErrorCode.CORRUPT_MESSAGE)
+        absent = tuple(e for e, code in codes.items() if code == ErrorCode.LOG_DIR_NOT_FOUND)
+        lost = (*absent, *damaged)
         if taken or failed or lost:
+            epoch = self._broker.epoch
             self._answered(
                 LeaderAndIsrAnswered(
-                    self._broker.id, taken, failed, lost, broker_epoch=self._broker.epoch
+                    self._broker.id, taken, failed, lost, damaged, broker_epoch=epoch
                 )
             )
 

@@ -189,12 +189,14 @@ class LeadershipRead:
 @attrs.frozen
 class LeaderAndIsrAnswered:
     """The broker has the logs of the replicas `taken`; those `failed` are on disks that failed,
-    and those `lost` on none, though they are trusted to have what was acknowledged."""
+    and those `lost` on none, though they are trusted to have what was acknowledged. Of those lost,
+    the `damaged` have some of it."""
 
     broker_id: int
     taken: tuple[TopicPartition, ...]
     failed: tuple[TopicPartition, ...] = ()
     lost: tuple[TopicPartition, ...] = ()
+    damaged: tuple[TopicPartition, ...] = ()
     broker_epoch: int = attrs.field(default=-1, kw_only=True)
 
 

@@ -6,7 +6,8 @@ a replica is offline until it is out of the in-sync set, and follows then like o
 
 Where it was elected because those who were in sync with it were gone, they are in sync again, for
 it has not led since. The last one in sync stays in the set, and the partition without a leader,
-unless no replica has a log: then there is nothing to lose, and the partition begins anew.
+unless no replica has a log: then there is nothing to lose, and the partition begins anew. A log
+that is damaged is as good as lost where others can give again what it lacks; but it is a log.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from protocol.topic_partition import TopicPartition
 
 
 def note_lost(
-    state: ControllerState, broker_id: int, partitions: Collection[TopicPartition]
+    state: ControllerState,
+    broker_id: int,
+    partitions: Collection[TopicPartition],
+    damaged: Collection[TopicPartition],
 ) -> None:
-    """The broker has no logs of these; they are to be settled now."""
+    """The broker has no logs of these, or `damaged` ones; they are to be settled now."""
     for partition in partitions:
         state.lost_logs.setdefault(partition, set()).add(broker_id)
+    replicas = {(each, broker_id) for each in partitions}
+    state.damaged_logs -= replicas
+    state.damaged_logs |= {each for each in replicas if each[0] in damaged}
     state.offline_dirs.setdefault(broker_id, set()).update(partitions)
     replicas_offline(state, [(each, broker_id) for each in partitions])
     for partition in partitions:

@@ -72,7 +72,7 @@ def leader_and_isr_answered(state: ControllerState, event: LeaderAndIsrAnswered)
         if broker_id in state.replicas(each) and broker_id not in state.lost_logs.get(each, ())
     ]
     if lost:
-        lost_logs.note_lost(state, broker_id, lost)
+        lost_logs.note_lost(state, broker_id, lost, event.damaged)
         writes = lost_logs.restored(state, lost)
         others = set(lost).difference(write.partition for write in writes)
         return [

@@ -97,7 +97,8 @@ class ControllerState:
 
     `brokers` has the registered ones, `brokers_seen` all there ever were in this reign;
     `offline_dirs`, per broker, the partitions whose replica is on a disk that failed; `lost_logs`,
-    per partition, the brokers that should have its log and have not; `heirs`, of partitions whose
+    per partition, the brokers that should have its log and have not, or, if they are among the
+    `damaged_logs`, not all of it; `heirs`, of partitions whose
     new leader has not said yet that it leads, those in sync before it was elected. `deletions`
     are the topics that are to be deleted, whether or not that could begin.
     """
@@ -116,6 +117,7 @@ class ControllerState:
     shutting_down: set[int] = attrs.Factory(set)
     offline_dirs: dict[int, set[TopicPartition]] = attrs.Factory(dict)
     lost_logs: dict[TopicPartition, set[int]] = attrs.Factory(dict)
+    damaged_logs: set[Replica] = attrs.Factory(set)
     heirs: dict[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)
     assignments: dict[str, dict[int, tuple[int, ...]]] = attrs.Factory(dict)
     leadership: dict[TopicPartition, Leadership] = attrs.Factory(dict)
@@ -136,6 +138,7 @@ class ControllerState:
             self.shutting_down,
             self.offline_dirs,
             self.lost_logs,
+            self.damaged_logs,
             self.heirs,
             self.assignments,
             self.leadership,
@@ -190,7 +193,10 @@ class ControllerState:
 
     def is_nowhere(self, partition: TopicPartition) -> bool:
         """Whether no replica of the partition has a log."""
-        return self.lost_logs.get(partition, set()).issuperset(self.replicas(partition))
+        replicas = self.replicas(partition)
+        return self.lost_logs.get(partition, set()).issuperset(
+            replicas
+        ) and self.damaged_logs.isdisjoint((partition, each) for each in replicas)
 
     def leaderless(self) -> list[TopicPartition]:
         """The partitions that are new or offline."""
@@ -239,6 +245,7 @@ class ControllerState:
             partitions = self.partitions_of(topic)
             for replica in self.replicas_of(partitions):
                 self.replica_states.pop(replica, None)
+                self.damaged_logs.discard(replica)
             for partition in partitions:
                 self.leadership.pop(partition, None)
                 self.partition_states.pop(partition, None)

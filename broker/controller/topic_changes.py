@@ -39,11 +39,15 @@ class NewTopic:
 
 @attrs.frozen
 class TopicDefaults:
-    """The broker's num.partitions, default.replication.factor and log settings."""
+    """The broker's num.partitions, default.replication.factor and log settings.
+
+    `own` has, by name, the settings that topics with a purpose begin with.
+    """
 
     num_partitions: int
     replication_factor: int
     log: LogConfig
+    own: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
 
 
 def check_name(name: str, existing: Collection[str]) -> None:
@@ -88,7 +92,7 @@ def plan_topic(
     them.
     """
     check_name(topic.name, existing)
-    configs = _configs(topic.configs)
+    configs = {**defaults.own.get(topic.name, {}), **_configs(topic.configs)}
     check_configs(configs, defaults.log)
     partitions, factor = topic.num_partitions, topic.replication_factor
     if topic.assignments:

@@ -166,7 +166,7 @@ def _broker(brokers: BrokerConfigs) -> list[_Described]:
     static = brokers.static
     described = [
         _of_broker(brokers, setting.name, part, field)
-        for part in (static, static.offsets, static.groups)
+        for part in (static, static.cleaner, static.offsets, static.groups)
         for field, setting in declared(type(part)).items()
     ]
     described += [

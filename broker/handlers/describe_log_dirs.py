@@ -32,9 +32,12 @@ def handle(
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(t.topic, index) for t in request.topics for index in t.partitions}
+    futures = logs.futures.by_directory()
     used = [
         DescribeLogDirsResponseResult(
-            error_code=ErrorCode.NONE, log_dir=path, topics=_topics(replicas, found, wanted)
+            error_code=ErrorCode.NONE,
+            log_dir=path,
+            topics=_topics(replicas, [*found, *futures[path]], wanted),
         )
         for path, found in logs.by_directory().items()
     ]
@@ -60,12 +63,14 @@ def _topics(
 
 def _part(replicas: ReplicaManager, log: Log) -> DescribeLogDirsResponsePartition:
     partition = replicas.partitions.get(log.topic_partition)
+    is_future = replicas.logs.futures.get(log.topic_partition) is log
     lag = UNKNOWN_LAG
     if partition is not None:
-        lag = max(partition.high_watermark - log.log_end_offset, 0)
+        ahead = partition.log.log_end_offset if is_future else partition.high_watermark
+        lag = max(ahead - log.log_end_offset, 0)
     return DescribeLogDirsResponsePartition(
         partition_index=log.topic_partition.partition,
         partition_size=log.size,
         offset_lag=lag,
-        is_future_key=False,
+        is_future_key=is_future,
     )

@@ -1,9 +1,10 @@
 """Fetch: ranges of log files, at once or when `min_bytes` of them are there.
 
 Partitions are read in the order asked; the first one with data gives at least one batch whatever
-the limits (KIP-74). A consumer reads up to the high watermark, a follower to the log's end, and
-what a follower asks for tells the leader how far it is. A follower that is throttled and not in
-sync gets nothing while the quota is exceeded. Sessions: `fetch_sessions`.
+the limits (KIP-74). A consumer reads up to the high watermark; one of committed data up to the last
+stable offset, with the names of the transactions that were aborted (KIP-98). A follower reads to
+the log's end, and what it asks for tells the leader how far it is; one that is throttled and not
+in sync gets nothing while the quota is exceeded. Sessions: `fetch_sessions`.
 
 Versions 0-3 read older formats, and what is kept in a newer one is converted for them
 (`down_conversion`); 0-2 take no byte more than they ask for, though it cut the first message.
@@ -35,6 +36,7 @@ from protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
+    FetchResponseAbortedTransaction,
     FetchResponsePartition,
     error_response,
     partition_error,
@@ -48,6 +50,7 @@ FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
 FIRST_VERSION_OF_SOFT_LIMITS = 3
+READ_COMMITTED = 1
 _EMPTY = b""
 
 
@@ -77,6 +80,31 @@ class _Reader:
     def is_follower(self) -> bool:
         """Whether a broker asks, for its own replicas."""
         return self.request.replica_id >= 0
+
+    @property
+    def stable_only(self) -> bool:
+        """Whether a consumer reads what transactions have committed (KIP-98)."""
+        return self.request.isolation_level == READ_COMMITTED and not self.is_follower
+
+    def end_of(self, partition: Partition) -> int:
+        """How far it may read."""
+        if self.is_follower:
+            return partition.log.log_end_offset
+        return partition.last_stable_offset if self.stable_only else partition.high_watermark
+
+    def aborted(
+        self, partition: Partition, offset: int
+    ) -> list[FetchResponseAbortedTransaction] | None:
+        """The transactions whose data it must leave out. Raises ApiError."""
+        if not self.stable_only:
+            return None
+        found = partition.log.aborted_transactions(offset, partition.last_stable_offset)
+        return [
+            FetchResponseAbortedTransaction(
+                producer_id=each.producer_id, first_offset=each.first_offset
+            )
+            for each in found
+        ]
 
     def is_throttled(self, partition: Partition) -> bool:
         """Whether what a follower reads of this partition counts towards the quota."""
@@ -153,7 +181,7 @@ def _enough(reader: _Reader) -> bool:
         log = partition.log
         if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
             return True
-        end = log.log_end_offset if reader.is_follower else partition.high_watermark
+        end = reader.end_of(partition)
         if not reader.is_follower and not partition.is_watermark_known:
             continue  # what it has been told of the log by an earlier leader may be ahead of us
         if p.fetch_offset >= end or reader.is_held_back(partition):
@@ -201,7 +229,10 @@ def _read_partition(
             min_one=first or (old is not None and old.hard_limits),
             current_leader_epoch=p.current_leader_epoch,
             replica_id=reader.request.replica_id,
+            stable_only=reader.stable_only,
         )
+        partition = replicas.partition(tp)
+        aborted = reader.aborted(partition, p.fetch_offset)
         if not reader.zstd_allowed and replicas.log(tp).config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{tp} is kept in zstd")
         data = found.range
@@ -223,8 +254,9 @@ def _read_partition(
         partition_index=p.partition,
         error_code=ErrorCode.NONE,
         high_watermark=found.high_watermark,
-        last_stable_offset=found.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
         log_start_offset=found.log_start_offset,
+        aborted_transactions=aborted,
         records=records,
     )
 

@@ -24,6 +24,7 @@ from protocol.topic_partition import TopicPartition
 LATEST_TIME = -1
 EARLIEST_TIME = -2
 CONSUMER = -1
+READ_COMMITTED = 1
 FIRST_VERSION_OF_NOT_AVAILABLE = 5
 """From this version on a client knows OFFSET_NOT_AVAILABLE."""
 
@@ -47,7 +48,7 @@ def handle(
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    _answer(replicas, cache, asked, request.replica_id, topic.name, p, context)
+                    _answer(replicas, cache, asked, request, topic.name, p, context)
                     for p in topic.partitions
                 ],
             )
@@ -60,7 +61,7 @@ def _answer(
     replicas: ReplicaManager,
     cache: MetadataCache,
     asked: Counter[TopicPartition],
-    replica_id: int,
+    request: ListOffsetsRequest,
     topic: str,
     p: ListOffsetsRequestPartition,
     context: RequestContext,
@@ -71,7 +72,8 @@ def _answer(
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{tp} is asked twice")
         if cache.partition_state(tp) is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        timestamp, offset = _find(replicas, tp, replica_id, p)
+        stable_only = request.isolation_level == READ_COMMITTED
+        timestamp, offset = _find(replicas, tp, request.replica_id, p, stable_only)
         epoch = replicas.log(tp).leader_epochs.epoch_of(offset) if offset >= 0 else -1
     except ApiError as error:
         code = _known(error.code, context.api_version)
@@ -93,12 +95,18 @@ def _known(code: ErrorCode, api_version: int) -> ErrorCode:
 
 
 def _find(
-    replicas: ReplicaManager, tp: TopicPartition, replica_id: int, p: ListOffsetsRequestPartition
+    replicas: ReplicaManager,
+    tp: TopicPartition,
+    replica_id: int,
+    p: ListOffsetsRequestPartition,
+    stable_only: bool,
 ) -> tuple[int, int]:
     partition = replicas.partition(tp)
     partition.require_leader(p.current_leader_epoch)
     log = partition.log
-    end = partition.high_watermark if replica_id == CONSUMER else log.log_end_offset
+    end = log.log_end_offset
+    if replica_id == CONSUMER:
+        end = partition.last_stable_offset if stable_only else partition.high_watermark
     if p.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
     if p.timestamp == LATEST_TIME:

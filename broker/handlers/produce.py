@@ -19,7 +19,7 @@ from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_com
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
-from core_log.log import Appended
+from core_log.appended import Appended
 from core_log.message_validator import ValidMessages
 from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode

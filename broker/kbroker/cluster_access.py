@@ -15,14 +15,19 @@ from click.core import ParameterSource
 from clients.admin_requests import Verdicts
 from clients.descriptions import (
     ConfigResource,
+    LogDirDescription,
     NewPartitions,
     NewTopic,
     PartitionReassignment,
     TopicDescription,
+    TopicPartitionReplica,
 )
 from clients.output import Target
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
+
+LogDirs = Mapping[str, LogDirDescription]
+"""A broker's log directories by path."""
 
 
 class NeedsBrokers(click.UsageError):
@@ -81,6 +86,14 @@ class ClusterAccess(Protocol):
 
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """What is on the move."""
+
+    async def place_replicas(
+        self, places: Mapping[TopicPartitionReplica, str]
+    ) -> Verdicts[TopicPartitionReplica]:
+        """Have replicas in these log directories. Raises NeedsBrokers."""
+
+    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+        """Raises NeedsBrokers."""
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None

@@ -14,6 +14,8 @@ ROWS = {
     "elect": ("broker.kbroker.elect", "Have leaders elected."),
     "cluster": ("broker.kbroker.cluster", "Brokers, controller, partitions in trouble."),
     "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
+    "dump": ("broker.kbroker.dump", "Files of logs as text."),
+    "log": ("broker.kbroker.log", "Check and describe logs where they are on disk."),
 }
 
 
@@ -28,6 +30,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from core_log.meta_properties import InconsistentMetaProperties
     from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.errors import ApiError
+    from protocol.records.compression import CompressionUnavailable
     from protocol.settings import SettingError
     from zk.embedded import ZkServerError
     from zk.session import ZkError
@@ -38,6 +41,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
         ApiError,
         BrokerStopped,
         ClientError,
+        CompressionUnavailable,
         InconsistentMetaProperties,
         InvalidTopicFilter,
         LogDirectoryError,

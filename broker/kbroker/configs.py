@@ -13,6 +13,7 @@ import attrs
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.comma_lists import parted
 from broker.kbroker.over_brokers import OverBrokers, own_source
 from clients.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.kafka_spelling import ActionGroup
@@ -294,7 +295,7 @@ def alter(
     force: bool,
 ) -> None:
     """Give a topic or broker settings, or take them away; all others stay."""
-    taken = [name.strip() for names in removed for name in names.split(",") if name.strip()]
+    taken = [name for names in removed for name in parted(names)]
     given = [pair for pairs in added for pair in pairs]
     if not taken and not given:
         raise click.UsageError("say what to alter: --add or --remove")

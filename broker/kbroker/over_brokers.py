@@ -1,9 +1,11 @@
 """A command's way over the brokers: the admin client, with older brokers' gaps filled."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
+from broker.kbroker.cluster_access import LogDirs
 from clients.admin import Admin
 from clients.admin_requests import Verdicts
 from clients.descriptions import (
@@ -13,6 +15,7 @@ from clients.descriptions import (
     NewTopic,
     PartitionReassignment,
     TopicDescription,
+    TopicPartitionReplica,
 )
 from clients.errors import UnsupportedApi
 from protocol.topic_partition import TopicPartition
@@ -101,6 +104,16 @@ class OverBrokers:
 
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         return await self.admin.list_partition_reassignments()
+
+    async def place_replicas(
+        self, places: Mapping[TopicPartitionReplica, str]
+    ) -> Verdicts[TopicPartitionReplica]:
+        return await self.admin.alter_replica_log_dirs(places)
+
+    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+        asked = sorted(set(brokers))
+        described = await asyncio.gather(*map(self.admin.describe_log_dirs, asked))
+        return dict(zip(asked, described, strict=True))
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None

@@ -17,7 +17,7 @@ from broker.controller.topic_changes import (
     plan_partitions,
     plan_topic,
 )
-from broker.kbroker.cluster_access import NeedsBrokers
+from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
 from broker.partition_creation import add_partitions
 from broker.topic_creation import TopicCreator
 from clients.admin_requests import Verdicts, create_partitions_request, create_topics_request
@@ -29,6 +29,7 @@ from clients.descriptions import (
     NewTopic,
     PartitionReassignment,
     TopicDescription,
+    TopicPartitionReplica,
 )
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
@@ -243,6 +244,14 @@ class OverZooKeeper:
         self, partitions: Iterable[TopicPartition]
     ) -> Verdicts[TopicPartition]:
         raise NeedsBrokers("to cancel a reassignment")
+
+    async def place_replicas(
+        self, places: Mapping[TopicPartitionReplica, str]
+    ) -> Verdicts[TopicPartitionReplica]:
+        raise NeedsBrokers("to choose log directories")
+
+    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+        raise NeedsBrokers("to look at log directories")
 
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Those of the tool's node, and those that brokers were asked for (KIP-455)."""

@@ -5,21 +5,13 @@ Kafka's spelling works as it is: `--execute --reassignment-json-file plan.json -
 
 import asyncio
 import random
-import time
 from pathlib import Path
-from typing import Any
 
 import click
 
-from broker.kbroker.cluster_access import ClusterAccess, cluster_access
-from broker.kbroker.reassignment import (
-    Pace,
-    limit_speed,
-    looked,
-    status_items,
-    unlimit_speed,
-    without_coming,
-)
+from broker.kbroker.cluster_access import cluster_access
+from broker.kbroker.comma_lists import BrokerList
+from broker.kbroker.reassignment import looked, status_items, verified, without_coming
 from broker.kbroker.reassignment_plan import (
     Plan,
     ReassignmentError,
@@ -37,7 +29,14 @@ from broker.kbroker.reassignment_rows import (
     broker_ids,
     plan_items,
     show_items,
-    status_line,
+)
+from broker.kbroker.reassignment_throttle import limit_directories, limit_speed, unlimit_speed
+from broker.kbroker.replica_places import (
+    Places,
+    check_places,
+    moved_within,
+    read_places,
+    stay,
 )
 from clients.descriptions import PartitionReassignment
 from clients.kafka_spelling import ActionGroup
@@ -103,26 +102,6 @@ def text_of(file: Path | None, option_file: Path | None) -> str:
         raise click.UsageError(f"{chosen}: not UTF-8: {error}") from None
 
 
-class BrokerList(click.ParamType):  # type: ignore[type-arg]
-    """Broker ids, as in 0,1,2."""
-
-    name = "B,B,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Raises UsageError for what is no id, and for one that is there twice."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            brokers = tuple(int(each) for each in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not broker ids as in 0,1,2", param, ctx)
-        if len(set(brokers)) != len(brokers):
-            self.fail(f"broker list contains duplicate entries: {value}", param, ctx)
-        return brokers
-
-
 # --- generate -------------------------------------------------------------------------------------
 
 
@@ -185,6 +164,13 @@ Example:
     metavar="BYTES/S",
     help="How fast each broker may copy; verify takes the limit away again.",
 )
+@click.option(
+    "--replica-alter-log-dirs-throttle",
+    "within_throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES/S",
+    help="How fast each broker may move replicas between its log directories.",
+)
 @click.option("--additional", is_flag=True, help="Though other partitions are on the move.")
 @watch_option
 def execute(
@@ -193,23 +179,30 @@ def execute(
     file: Path | None,
     option_file: Path | None,
     throttle: int | None,
+    within_throttle: int | None,
     additional: bool,
     watch: float | None,
 ) -> None:
     """Begin to move the partitions in FILE; verify says when they have arrived.
 
     What it prints first is the way back: keep it. To change the limit of speed of what is under
-    way, execute the same FILE again, --additional, with another --throttle.
+    way, execute the same FILE again, --additional, with another --throttle. Replicas for which FILE
+    has a log directory of their broker are moved there as well.
     """
-    plan = read_plan(text_of(file, option_file))
-    asyncio.run(executed(target, output, plan, throttle, additional, watch))
+    text = text_of(file, option_file)
+    plan, places = read_plan(text), read_places(text)
+    asyncio.run(
+        executed(target, output, plan, places, throttle, within_throttle, additional, watch)
+    )
 
 
 async def executed(
     target: Target,
     output: str,
     plan: Plan,
+    places: Places,
     throttle: int | None,
+    within_throttle: int | None,
     additional: bool,
     watch: float | None,
 ) -> None:
@@ -223,6 +216,8 @@ async def executed(
                 "to the existing one."
             )
         check_plan(plan, current, await cluster.brokers())
+        if places:
+            check_places(places, await cluster.log_dirs(each.broker for each in places))
         if output == "table":
             before = {each: current[each] for each in plan}
             click.echo(
@@ -232,6 +227,10 @@ async def executed(
         if throttle is not None:
             settled = {p: without_coming(current[p], moving.get(p)) for p in plan}
             await limit_speed(cluster, plan, settled, throttle)
+        if places and within_throttle is not None:
+            await limit_directories(cluster, places, within_throttle)
+        if places:  # brokers that are to get a replica remember it
+            await cluster.place_replicas(places)
         verdicts = await cluster.reassign(plan)
         begun = {each: plan[each] for each in plan if verdicts.get(each) is None}
         if throttle is not None and not begun:
@@ -242,8 +241,13 @@ async def executed(
                 names = ",".join(map(str, sorted(begun)))
                 click.echo(f"Successfully started partition reassignments for {names}")
             report(failures)
+        begun_places = {e: path for e, path in places.items() if e.topic_partition in begun}
+        failures += await moved_within(cluster, output, begun_places, target.timeout_ms)
         if watch is not None and begun:
-            failures += await verified(cluster, output, begun, watch, preserve=throttle is None)
+            preserve = throttle is None and within_throttle is None
+            failures += await verified(
+                cluster, output, begun, begun_places, watch, preserve=preserve
+            )
         elif output != "table":
             listing = Listing("reassignment", PLAN_COLUMNS, plan_items(begun, current), failures)
             show(listing, output)
@@ -278,44 +282,15 @@ def verify(
 
     Exit code 1 if one is neither there nor on its way.
     """
-    plan = read_plan(text_of(file, option_file))
+    text = text_of(file, option_file)
+    plan, places = read_plan(text), read_places(text)
 
     async def ask() -> list[Failure]:
         async with cluster_access(target) as cluster:
-            return await verified(cluster, output, plan, watch, preserve=preserve_throttles)
+            return await verified(cluster, output, plan, places, watch, preserve=preserve_throttles)
 
     if asyncio.run(ask()):
         raise click.exceptions.Exit(1)
-
-
-async def verified(
-    cluster: ClusterAccess, output: str, plan: Plan, watch: float | None, *, preserve: bool
-) -> list[Failure]:
-    """Say how each partition stands, once or until none moves; gives those that went wrong."""
-    pace = Pace(time.monotonic)
-    while True:
-        items = await status_items(cluster, plan)
-        moving = [item for item in items if item["state"] is Status.IN_PROGRESS]
-        if watch is None or not moving:
-            break
-        click.echo(pace.line(items), err=True)
-        await asyncio.sleep(watch)
-    failures = [
-        Failure(f"{item['topic']}-{item['partition']}", item["state"].name, status_line(item))
-        for item in items
-        if item["state"] in (Status.NOT_ACTIVE, Status.MISSING)
-    ]
-    if output == "table":
-        click.echo("Status of partition reassignment:")
-        for item in items:
-            click.echo(status_line(item))
-        if moving:
-            click.echo(pace.line(items))
-    if not moving and not preserve:
-        await unlimit_speed(cluster, plan)
-    if output != "table":
-        show_items(items, failures, output)
-    return failures
 
 
 # --- cancel and list ------------------------------------------------------------------------------
@@ -340,11 +315,13 @@ def cancel(
     preserve_throttles: bool,
 ) -> None:
     """Stop moving the partitions in FILE, and leave them where they were."""
-    plan = read_plan(text_of(file, option_file))
+    text = text_of(file, option_file)
+    plan, places = read_plan(text), read_places(text)
 
     async def ask() -> dict[TopicPartition, ApiError | None]:
         async with cluster_access(target) as cluster:
             verdicts = await cluster.cancel_reassignments(plan)
+            await stay(cluster, places)
             if not preserve_throttles:
                 known = (await cluster.topics()).keys()
                 await unlimit_speed(cluster, {p: to for p, to in plan.items() if p.topic in known})
@@ -384,7 +361,7 @@ def list_reassignments(target: Target, output: str) -> None:
         async with cluster_access(target) as cluster:
             moving = await cluster.reassignments()
             plan = {each: _target(how) for each, how in moving.items()}
-            return await status_items(cluster, plan)
+            return await status_items(cluster, plan, {})
 
     items = [item for item in asyncio.run(ask()) if item["state"] is Status.IN_PROGRESS]
     if output != "table":

@@ -1,8 +1,8 @@
-"""What goes with moving partitions: limits of speed, and how far it is."""
+"""How far it is with moving partitions: looked at once, or until nothing moves any more."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import attrs
 import click
@@ -10,10 +10,6 @@ import click
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.reassignment_plan import (
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
-    LEADER_REPLICAS,
     Plan,
     Progress,
     Sizes,
@@ -21,15 +17,16 @@ from broker.kbroker.reassignment_plan import (
     current_plan,
     progress_of,
     status_of,
-    throttle_of,
     time_left_ms,
 )
-from clients.descriptions import ConfigResource, PartitionReassignment
+from broker.kbroker.reassignment_rows import Item, show_items, status_line
+from broker.kbroker.reassignment_throttle import unlimit_speed
+from broker.kbroker.replica_places import Placed, Places, PlaceStatus, placed
+from clients.descriptions import PartitionReassignment
 from clients.errors import ClientError
+from clients.output import Failure
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
-
-Item = dict[str, Any]
 
 
 async def looked(
@@ -47,75 +44,16 @@ def without_coming(
     return tuple(each for each in replicas if moving is None or each not in moving.adding)
 
 
-# --- limits of speed ------------------------------------------------------------------------------
-
-
-async def limit_speed(cluster: ClusterAccess, plan: Plan, current: Plan, rate: int) -> None:
-    """Before anything moves, so that nothing goes faster at first. Raises ApiError."""
-    throttle = throttle_of(plan, current)
-    changes: dict[ConfigResource, dict[str, str | None]] = {
-        ConfigResource.broker(each): {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
-        for each in sorted(throttle.brokers)
-    }
-    for topic, settings in throttle.topic_configs.items():
-        changes[ConfigResource.topic(topic)] = dict(settings)
-    await _change(cluster, changes)
-    click.echo(
-        "Warning: You must run verify periodically, until the reassignment completes, to ensure "
-        f"the throttle is removed.\nThe inter-broker throttle limit was set to {rate} B/s",
-        err=True,
-    )
-
-
-async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
-    """Take the limits of these topics and of all live brokers away, where there are any.
-
-    The brokers' limits hold for whatever else is on the move: then all of them stay.
-    """
-    if others := sorted(each for each in await cluster.reassignments() if each not in plan):
-        names = ", ".join(map(str, others))
-        click.echo(f"Throttles stay while others are on the move: {names}", err=True)
-        return
-    resources = {
-        ConfigResource.topic(each.topic): (LEADER_REPLICAS, FOLLOWER_REPLICAS) for each in plan
-    }
-    for broker in await cluster.brokers():
-        resources[ConfigResource.broker(broker)] = (LEADER_RATE, FOLLOWER_RATE)
-    own = await cluster.own_configs(resources)
-    changes: dict[ConfigResource, dict[str, str | None]] = {
-        resource: dict.fromkeys(set_here)
-        for resource, names in resources.items()
-        if (set_here := [name for name in names if name in own[resource]])
-    }
-    if changes:
-        await _change(cluster, changes)
-        click.echo(f"Clearing throttles on {', '.join(map(_named, changes))}", err=True)
-
-
-def _named(resource: ConfigResource) -> str:
-    is_topic = resource == ConfigResource.topic(resource.name)
-    return f"{'topic' if is_topic else 'broker'} {resource.name}"
-
-
-async def _change(
-    cluster: ClusterAccess, changes: Mapping[ConfigResource, Mapping[str, str | None]]
-) -> None:
-    for resource, error in (await cluster.change_configs(changes)).items():
-        if error is not None:
-            raise ApiError(error.code, f"{_named(resource)}: {error.detail}")
-
-
-# --- how far it is --------------------------------------------------------------------------------
-
-
-async def status_items(cluster: ClusterAccess, plan: Plan) -> list[Item]:
+async def status_items(cluster: ClusterAccess, plan: Plan, places: Places) -> list[Item]:
     """Items of COLUMNS; bytes only where brokers tell them."""
     current, moving = await looked(cluster)
+    within = await _placed(cluster, places)
     concerned = {each: how for each, how in moving.items() if each in plan}
     progress = await progress_by_partition(cluster, concerned)
     items = []
     for partition, target in sorted(plan.items()):
         how, far = moving.get(partition), progress.get(partition)
+        here = [each for each in within if each.replica.topic_partition == partition]
         items.append(
             {
                 "topic": partition.topic,
@@ -125,11 +63,33 @@ async def status_items(cluster: ClusterAccess, plan: Plan) -> list[Item]:
                 "target": target,
                 "adding": how.adding if how else (),
                 "removing": how.removing if how else (),
-                "copied_bytes": far.copied_bytes if far else None,
-                "total_bytes": far.total_bytes if far else None,
+                "copied_bytes": _sum(far, here, "copied_bytes"),
+                "total_bytes": _sum(far, here, "total_bytes"),
+                "log_dirs": [each.item() for each in here],
+                "placed": here,
             }
         )
     return items
+
+
+def _sum(between: Progress | None, within: Iterable[Placed], field: str) -> int | None:
+    """Bytes of moves between brokers, and between directories; None where there are neither."""
+    moves = [*([between] if between else []), *within]
+    return sum(getattr(each, field) for each in moves) if moves else None
+
+
+def is_moving(item: Item) -> bool:
+    """Whether anything of the partition is on its way."""
+    return item["state"] is Status.IN_PROGRESS or any(
+        each.is_moving for each in item.get("placed", ())
+    )
+
+
+async def _placed(cluster: ClusterAccess, places: Places) -> list[Placed]:
+    if not places:
+        return []
+    live = await cluster.brokers()
+    return placed(places, await cluster.log_dirs(e.broker for e in places if e.broker in live))
 
 
 async def progress_by_partition(
@@ -174,7 +134,7 @@ class Pace:
     def line(self, items: Iterable[Item]) -> str:
         """How far all of them are, and how long it will take at this speed."""
         items = list(items)
-        done = sum(item["state"] is not Status.IN_PROGRESS for item in items)
+        done = sum(not is_moving(item) for item in items)
         now = Progress(
             *(sum(item[k] or 0 for item in items) for k in ("copied_bytes", "total_bytes"))
         )
@@ -188,3 +148,47 @@ class Pace:
             f"{done} of {len(items)} partitions done, "
             f"{now.copied_bytes} of {now.total_bytes} bytes of the rest copied{left}"
         )
+
+
+async def verified(
+    cluster: ClusterAccess,
+    output: str,
+    plan: Plan,
+    places: Places,
+    watch: float | None,
+    *,
+    preserve: bool,
+) -> list[Failure]:
+    """Say how each partition stands, once or until none moves; gives those that went wrong."""
+    pace = Pace(time.monotonic)
+    while True:
+        items = await status_items(cluster, plan, places)
+        moving = [item for item in items if is_moving(item)]
+        if watch is None or not moving:
+            break
+        click.echo(pace.line(items), err=True)
+        await asyncio.sleep(watch)
+    failures = [
+        Failure(f"{item['topic']}-{item['partition']}", item["state"].name, status_line(item))
+        for item in items
+        if item["state"] in (Status.NOT_ACTIVE, Status.MISSING)
+    ]
+    within = [each for item in items for each in item["placed"]]
+    failures += [
+        Failure(str(each.replica), each.status.name, each.sentence)
+        for each in within
+        if each.status not in (PlaceStatus.COMPLETE, PlaceStatus.IN_PROGRESS)
+    ]
+    if output == "table":
+        click.echo("Status of partition reassignment:")
+        for item in items:
+            click.echo(status_line(item))
+        for each in within:
+            click.echo(each.sentence)
+        if moving:
+            click.echo(pace.line(items))
+    if not moving and not preserve:
+        await unlimit_speed(cluster, plan)
+    if output != "table":
+        show_items(items, failures, output)
+    return failures

@@ -26,6 +26,7 @@ ANY = "any"
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
+DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
@@ -39,7 +40,7 @@ class ReassignmentError(Exception):
 def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
     """The plan in a file. Raises ReassignmentError, also for what it says twice."""
     plan: dict[TopicPartition, tuple[int, ...]] = {}
-    entries = _entries(text, "partitions")
+    entries = plan_entries(text)
     if not entries:
         raise ReassignmentError("Partition reassignment list cannot be empty")
     named = [TopicPartition(_field(e, "topic", str), _field(e, "partition", int)) for e in entries]
@@ -68,10 +69,11 @@ def _check_log_dirs(partition: TopicPartition, entry: Mapping[str, Any], replica
             f"Size of replicas list {replicas} is different from size of log dirs list "
             f"for partition {partition}"
         )
-    if chosen := [each for each in directories if each != ANY]:
-        raise ReassignmentError(
-            f"{partition}: log directory {chosen[0]!r} cannot be chosen here, only {ANY!r}"
-        )
+    for each in directories:
+        if each != ANY and not (isinstance(each, str) and each.startswith("/")):
+            raise ReassignmentError(
+                f"{partition}: log directory {each!r} is neither {ANY!r} nor an absolute path"
+            )
 
 
 def plan_text(plan: Plan) -> str:
@@ -86,6 +88,11 @@ def plan_text(plan: Plan) -> str:
         for partition, replicas in sorted(plan.items())
     ]
     return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+
+
+def plan_entries(text: str) -> list[Mapping[str, Any]]:
+    """The partitions of a plan as they stand there. Raises ReassignmentError."""
+    return _entries(text, "partitions")
 
 
 def read_topics_to_move(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.kbroker.reassignment_plan import Plan, Status
+from broker.kbroker.replica_places import places_text
 from clients.output import Column, Failure, Listing, show
 
 Item = dict[str, Any]
@@ -24,6 +25,7 @@ COLUMNS = (
     Column("REMOVING", 8, text=broker_ids),
     Column("COPIED-BYTES", 14),
     Column("TOTAL-BYTES", 14),
+    Column("LOG-DIRS", 10, text=places_text),
 )
 PLAN_COLUMNS = (
     Column("TOPIC", 15),

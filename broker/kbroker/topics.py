@@ -6,11 +6,11 @@ Kafka's spelling works as it is: `kbroker topics --create --topic t --partitions
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.comma_lists import Assignment
 from broker.kbroker.topic_choice import named, topics_of
 from broker.kbroker.topic_rows import (
     FILTERS,
@@ -57,26 +57,6 @@ def command() -> None:
     Asks the brokers; with --zookeeper, and no --bootstrap-server, on the command line it reads and
     writes ZooKeeper itself, as kafka-topics.sh did up to Kafka 2.3.
     """
-
-
-class Assignment(click.ParamType):  # type: ignore[type-arg]
-    """Kafka's `0:1,1:2`: for each partition its brokers, the preferred leader first."""
-
-    name = "B:B,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[tuple[int, ...], ...]:
-        """Raises UsageError for what is not broker ids."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(
-                tuple(int(broker) for broker in replicas.split(":"))
-                for replicas in str(value).split(",")
-            )
-        except ValueError:
-            self.fail(f"{value!r} is not broker ids as in 0:1,1:2", param, ctx)
 
 
 topic_option = click.option("--topic", "pattern", metavar="REGEX", help="Kafka's way to say NAME.")

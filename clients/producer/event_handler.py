@@ -14,11 +14,11 @@ from typing import NamedTuple
 from clients.cluster import Cluster
 from clients.errors import ClientError, FailedToSendMessage
 from clients.named_object import made_of
+from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig
 from clients.producer.old_partitioner import KeptPartitions, key_to_partition
-from clients.producer.sender import Delivery, RecordMetadata
 from clients.serializers import bytes_encoder, encoder_of
 from protocol.errors import ApiError
 

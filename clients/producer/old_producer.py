@@ -8,6 +8,7 @@ from typing import Any
 from clients.cluster import Cluster
 from clients.errors import FailedToSendMessage, ProducerClosed
 from clients.named_object import made_of, named_object
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.event_handler import Buffer, DefaultEventHandler
 from clients.producer.handlers import (
     CallbackHandler,
@@ -18,7 +19,6 @@ from clients.producer.handlers import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig, properties
 from clients.producer.send_queue import SendQueue
-from clients.producer.sender import RecordMetadata
 
 _log = logging.getLogger(__name__)
 

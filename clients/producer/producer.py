@@ -26,6 +26,7 @@ from clients.errors import (
 )
 from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, Appended, Header, record_bytes
+from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
 from clients.producer.old_config import (
@@ -35,7 +36,7 @@ from clients.producer.old_config import (
 )
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
-from clients.producer.sender import Delivery, RecordMetadata, Sender, elapsed_ms, now_ms
+from clients.producer.sender import Sender, elapsed_ms, now_ms
 from clients.serializers import encoder_of
 from protocol.errors import ApiError
 from protocol.records.compression import Codec, compress

@@ -8,15 +8,16 @@ done, so one slow broker holds up only its own partitions.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count, groupby, repeat
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 from clients.cluster import Cluster
 from clients.connection import Connection
 from clients.errors import ClientError, ConnectionFailed, DeliveryTimedOut, ProducerClosed
-from clients.producer.accumulator import Accumulator, ProducerBatch, Ready, Verdict, verdict
+from clients.producer.accumulator import Accumulator, Ready, Verdict, verdict
+from clients.producer.deliveries import Batch, Delivery, deliver, fail
 from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -41,22 +42,6 @@ NEWEST_MAGIC = 2
 _OLD_MAGIC = (0, 0, 1)
 """By version of Produce: the format of messages it carries; later ones carry record batches."""
 _FIRST_VERSION_WITH_ZSTD = 7
-
-
-class RecordMetadata(NamedTuple):
-    """Where a record went. `offset` is -1 if it is not known (acks=0).
-
-    `timestamp_ms` is the time of appending for topics that use it, else the record's own.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-
-
-Delivery = asyncio.Future[RecordMetadata]
-Batch = ProducerBatch[Delivery]
 
 
 def now_ms() -> int:
@@ -124,7 +109,7 @@ class Sender:
             self._accumulator.closed = True
             abandoned = self._accumulator.abandon()
             for batch in abandoned:
-                _fail(batch, partial(ProducerClosed, "closed before the record was acknowledged"))
+                fail(batch, partial(ProducerClosed, "closed before the record was acknowledged"))
             if left := sum(len(batch.waiters) for batch in abandoned if not batch.expired):
                 _log.warning("%d records were not acknowledged when the producer closed", left)
             self._announce()
@@ -136,7 +121,7 @@ class Sender:
             waited = f"{batch.partition}: not acknowledged in {now - batch.created_ms} ms"
             if batch.last_error is not ErrorCode.NONE:
                 waited += f", the last attempt failed with {batch.last_error.name}"
-            _fail(batch, partial(DeliveryTimedOut, waited))
+            fail(batch, partial(DeliveryTimedOut, waited))
             if self._sequences is not None:
                 self._sequences.given_up(batch.partition, batch.numbers)
             self._announce()
@@ -190,7 +175,7 @@ class Sender:
 
     def _give_up_queued(self, error: Callable[[], Exception]) -> None:
         for batch in self._accumulator.give_up_queued():
-            _fail(batch, error)
+            fail(batch, error)
         self._announce()
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
@@ -247,7 +232,7 @@ class Sender:
             batch.seal()
         except Exception as error:
             self._accumulator.finish(batch)
-            _fail(batch, partial(ClientError, f"{batch.partition}: not encoded: {error!r}"))
+            fail(batch, partial(ClientError, f"{batch.partition}: not encoded: {error!r}"))
             self._announce()
             return False
         return True
@@ -315,10 +300,10 @@ class Sender:
         else:
             self._accumulator.finish(batch)
             if outcome is Verdict.DELIVERED:
-                _deliver(batch, answer)
+                deliver(batch, answer)
             else:
                 why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
-                _fail(batch, partial(ApiError, code, why or str(batch.partition)))
+                fail(batch, partial(ApiError, code, why or str(batch.partition)))
 
     def _judged(
         self, batch: Batch, code: ErrorCode, answer: ProduceResponsePartition | None, now: int
@@ -379,28 +364,3 @@ def _records(batch: Batch, magic: int) -> bytes:
     if magic == NEWEST_MAGIC:
         return sealed
     return b"".join(messages for _, messages in down_convert(sealed, magic))
-
-
-def _deliver(batch: Batch, answer: ProduceResponsePartition | None) -> None:
-    """Complete the futures of an acknowledged batch: one loop, in record order."""
-    topic, partition = batch.partition
-    offsets: Iterable[int] = repeat(-1)
-    if answer is not None and answer.base_offset >= 0:
-        offsets = count(answer.base_offset)
-    timestamps: Iterable[int] = batch.timestamps
-    if answer is not None and answer.log_append_time_ms >= 0:
-        timestamps = repeat(answer.log_append_time_ms)
-    fields = zip(repeat(topic), repeat(partition), offsets, timestamps)
-    # The NamedTuple's own constructor costs more than all else here.
-    outcomes = map(tuple.__new__, repeat(RecordMetadata), fields)
-    for delivery, metadata in zip(batch.waiters, outcomes, strict=False):
-        if not delivery.done():
-            delivery.set_result(metadata)
-
-
-def _fail(batch: Batch, error: Callable[[], Exception]) -> None:
-    """Each future gets an exception of its own: a shared one collects every awaiter's traceback."""
-    for delivery in batch.waiters:
-        if not delivery.done():
-            delivery.set_exception(error())
-            delivery.exception()  # seen: who does not await a record does not want to know

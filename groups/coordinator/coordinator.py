@@ -10,6 +10,9 @@ the event loop, up to the log's end: of what lies beyond the high watermark some
 acknowledged. Until all of it is loaded, and replicated, the groups of the partition are answered
 COORDINATOR_LOAD_IN_PROGRESS: a position that is told may not be lost with this leader. If it failed
 they hear COORDINATOR_NOT_AVAILABLE, and it is tried again: half of a partition is never served.
+
+From time to time what has expired is removed, likewise slice by slice, and no faster than it is
+replicated, so that no commit waits long behind it.
 """
 
 from __future__ import annotations
@@ -25,8 +28,16 @@ import attrs
 
 from groups.coordinator import listing
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append, Effect
-from groups.coordinator.events import CommitOffsets, Ended, PartitionsDeleted, RequestId
+from groups.coordinator.effects import Append, DropLater, Effect, Reply
+from groups.coordinator.events import (
+    CommitOffsets,
+    Ended,
+    Event,
+    PartitionsDeleted,
+    RequestId,
+    RetentionCheck,
+    StaleOffsets,
+)
 from groups.coordinator.listing import GroupDescription, GroupOverview
 from groups.coordinator.offsets_log import OffsetsLog
 from groups.coordinator.shard import Shard
@@ -42,8 +53,17 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+MINUTE_MS = 60_000
 FIRST_BACKOFF_MS = 1000
 MAX_BACKOFF_MS = 60_000
+NAMED_GROUPS = 10
+"""How many groups a line of the log names."""
+EXPIRY_SLICE = 500
+"""Offsets looked at, and tombstones written, between two turns of the loop: up to 4 ms."""
+EXPIRY_PAUSE_S = 0.01
+"""Left to others after each slice of which something was written."""
+EXPIRY_BACKLOG_BYTES = 256 * 1024
+"""With more than this waiting to be written, nothing is added that may as well come later."""
 
 
 @attrs.define(eq=False)
@@ -62,7 +82,8 @@ class Pending:
 class Owned:
     """A partition this broker leads. `refusal` is what its groups are told: NONE once served.
 
-    `loaded_until` is where the load ended; `deleted` what was deleted before it is served.
+    `loaded_until` is where the load ended; `deleted` what was deleted before it is served, `stale`
+    the offsets that could not be dropped with it.
     """
 
     partition: int
@@ -71,7 +92,9 @@ class Owned:
     refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     in_flight_until: int | None = None
     loaded_until: int | None = None
+    failed_appends: int = 0
     deleted: set[TopicPartition] = attrs.field(factory=set)
+    stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -131,8 +154,10 @@ class GroupCoordinator:
 
     def _perform(self, owned: Owned, effects: list[Effect]) -> None:
         for effect in effects:
-            if not isinstance(effect, Append):
+            if isinstance(effect, Reply):
                 self._pending.pop(effect.request_id).error = effect.error
+            elif isinstance(effect, DropLater):
+                owned.stale.update(effect.values)
             elif owned.journal.full:
                 self._refuse(owned, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
@@ -154,11 +179,14 @@ class GroupCoordinator:
         try:
             owned.in_flight_until = self.log.append(owned.partition, batch, now_ms) + 1
         except ApiError as error:
+            owned.failed_appends += 1
             entries = owned.journal.take()
+            groups = sorted({entry.then.group_id for entry in entries})
+            more = f" and {len(groups) - NAMED_GROUPS} more" if len(groups) > NAMED_GROUPS else ""
             logger.error(
-                "%s: a commit of %s failed: %s",
+                "%s: writing for group %s failed: %s",
                 offsets_partition(owned.partition),
-                ", ".join(sorted({entry.then.group_id for entry in entries})),
+                ", ".join(groups[:NAMED_GROUPS]) + more,
                 error,
             )
             for entry in entries:
@@ -172,8 +200,7 @@ class GroupCoordinator:
         if not self.log.is_enough_in_sync(owned.partition):
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # it is written all the same
         for entry in owned.journal.take():
-            for key, value in entry.records:
-                shard.replay(key, value)
+            shard.replay(entry.encoded)
             self._perform(owned, decide(shard, attrs.evolve(entry.then, error=error)))
         return True
 
@@ -199,19 +226,69 @@ class GroupCoordinator:
                 self._drop(owned, deleted)
 
     def _drop(self, owned: Owned, deleted: frozenset[TopicPartition]) -> None:
-        keys = owned.journal.keys_under_way()
-        under_way = frozenset(key for key in keys if isinstance(key, OffsetKey))
-        effects = decide(owned.shard, PartitionsDeleted(deleted, under_way))
-        if effects:
-            logger.info(
-                "%s: dropping offsets of %d groups, of partitions that are deleted",
-                offsets_partition(owned.partition),
-                len(effects),
-            )
+        event = PartitionsDeleted(deleted, _offset_keys_under_way(owned))
+        self._log_removed(owned, self._remove(owned, event), "of partitions that are deleted")
+
+    def _drop_stale(self, owned: Owned) -> None:
+        stale, owned.stale = owned.stale, {}
+        removed = self._remove(owned, StaleOffsets(stale, _offset_keys_under_way(owned)))
+        self._log_removed(owned, removed, "of partitions that were deleted")
+
+    def _remove(self, owned: Owned, event: Event) -> int:
+        """Write the tombstones that `event` leads to; how many."""
+        effects = decide(owned.shard, event)
         self._perform(owned, effects)
         self._advance(owned)
+        return sum(len(each.records) for each in effects if isinstance(each, Append))
+
+    def _log_removed(self, owned: Owned, removed: int, what: str) -> None:
+        if removed:
+            logger.info(
+                "%s: removing %d records, %s", offsets_partition(owned.partition), removed, what
+            )
+
+    # ---- expiry
+
+    async def expire_offsets(self) -> None:
+        """Look once through all that is served here, and remove what has expired (KIP-211).
+
+        What could not be written is found again with the next call.
+        """
+        for owned in list(self._owned.values()):
+            if self._is_served(owned):
+                self._drop_stale(owned)
+                await self._expire(owned)
+
+    async def _expire(self, owned: Owned) -> None:
+        failed_before, removed = owned.failed_appends, 0
+        slices = _slices(owned.shard)
+        group_ids = next(slices, None)
+        while group_ids and self._is_served(owned) and owned.failed_appends == failed_before:
+            if owned.journal.waiting_bytes > EXPIRY_BACKLOG_BYTES:
+                await asyncio.sleep(EXPIRY_PAUSE_S)
+                continue
+            count = self._remove(owned, self._retention_check(owned, group_ids))
+            removed += count
+            if count < EXPIRY_SLICE:
+                group_ids = next(slices, None)
+            await asyncio.sleep(EXPIRY_PAUSE_S if count else 0)
+        self._log_removed(owned, removed, "of what has expired")
+
+    def _retention_check(self, owned: Owned, group_ids: list[str]) -> RetentionCheck:
+        return RetentionCheck(
+            group_ids,
+            self.now_ms(),
+            self.config.retention_minutes * MINUTE_MS,
+            EXPIRY_SLICE,
+            frozenset(owned.journal.keys_under_way()),
+        )
 
     # ---- leadership
+
+    @property
+    def leads_any(self) -> bool:
+        """Whether any partition of the topic is led here."""
+        return bool(self._owned)
 
     def on_leadership(self, leaders: Collection[int], followers: Collection[int]) -> None:
         """Load the partitions now led here, and forget those that are no longer.
@@ -291,5 +368,28 @@ class GroupCoordinator:
                 self._drop(owned, frozenset(owned.deleted))
                 owned.deleted.clear()
 
+    def _is_served(self, owned: Owned) -> bool:
+        return not owned.refusal and self._is_current(owned)
+
     def _is_current(self, owned: Owned) -> bool:
         return self._owned.get(owned.partition) is owned
+
+
+def _offset_keys_under_way(owned: Owned) -> frozenset[OffsetKey]:
+    keys = owned.journal.keys_under_way()
+    return frozenset(key for key in keys if isinstance(key, OffsetKey))
+
+
+def _slices(shard: Shard) -> Iterator[list[str]]:
+    """All groups, some at a time: those that have EXPIRY_SLICE offsets together, or one more."""
+    group_ids = [*shard.groups, *(g for g in shard.offsets.groups() if g not in shard.groups)]
+    taken: list[str] = []
+    offsets = 0
+    for group_id in group_ids:
+        taken.append(group_id)
+        offsets += 1 + shard.offsets.count_of(group_id)
+        if offsets >= EXPIRY_SLICE:
+            yield taken
+            taken, offsets = [], 0
+    if taken:
+        yield taken

@@ -6,9 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from groups.coordinator.commits import commit, committed
-from groups.coordinator.deletions import drop, dropped
+from groups.coordinator.deletions import drop, drop_stale, dropped
 from groups.coordinator.effects import Effect
-from groups.coordinator.events import CommitOffsets, Committed, Dropped, Event, PartitionsDeleted
+from groups.coordinator.events import (
+    CommitOffsets,
+    Committed,
+    Dropped,
+    Event,
+    PartitionsDeleted,
+    RetentionCheck,
+    StaleOffsets,
+)
+from groups.coordinator.expiry import expire
 from groups.coordinator.shard import Shard
 
 
@@ -21,5 +30,7 @@ DECIDE: dict[type[Event], Callable[[Shard, Any], list[Effect]]] = {
     CommitOffsets: commit,
     Committed: committed,
     PartitionsDeleted: drop,
+    StaleOffsets: drop_stale,
+    RetentionCheck: expire,
     Dropped: dropped,
 }

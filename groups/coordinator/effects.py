@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from groups.coordinator.events import Ended, RequestId
-from offsets.records import Record
+from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
 
 
@@ -27,4 +27,11 @@ class Reply:
     error: ErrorCode
 
 
-Effect = Append | Reply
+@attrs.frozen
+class DropLater:
+    """Come back to these with the next check, as StaleOffsets."""
+
+    values: Mapping[OffsetKey, bytes]
+
+
+Effect = Append | Reply | DropLater

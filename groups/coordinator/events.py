@@ -1,5 +1,5 @@
 """What can happen to a group: a request arrives, what it consumed is deleted, or something
-written came to its end.
+written came to its end, or it is time to look whether something has expired.
 
 A request that cannot be answered at once is known by its id, which the shell maps to whoever
 asked; every id is answered exactly once.
@@ -7,11 +7,11 @@ asked; every id is answered exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from offsets.records import OffsetKey, Record
+from offsets.records import Key, OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -51,14 +51,43 @@ class PartitionsDeleted:
 
 
 @attrs.frozen
+class StaleOffsets:
+    """These, of partitions that were deleted, could not be dropped; it is time to try again.
+
+    `values` are what was committed then; `under_way` as above.
+    """
+
+    values: Mapping[OffsetKey, bytes]
+    under_way: frozenset[OffsetKey]
+
+
+@attrs.frozen
+class RetentionCheck:
+    """Time to look what has expired of these groups; `most` is how much to remove at once.
+
+    `under_way` are the keys of what is written and not replayed yet.
+    """
+
+    group_ids: Sequence[str]
+    now_ms: int
+    retention_ms: int
+    most: int
+    under_way: frozenset[Key] = frozenset()
+
+
+@attrs.frozen
 class Dropped:
-    """What was appended to drop a group's offsets is replicated and replayed; or was not."""
+    """What was appended to drop a group's offsets is replicated and replayed; or was not.
+
+    `deleted` are their keys if their partitions were deleted; what expires will be found again.
+    """
 
     group_id: str
+    deleted: Sequence[OffsetKey] = ()
     error: ErrorCode = ErrorCode.NONE
 
 
-Event = CommitOffsets | Committed | PartitionsDeleted | Dropped
+Event = CommitOffsets | Committed | PartitionsDeleted | StaleOffsets | RetentionCheck | Dropped
 """What `decide` takes."""
 Ended = Committed | Dropped
 """What may follow an append."""

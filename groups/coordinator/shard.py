@@ -6,10 +6,12 @@ each record once, in log order, whether it was just replicated or is being loade
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
-from offsets.committed import CommittedOffsets
-from offsets.records import GroupMetadata, Key, OffsetKey, Value
+from offsets.committed import CommittedOffsets, EncodedRecord
+from offsets.records import GroupKey, GroupMetadata, decode_key, decode_value
 
 
 @attrs.define(eq=False)
@@ -19,16 +21,17 @@ class Shard:
     offsets: CommittedOffsets = attrs.field(factory=CommittedOffsets)
     groups: dict[str, GroupMetadata] = attrs.field(factory=dict)
 
-    def replay(self, key: Key, value: Value | None) -> None:
-        """Apply one record; the value is of the kind its key names."""
-        if isinstance(key, OffsetKey):
-            assert not isinstance(value, GroupMetadata)
-            self.offsets.replay(key, value)
-        elif value is None:
-            self.groups.pop(key.group, None)
-        else:
-            assert isinstance(value, GroupMetadata)
-            self.groups[key.group] = value
+    def replay(self, records: Iterable[EncodedRecord]) -> None:
+        """Apply records, as they are in the log. Raises RecordError, and is then of no use."""
+        for key, value in self.offsets.replay(records):
+            decoded = decode_key(key)
+            assert isinstance(decoded, GroupKey)
+            metadata = decode_value(decoded, value)
+            if metadata is None:
+                self.groups.pop(decoded.group, None)
+            else:
+                assert isinstance(metadata, GroupMetadata)
+                self.groups[decoded.group] = metadata
 
     def knows(self, group_id: str) -> bool:
         """Whether anything is kept of the group."""

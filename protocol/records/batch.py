@@ -125,9 +125,11 @@ def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
     """
     records: list[Record] = []
     for pos, header in _whole_batches(buf):
-        if header.next_offset <= min_offset or header.is_control:
+        if header.next_offset <= min_offset:
             continue
         batch = decode_batch(buf, pos, header)
+        if header.is_control:  # by a bit that the checksum vouches for
+            continue
         if batch and batch[0].offset < min_offset:
             batch = [record for record in batch if record.offset >= min_offset]
         records += batch

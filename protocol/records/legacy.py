@@ -197,6 +197,13 @@ def _messages(inner: bytes, *, strict: bool) -> Iterator[tuple[int, MessageHeade
         pos += header.size
 
 
+def has_one_magic(buf: Buffer, pos: int, header: MessageHeader, *, max_decompressed: int) -> bool:
+    """Whether all messages of the wrapper at `pos` are of its own format; a cleaner of old left
+    others (KAFKA-4298). Raises as `decode_message` does."""
+    inner = _unwrapped(buf, pos, header, max_decompressed)
+    return all(message.magic == header.magic for _, message in _messages(inner, strict=False))
+
+
 def _placed(rows: list[Row], wrapper_offset: int) -> list[Row]:
     """Give messages that count from 0 the offsets that end with the wrapper's.
 

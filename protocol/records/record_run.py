@@ -147,15 +147,16 @@ def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zi
     first = base_offset + run.first_delta
     return zip(
         range(first, first + run.records),
-        _timestamps(body, run, base_timestamp),
-        _payloads(body, run, run.key_at, run.key_length),
-        _payloads(body, run, run.value_at, run.value_length),
+        timestamps_of(body, run, base_timestamp),
+        payloads_of(body, run, run.key_at, run.key_length),
+        payloads_of(body, run, run.value_at, run.value_length),
         repeat((), run.records),
         strict=True,
     )
 
 
-def _timestamps(body: bytes, run: Run, base: int) -> list[int]:
+def timestamps_of(body: bytes, run: Run, base: int) -> list[int]:
+    """The timestamp of each record, `base` being that of the batch."""
     low = body[run.timestamp_at : run.end : run.stride]
     if run.timestamp_width == 1:
         return [base + (delta >> 1) for delta in low]
@@ -163,7 +164,8 @@ def _timestamps(body: bytes, run: Run, base: int) -> list[int]:
     return [base + ((more << 7 | least & 127) >> 1) for least, more in zip(low, high, strict=True)]
 
 
-def _payloads(body: bytes, run: Run, at: int, length: int) -> Iterable[bytes | None]:
+def payloads_of(body: bytes, run: Run, at: int, length: int) -> Iterable[bytes | None]:
+    """What each record has at the place that is `at` in the first; -1 long is null."""
     if length < 0:
         return repeat(None, run.records)
     return [body[start : start + length] for start in range(at, run.end, run.stride)]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from benchmarks.load import FrameCounter, LoadError, RequestRing, ask, drive
+from benchmarks.load import FrameCounter, LoadError, RequestRing, ask, drive, pace
 
 
 def frame(payload: bytes) -> bytes:
@@ -87,5 +87,24 @@ def test_one_question_gets_its_one_answer() -> None:
 
     with socket.create_connection(server.address) as connection:
         assert ask(connection, frame(b"hello")) == b"hello"
+
+    server.close()
+
+
+def test_requests_at_a_pace_are_all_sent_and_their_answers_timed() -> None:
+    server = EchoServer()
+
+    taken = pace(server.address, frame(b"ping"), per_second=500, seconds=0.1)
+
+    server.close()
+    assert server.answered == len(taken) == 50
+    assert all(0 < seconds < 10 for seconds in taken)
+
+
+def test_a_server_that_closes_ends_the_pace_in_an_error() -> None:
+    server = EchoServer(answers_then_close=5)
+
+    with pytest.raises((LoadError, ConnectionError)):
+        pace(server.address, frame(b"ping"), per_second=500, seconds=5)
 
     server.close()

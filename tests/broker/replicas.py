@@ -75,6 +75,7 @@ class Replicas:
     """Broker 0 of brokers 0 and 1, and everything handlers are given."""
 
     directory: MemoryDirectory = attrs.field(factory=lambda: MemoryDirectory("logs"))
+    others: tuple[MemoryDirectory, ...] = ()
     cache: MetadataCache = attrs.field(factory=MetadataCache)
     purgatory: Purgatory = attrs.field(factory=Purgatory)
     config: LogConfig = attrs.field(factory=LogConfig)
@@ -89,7 +90,7 @@ class Replicas:
     )
 
     def __attrs_post_init__(self) -> None:
-        logs = LogManager([self.directory], self.config, lambda: NOW_MS)
+        logs = LogManager([self.directory, *self.others], self.config, lambda: NOW_MS)
         logs.load()
         self.manager = ReplicaManager(
             0,

@@ -8,6 +8,7 @@ from broker.accepted_settings import ACCEPTED, REFUSED
 from broker.config import LOG_NAMES, BrokerConfig, load_broker_config
 from broker.controller.state import LeaderRebalance
 from broker.endpoints import Endpoint
+from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, declared, parse_properties
@@ -156,7 +157,7 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
 
 
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
-    parts = (BrokerConfig, OffsetsConfig, GroupConfig)
+    parts = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
     ways = [{s.name for s in declared(part).values()} for part in parts]
     ways += [set(LOG_NAMES), set(ACCEPTED), set(REFUSED)]
     times = {name: sum(name in way for way in ways) for name in KAFKA_NAMES}
@@ -373,3 +374,23 @@ def test_preferred_leaders_are_elected_every_five_minutes_unless_that_is_switche
     assert load_broker_config(own)[0].leader_rebalance == LeaderRebalance(300_000, 10)
     off = {**own, "auto.leader.rebalance.enable": "false"}
     assert load_broker_config(off)[0].leader_rebalance is None
+
+
+def test_a_broker_that_does_not_clean_says_so() -> None:
+    given = {"zookeeper.connect": "zk:1", "log.cleaner.enable": "false"}
+    config, notes = load_broker_config(given)
+    assert not config.cleaner.enable
+    assert notes == ["log.cleaner.enable=false: compacted topics grow for ever, offsets' too"]
+
+
+def test_the_settings_of_the_cleaner_are_shared_by_its_threads() -> None:
+    given = {
+        "zookeeper.connect": "zk:1",
+        "log.cleaner.threads": "4",
+        "log.cleaner.dedupe.buffer.size": "8388608",
+        "log.cleaner.io.buffer.size": "1000",
+        "log.cleaner.io.max.bytes.per.second": "100.5",
+    }
+    cleaner = load_broker_config(given)[0].cleaner
+    assert (cleaner.dedupe_bytes, cleaner.io_bytes) == (2 * 2**20, 125)
+    assert cleaner.bytes_per_second == 100.5 / 4

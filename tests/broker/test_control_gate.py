@@ -120,3 +120,22 @@ def test_a_stranger_on_the_listener_of_the_clients_is_refused(make: Make) -> Non
     assert broker.send(make(PRESENT, NOW)) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     inside = context()._replace(listener="INTERNAL")
     assert broker.send(make(PRESENT, NOW), inside) == ErrorCode.NONE
+
+
+@OTHER_KINDS
+@KINDS
+def test_what_a_controller_gave_up_on_an_earlier_connection_is_refused(
+    make: Make, heard: Make
+) -> None:
+    broker = Broker()
+    broker.send(heard(PRESENT, NOW), context()._replace(connection=8))
+    late = context()._replace(connection=7)
+    assert broker.send(make(PRESENT, NOW), late) == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@KINDS
+def test_another_client_on_an_earlier_connection_is_heard(make: Make) -> None:
+    broker = Broker()
+    broker.send(know(PRESENT, NOW), context()._replace(connection=8))
+    other = context(client_id="another controller")._replace(connection=7)
+    assert broker.send(make(PRESENT, NOW), other) == ErrorCode.NONE

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.config import BrokerConfig, load_broker_config
-from broker.dynamic_config import DYNAMIC, NotDynamic, dynamic_value, in_force
+from broker.dynamic_config import (
+    DYNAMIC,
+    NotDynamic,
+    check_change,
+    dynamic_value,
+    in_force,
+)
 from protocol.settings import SettingError
 
 
@@ -47,7 +53,7 @@ def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
         ("log.retention.hours", "read when the broker starts"),
         ("offsets.topic.num.partitions", "read when the broker starts"),
         ("log.message.format.version", "read when the broker starts"),
-        ("log.cleaner.threads", "cleaner"),
+        ("log.cleaner.enable", "read when the broker starts"),
         ("authorizer.class.name", "access control"),
         ("listener.name.x.ssl.key.password", "single listener"),
     ],
@@ -69,3 +75,28 @@ def test_every_setting_that_can_change_has_a_value_and_can_be_set_to_it() -> Non
         value = dynamic_value(config, name)
         text = ",".join(value) if isinstance(value, tuple) else str(value).replace("F", "f")
         assert dynamic_value(in_force(config, {name: text}), name) == value
+
+
+def test_the_cleaner_goes_by_what_changed_and_by_its_file_for_the_rest() -> None:
+    before = static(log_cleaner_threads="2", log_cleaner_backoff_ms="7")
+    now = in_force(before, {"log.cleaner.threads": "3", "log.cleaner.io.buffer.size": "99"})
+    assert (now.cleaner.threads, now.cleaner.io_buffer_size, now.cleaner.backoff_ms) == (3, 99, 7)
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "3", "4"])
+def test_threads_of_the_cleaner_may_be_halved_and_doubled(threads: str) -> None:
+    check_change(static(log_cleaner_threads="2"), "log.cleaner.threads", threads)
+
+
+@pytest.mark.parametrize("threads", ["2", "11"])
+def test_threads_of_the_cleaner_do_not_leap(threads: str) -> None:
+    with pytest.raises(SettingError, match="half or more than double"):
+        check_change(static(log_cleaner_threads="5"), "log.cleaner.threads", threads)
+
+
+def test_each_thread_of_the_cleaner_has_more_than_a_mebibyte() -> None:
+    check_change(static(), "log.cleaner.dedupe.buffer.size", str(2**20 + 1))
+    with pytest.raises(SettingError, match="1 MiB"):
+        check_change(static(), "log.cleaner.dedupe.buffer.size", str(2**20))
+    with pytest.raises(SettingError, match="1 MiB"):
+        static(log_cleaner_threads="100", log_cleaner_dedupe_buffer_size=str(100 * 2**20))

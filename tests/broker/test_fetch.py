@@ -33,9 +33,11 @@ def request(
     epoch: int = -1,
     session: tuple[int, int] = (0, -1),
     replica: int = -1,
+    isolation: int = 0,
 ) -> FetchRequest:
     return FetchRequest(
         replica_id=replica,
+        isolation_level=isolation,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,

@@ -90,6 +90,18 @@ def test_it_is_written_over_the_known_version() -> None:
     tell(story)
 
 
+def test_what_another_version_added_to_the_node_is_kept() -> None:
+    async def story(world: World) -> None:
+        later = attrs.evolve(state((1, 2)), extra={"leader_recovery_state": 0})
+        stat = await world.session.set(PATH, later.encode())
+        world.writer.write(IsrChange(T0, state((1,)), stat.version))
+        await world.spawned.ended()
+        data, _ = await world.session.get(PATH)
+        assert PartitionState.decode(data) == attrs.evolve(later, isr=(1,))
+
+    tell(story)
+
+
 def test_a_write_whose_answer_was_lost_is_found_in_the_node() -> None:
     async def story(world: World) -> None:
         world.zookeeper.lose_reply(world.session)

@@ -26,7 +26,7 @@ def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
         failures = LogFailures(session, BROKER)
         for failing in rounds:
             for tp in failing:
-                replicas.manager.log(tp).fail("the disk is gone")
+                replicas.manager.log(tp).guard.fail("the disk is gone")
             await failures.report(replicas.manager.partitions.values())
         names, _ = await session.children(LogDirEvent.directory())
         return [(await session.get(f"{LogDirEvent.directory()}/{name}"))[0] for name in names]
@@ -52,7 +52,7 @@ def test_one_that_has_no_other_replica_stays_where_it_can_be_read() -> None:
 
 def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to_say() -> None:
     replicas = Replicas().lead("t", 2, replicas=(0, 1))
-    replicas.manager.log(T0).fail("the disk is gone")
+    replicas.manager.log(T0).guard.fail("the disk is gone")
     answer = replicas.manager.become_leader_or_follower(
         leader_and_isr("t", 2, replicas=(0, 1)), NOW_MS
     )

@@ -36,7 +36,7 @@ def test_partitions_are_added_to_those_known() -> None:
 
 def test_live_brokers_are_replaced_as_a_whole() -> None:
     cache = told(update_metadata(live={0: 1, 1: 2}), update_metadata(live={1: 3, 7: 4}))
-    assert cache.live_broker_ids() == [1, 7]
+    assert sorted(cache.brokers) == [1, 7]
     assert cache.endpoint(1, "PLAINTEXT") == ("h", 3)
 
 

@@ -18,7 +18,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
     ProduceResponse,
 )
-from protocol.records.batch import encode_batch
+from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, Replicas, batch, context, follower_at, leader_and_isr
@@ -127,6 +127,36 @@ def test_a_timestamp_out_of_range_is_refused() -> None:
     replicas = Replicas(config=LogConfig(message_timestamp_difference_max_ms=1000)).lead("t")
     asked = request(("t", 0, batch(b"a", timestamp_ms=5)))
     assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_TIMESTAMP]
+
+
+@pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip"])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
+def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic(
+    time: str, codec: Codec, kept_in: str
+) -> None:
+    config = LogConfig(message_timestamp_type=time, compression_type=kept_in)
+    replicas = Replicas(config=config).lead("t", epoch=9)
+    sent = encode_batch([(5 + n % 2, b"k", b"%d" % n, ()) for n in range(3)], codec=codec)
+    for _ in range(2):
+        assert codes(handle(replicas, request(("t", 0, sent)))) == [ErrorCode.NONE]
+    log = replicas.manager.log(T0)
+    found = log.read(0, 10_000, 6)
+    assert found is not None
+    second = found.read()[read_header(found.read()).size :]
+    header = read_header(second)
+    is_stamped = time == "LogAppendTime"
+    times = [NOW_MS] * 3 if is_stamped else [5, 6, 5]
+    assert header.codec == {"producer": codec, "gzip": Codec.GZIP}.get(kept_in, Codec.NONE)
+    assert (header.partition_leader_epoch, header.timestamp_type) == (9, is_stamped)
+    assert header.max_timestamp == max(times)
+    assert [(r.offset, r.timestamp_ms, r.value) for r in decode_batch(second)] == [
+        (3, times[0], b"0"),
+        (4, times[1], b"1"),
+        (5, times[2], b"2"),
+    ]
+    latest = replicas.manager.log(T0).offset_for_timestamp(max(times))
+    assert latest == ((NOW_MS, 0) if is_stamped else (6, 1))
 
 
 def test_acks_that_do_not_exist_are_refused() -> None:

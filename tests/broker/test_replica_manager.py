@@ -83,16 +83,15 @@ def test_a_broker_that_is_no_replica_refuses_and_makes_no_log() -> None:
     assert replicas.directory.children() == []
 
 
-def test_a_log_that_cannot_be_begun_takes_no_writes_and_the_others_do() -> None:
+def test_a_log_that_cannot_be_begun_is_begun_when_asked_again_and_the_others_go_on() -> None:
     replicas = Replicas().lead("t")
-    replicas.manager.topic_config = lambda _: LogConfig(message_format_version="0.10.2")
-    replicas.directory.disk.free_bytes = 0  # and an old log's epoch is written down at once
-    answer = told(replicas, "u")
-    replicas.directory.disk.free_bytes = None
-    assert codes(answer) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    replicas.manager.topic_config = lambda _: LogConfig(preallocate=True)
+    replicas.directory.disk.free_bytes = 1000
+    assert codes(told(replicas, "u")) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
     append(replicas, T0, b"a")
-    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
-        append(replicas, TopicPartition("u", 0), b"a")
+    replicas.directory.disk.free_bytes = None
+    assert codes(told(replicas, "u")) == [ErrorCode.NONE, ErrorCode.NONE]
+    append(replicas, TopicPartition("u", 0), b"a")
 
 
 def test_leadership_is_told_once_per_request_leaders_apart_from_followers() -> None:
@@ -425,6 +424,78 @@ def test_a_replica_whose_log_is_there_goes_on_with_it() -> None:
     again = Replicas(directory=disk)
     assert codes(told(again, "t", **TRUSTED)) == [ErrorCode.NONE] * 2
     assert again.manager.log(T0).log_end_offset == 1
+
+
+# ---- a replica whose log is damaged
+
+
+def damaged() -> Replicas:
+    """Broker 0 again, of whose five records on disk the third cannot be read."""
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk, config=LogConfig(segment_bytes=200)).lead("t")
+    for value in (b"a", b"b", b"c", b"d", b"e"):
+        append(before, T0, value)
+    before.manager.logs.close()
+    third = disk.child("t-0").files()
+    disk.child("t-0").remove(next(name for name in third if name.endswith("2.log")))
+    return Replicas(directory=disk, config=LogConfig(segment_bytes=200))
+
+
+def stored(replicas: Replicas) -> list[str]:
+    return [n for n in replicas.directory.child("t-0").files() if n.endswith(".log")]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        pytest.param({}, ErrorCode.CORRUPT_MESSAGE, id="leader, in sync with another"),
+        pytest.param({"leader": 1}, ErrorCode.CORRUPT_MESSAGE, id="in sync with its leader"),
+        pytest.param({"isr": (0,)}, ErrorCode.KAFKA_STORAGE_ERROR, id="alone in sync"),
+        pytest.param({"isr": (0,), "leader": -1}, ErrorCode.KAFKA_STORAGE_ERROR, id="no leader"),
+        pytest.param(
+            {"isr": (1,), "leader": -1}, ErrorCode.KAFKA_STORAGE_ERROR, id="whom to follow?"
+        ),
+        pytest.param({"isr": (0,), "is_new": True}, ErrorCode.KAFKA_STORAGE_ERROR, id="new"),
+    ],
+)
+def test_a_damaged_log_is_neither_led_nor_trusted_nor_cut(
+    state: dict[str, Any], code: ErrorCode
+) -> None:
+    replicas = damaged()
+    before = stored(replicas)
+    assert codes(told(replicas, "t", **{**TRUSTED, **state})) == [ErrorCode.NONE, code]
+    assert stored(replicas) == before
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR: t-0: it is damaged"):
+        replicas.manager.partition(T0)
+
+
+def test_a_damaged_log_out_of_the_isr_is_cut_and_follows() -> None:
+    replicas = damaged()
+    answer = told(replicas, "t", **{**TRUSTED, "isr": (1,), "leader": 1})
+    assert codes(answer) == [ErrorCode.NONE] * 2
+    assert replicas.manager.log(T0).log_end_offset == 2
+    assert replicas.manager.high_watermark(T0) <= 2
+    assert replicas.fetchers.following == {T0: 1}
+    records = batch(b"c")
+    replicas.manager.log(T0).append_follower(stamped(records, 2), now_ms=NOW_MS)
+    assert replicas.manager.log(T0).log_end_offset == 3
+
+
+def stamped(records: bytes, offset: int) -> bytes:
+    """As a leader has them."""
+    return offset.to_bytes(8, "big") + records[8:12] + (5).to_bytes(4, "big") + records[16:]
+
+
+def test_a_log_that_cannot_be_opened_is_not_taken_for_one_that_is_lost() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t")
+    append(before, T0, b"a")
+    before.manager.logs.close()
+    disk.child("t-0").write_atomic("x.log", b"")
+    again = Replicas(directory=disk)
+    for epoch, isr in ((1, (0,)), (2, (1,))):
+        answer = told(again, "t", leader=1, isr=isr, replicas=(0, 1), epoch=epoch)
+        assert codes(answer) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 # ---- flushes

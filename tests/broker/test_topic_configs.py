@@ -10,6 +10,7 @@ import pytest
 
 from broker.config_changes import ConfigChanges
 from broker.purgatory import Wait
+from broker.stored_configs import stored_configs
 from broker.topic_configs import TopicConfigs
 from core_log.config import LogConfig
 from tests.broker.spawning import Spawned
@@ -297,3 +298,17 @@ async def test_a_change_that_could_not_be_read_is_taken_when_zookeeper_is_back()
 async def pauses() -> None:
     """Some of the waits between two tries, on a clock that jumps."""
     await asyncio.sleep(1)
+
+
+async def test_the_settings_of_all_topics_are_there_before_any_log_is_opened() -> None:
+    session = MemoryZooKeeper().session()
+    await session.start()
+    for path in STARTUP_PATHS:
+        await session.ensure_path(path)
+    for topic, config in (("a", {"cleanup.policy": "compact"}), ("b", {"no.such": "1"})):
+        data = EntityConfig(config).encode()
+        await session.create(EntityConfig.path("topics", topic), data)
+    defaults = LogConfig(retention_ms=5)
+    found = await stored_configs(session, defaults)
+    assert found["a"].compacts
+    assert (found["a"].retention_ms, found["b"]) == (5, defaults)

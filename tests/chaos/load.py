@@ -20,8 +20,8 @@ from clients.admin import Admin
 from clients.errors import ClientError
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import MessageStream
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
-from clients.producer.sender import RecordMetadata
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.errors import ApiError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from clients.admin import PREFERRED, UNCLEAN, Admin, ConfigResource, NewPartitions
-from clients.descriptions import PartitionReassignment
+from clients.descriptions import PartitionReassignment, TopicPartitionReplica
 from clients.errors import UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import (
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     controlled_shutdown,
     create_partitions,
     elect_leaders,
@@ -199,6 +200,30 @@ def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
         found = await admin.describe_log_dirs(2)
         assert found["/a"].replicas[P2].size_bytes == 70
         assert found["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    with_admin(scenario)
+
+
+def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        def answer(request: Any) -> Any:
+            code = {"/a": ErrorCode.NONE, "/b": ErrorCode.LOG_DIR_NOT_FOUND}
+            (directory,) = request.dirs
+            only = alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=[directory])
+            return alter_replica_log_dirs.error_response(only, code[directory.path], 1)
+
+        one.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
+        two.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
+        first, second = TopicPartitionReplica(P0, 1), TopicPartitionReplica(P2, 2)
+        verdicts = await admin.alter_replica_log_dirs({first: "/a", second: "/b"})
+        assert verdicts[first] is None
+        refused = verdicts[second]
+        assert refused is not None
+        assert refused.code is ErrorCode.LOG_DIR_NOT_FOUND
+        assert "t-2 on broker 2: /b" in refused.detail
+        (request,) = two.asked(ApiKey.ALTER_REPLICA_LOG_DIRS)
+        (directory,) = request.dirs
+        assert [(t.name, list(t.partitions)) for t in directory.topics] == [("t", [2])]
 
     with_admin(scenario)
 

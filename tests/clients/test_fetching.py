@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from protocol.messages.fetch import (
 )
 from protocol.records.batch import encode_batch
 from protocol.records.batch_header import CONTROL, CRC_COVERS_FROM, TRANSACTIONAL
+from protocol.records.compression import Codec, compress
+from protocol.records.legacy import encode_messages
 from protocol.topic_partition import TopicPartition
 
 P0 = TopicPartition("t", 0)
@@ -124,6 +127,16 @@ def test_position_goes_over_what_compaction_removed_from_the_end_of_a_batch() ->
     compacted[23:27] = struct.pack(">i", 9)  # last offset delta: nine more once stood here
     result = fetched(of_producer(0, bytes(compacted)))
     assert (seen(result), result.next_offset) == ([(0, b"a")], 10)
+
+
+def test_messages_of_another_format_than_their_wrapper_have_their_offsets() -> None:
+    """Cleaners of old changed the wrapper's format and not what is inside (KAFKA-4298)."""
+    inner = encode_messages([(n, -1, b"%d" % n, b"v%d" % n, ()) for n in range(3)], 0)
+    wrapper = bytearray(encode_messages([(52, 7, None, compress(Codec.GZIP, inner), ())], 1))
+    wrapper[17] |= Codec.GZIP
+    wrapper[12:16] = zlib.crc32(wrapper[16:]).to_bytes(4, "big")
+    result = fetched(bytes(wrapper), offset=51)
+    assert (seen(result), result.next_offset) == ([(51, b"v1"), (52, b"v2")], 53)
 
 
 def test_transaction_markers_are_passed_over() -> None:

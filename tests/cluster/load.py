@@ -8,8 +8,8 @@ from typing import Self
 import attrs
 
 from clients.admin import Admin
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
-from clients.producer.sender import RecordMetadata
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.topic_contents import contents
 

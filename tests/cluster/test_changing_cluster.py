@@ -16,8 +16,8 @@ import pytest
 from clients.admin import PREFERRED, Admin, NewTopic
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import MessageStream
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
-from clients.producer.sender import RecordMetadata
 from protocol.topic_partition import TopicPartition
 from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
 from tests.dev_cluster import DEADLINE_S

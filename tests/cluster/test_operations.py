@@ -15,7 +15,7 @@ import pytest
 from tests.dev_cluster import DevCluster, until
 
 BROKERS = (
-    *("--brokers", "3", "--set", "zookeeper.session.timeout.ms=3000"),
+    *("--brokers", "3", "--set", "zookeeper.session.timeout.ms=9000"),
     *("--set", "auto.leader.rebalance.enable=false"),  # elections are the operator's
 )
 

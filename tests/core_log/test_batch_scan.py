@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from core_log.batch_scan import SCAN_BYTES, check_entry, scan, scan_checked, scan_produced
+from core_log.batch_scan import SCAN_BYTES, scan, scan_checked, scan_produced
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from protocol.records.batch import encode_batch
 from protocol.records.corrupt_record import CorruptRecord
@@ -111,8 +111,8 @@ def test_messages_of_the_old_formats_are_walked_and_checked(
     assert found[0].max_timestamp == (7 if magic else -1)
 
 
-def test_old_message_with_a_wrong_checksum_is_corrupt() -> None:
+def test_old_message_with_a_wrong_checksum_is_corrupt(memory: MemoryDirectory) -> None:
     message = bytearray(legacy(4, 1))
     message[-1] ^= 1
-    with pytest.raises(CorruptRecord):
-        check_entry(memoryview(bytes(message)), 1)
+    with pytest.raises(CorruptRecord, match="CRC"):
+        list(scan_checked(file_of(memory, bytes(message))))

@@ -5,7 +5,37 @@ from __future__ import annotations
 import pytest
 
 from core_log.config import BROKER_NAME, LogConfig
-from protocol.settings import SettingError
+from protocol.settings import SettingError, declared
+
+NAMES = {field: setting.name for field, setting in declared(LogConfig).items()}
+NUMBERS = [
+    (name, below)
+    for name, below in {
+        "segment.bytes": 13,
+        "segment.ms": 0,
+        "retention.bytes": -2,
+        "retention.ms": -2,
+        "min.cleanable.dirty.ratio": -0.1,
+        "min.insync.replicas": 0,
+        "max.compaction.lag.ms": 0,
+        **{
+            NAMES[field]: -1
+            for field in (
+                "segment_jitter_ms",
+                "segment_index_bytes",
+                "index_interval_bytes",
+                "flush_messages",
+                "flush_ms",
+                "max_message_bytes",
+                "delete_retention_ms",
+                "min_compaction_lag_ms",
+                "file_delete_delay_ms",
+                "message_timestamp_difference_max_ms",
+            )
+        },
+    }.items()
+]
+"""Every setting that is a number, with the largest value that is too small for it."""
 
 
 def test_overrides_replace_the_brokers_values_and_no_others() -> None:
@@ -29,9 +59,40 @@ def test_defaults_are_kafkas() -> None:
     assert (config.max_message_bytes, config.cleanup_policy) == (1000012, ("delete",))
 
 
+def test_no_overrides_are_the_brokers_values() -> None:
+    broker = LogConfig(segment_bytes=1000, retention_ms=5)
+    assert LogConfig.from_properties(broker, {}) == broker
+
+
+def test_defaults_written_out_are_the_defaults() -> None:
+    def written(value: object) -> str:
+        return ",".join(value) if isinstance(value, tuple) else str(value).removesuffix(".0")
+
+    overrides = {name: written(getattr(LogConfig(), field)) for field, name in NAMES.items()}
+    assert LogConfig.from_properties(LogConfig(segment_ms=5), overrides) == LogConfig()
+
+
+def test_every_number_is_among_those_that_are_tried() -> None:
+    numbers = {NAMES[field] for field in NAMES if type(getattr(LogConfig(), field)) in (int, float)}
+    assert {name for name, _ in NUMBERS} == numbers
+
+
+@pytest.mark.parametrize(("name", "below"), NUMBERS)
+def test_number_that_is_none_or_too_small_is_refused(name: str, below: float) -> None:
+    for value in ("not_a_number", "", str(below)):
+        with pytest.raises(SettingError, match=name):
+            LogConfig.from_properties(LogConfig(), {name: value})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("preallocate", "not_a_boolean"),
+        ("message.downconversion.enable", "1.5"),
+        ("message.format.version", "not_a_version"),
+        ("message.format.version", "0.7"),
+        ("message.timestamp.type", "not_a_type"),
+        ("min.cleanable.dirty.ratio", "1.1"),
         ("segment.bytes", "13"),
         ("segment.bytes", "2147483648"),
         ("segment.ms", "0"),

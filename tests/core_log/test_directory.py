@@ -166,3 +166,17 @@ def test_power_loss_keeps_what_was_fsynced(memory: MemoryDirectory) -> None:
     memory.lose_power()
     assert memory.child("flights-0").files() == ["a.log"]
     assert memory.child("flights-0").read("a.log") == b"safe"
+
+
+def test_modification_time_is_what_it_was_set_to(directory: Directory) -> None:
+    directory.open_segment("a.log").append([b"abc"])
+    directory.set_modified_ms("a.log", 1_600_000_000_123)
+    assert directory.modified_ms("a.log") == 1_600_000_000_123
+
+
+def test_existing_file_is_opened_and_a_missing_one_is_not_made(directory: Directory) -> None:
+    directory.open_segment("a.log").append([b"abc"])
+    assert directory.open_existing("a.log").read(0, 3) == b"abc"
+    with pytest.raises(FileNotFoundError):
+        directory.open_existing("b.log")
+    assert directory.files() == ["a.log"]

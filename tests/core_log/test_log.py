@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core_log.config import LogConfig
+from core_log.flush import SYNCED_AHEAD_BYTES
 from core_log.memory_directory import MemoryDirectory
 from core_log.replicated_run import UnexpectedAppendOffset
 from core_log.storage import Directory
@@ -408,7 +409,7 @@ def test_truncate_within_a_batch_takes_the_whole_batch(
     writer.append(b"a")
     writer.append(b"b", b"c")
     writer.log.truncate_to(2)
-    assert (writer.values(), writer.log.log_end_offset) == ([b"a"], 2)
+    assert (writer.values(), writer.log.log_end_offset) == ([b"a"], 1)
     writer.append(b"d")
     assert writer.values(1) == [b"d"]
 
@@ -664,6 +665,22 @@ def test_flush_is_due_by_messages(
     flush(writer)
     assert not writer.log.flush_due(T0)
     assert writer.log.recovery_point == 2
+
+
+@pytest.mark.parametrize("cleanup_policy", [("delete",), ("compact",)])
+def test_a_compacted_log_is_flushed_ahead_of_the_sync_at_a_roll(
+    memory: MemoryDirectory,
+    open_log: Open,
+    flush: Callable[[Any], None],
+    cleanup_policy: tuple[str, ...],
+) -> None:
+    writer = open_log(memory, cleanup_policy=cleanup_policy)
+    for _ in range(SYNCED_AHEAD_BYTES // 2**20):
+        assert not writer.log.flush_due(T0)
+        writer.append(bytes(2**20))
+    assert writer.log.flush_due(T0) is ("compact" in cleanup_policy)
+    flush(writer)
+    assert not writer.log.flush_due(T0)
 
 
 def test_flush_is_due_by_the_age_of_the_oldest_unflushed_batch(

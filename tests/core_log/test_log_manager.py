@@ -20,7 +20,7 @@ from core_log.memory_directory import MemoryDirectory
 from core_log.meta_properties import MetaProperties
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch import encode_batch, read_header
+from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.topic_partition import TopicPartition
 
 T0 = 1_000_000
@@ -71,6 +71,13 @@ def test_logs_are_found_again_after_a_clean_stop(directory: Directory) -> None:
     again.close()
 
 
+def test_log_that_is_not_here_is_none_and_is_not_made(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    assert manager.get(A0) is None
+    assert manager.dir_of(A0) is None
+    assert memory.children() == []
+
+
 def test_logs_are_recovered_after_a_crash(directory: Directory) -> None:
     manager = loaded(directory)
     append(manager, A0, 3)
@@ -107,6 +114,23 @@ def test_directory_in_use_is_refused(directory: Directory) -> None:
         loaded(again)
     manager.close()
     loaded(again).close()
+
+
+@pytest.mark.parametrize("spelling", ["{}/", "logs", "./logs/", "../{name}/logs"])
+def test_checkpoint_is_found_however_the_directory_was_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = spelling.format(tmp_path / "logs", name=tmp_path.name)
+    manager = loaded(LogDirectory(path))
+    monkeypatch.chdir("/")
+    append(manager, A0, 3)
+    manager.close()
+    checkpoint = (tmp_path / "logs" / RECOVERY_POINTS).read_bytes()
+    assert decode_offsets(checkpoint) == {A0: 3}
+    again = loaded(LogDirectory(tmp_path / "logs"))
+    assert again.logs[A0].recovery_point == 3
+    again.close()
 
 
 def test_same_directory_twice_is_refused(tmp_path: Path) -> None:
@@ -154,6 +178,22 @@ def test_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
     manager.close()
 
 
+def test_deleted_partition_is_read_on_by_who_has_begun_to(directory: Directory) -> None:
+    manager = loaded(directory, file_delete_delay_ms=100)
+    append(manager, A0, 2)
+    log = manager.logs[A0]
+    begun = log.read(0, 1000, 2)
+    manager.delete(A0)
+    (leaving,) = directory.children()
+    assert log.directory.name == leaving
+    assert "00000000000000000000.log" in log.directory.files()
+    manager.tick(T0 + 100)
+    assert directory.children() == []
+    assert begun is not None
+    assert [record.value for record in decode_records(begun.read())] == [b"abc"] * 2
+    manager.close()
+
+
 def test_log_nothing_was_written_to_is_there_after_a_power_loss(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     manager.get_or_create(A0, manager.defaults)
@@ -183,9 +223,12 @@ def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirec
     manager = loaded(memory)
     append(manager, A0, 5)
     manager.checkpoint_recovery_points()
-    memory.write_atomic(CLEANER_OFFSETS, b"0\n2\na 0 3\na 1 4\n")
+    append(manager, A1, 5)
+    log_dir = manager.dir_of(A0)
+    assert log_dir is not None
+    log_dir.cleaned.put(A0, 3)
+    log_dir.cleaned.put(A1, 4)
     manager.delete(A0)
-    append(manager, A1)
     manager.tick(T0)
     append(manager, A0)
     assert manager.logs[A0].log_end_offset == 1
@@ -202,6 +245,22 @@ def test_deletion_is_finished_at_the_next_start(memory: MemoryDirectory) -> None
     assert again.logs == {}
     again.tick(T0)
     assert memory.children() == []
+
+
+def test_recovery_points_are_kept_per_directory_as_they_were_flushed() -> None:
+    dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
+    manager = loaded(*dirs)
+    for partition in (A0, A1, B0):
+        append(manager, partition, 5)
+    flush(manager.logs[A0])
+    append(manager, A0, 2)
+    flush(manager.logs[B0])
+    manager.checkpoint_recovery_points()
+    kept = [decode_offsets(each.read(RECOVERY_POINTS)) for each in dirs]
+    assert sorted(len(offsets) for offsets in kept) == [1, 2]
+    assert kept[0] | kept[1] == {A0: 5, A1: 0, B0: 5}
+    for each, offsets in zip(dirs, kept, strict=True):
+        assert sorted(each.children()) == sorted(map(str, offsets))
 
 
 def test_high_watermarks_are_kept_per_directory() -> None:
@@ -238,6 +297,15 @@ def test_meta_properties_are_stored_in_every_directory() -> None:
     assert [*manager.stored_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
 
 
+def test_meta_properties_keep_what_another_version_added(memory: MemoryDirectory) -> None:
+    memory.write_atomic("meta.properties", b"version=0\nbroker.id=3\nlater=yes\n")
+    manager = loaded(memory)
+    manager.store_meta_properties(MetaProperties(3, "abc"))
+    assert [*manager.stored_meta_properties().values()] == [
+        MetaProperties(3, "abc", {"later": "yes"})
+    ]
+
+
 def test_retention_goes_over_the_logs_whose_high_watermark_is_known(
     memory: MemoryDirectory,
 ) -> None:
@@ -246,6 +314,45 @@ def test_retention_goes_over_the_logs_whose_high_watermark_is_known(
     append(manager, B0, 3)
     assert manager.delete_old_segments({A0: 3, A1: 7}, T0 + 11) == 3
     assert (manager.logs[A0].log_start_offset, manager.logs[B0].log_start_offset) == (3, 0)
+
+
+def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
+    manager = loaded(directory, segment_bytes=80, retention_ms=10, file_delete_delay_ms=100)
+    append(manager, A0, 200)
+    log = manager.logs[A0]
+    assert len(log.segments) == 200
+    assert manager.delete_old_segments({A0: 200}, T0 + 11) == 200
+    manager.tick(T0 + 111)
+    assert log.directory.files() == [
+        "00000000000000000200.index",
+        "00000000000000000200.log",
+        "00000000000000000200.snapshot",
+        "00000000000000000200.timeindex",
+        "leader-epoch-checkpoint",
+    ]
+    with pytest.raises(ApiError) as raised:
+        log.read(0, 1024, 200)
+    assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(200, 1024, 200) is None
+    append(manager, A0)
+    assert log.log_end_offset == 201
+    manager.close()
+
+
+def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirectory) -> None:
+    one = len(encode_batch([(T0, None, b"abc", ())]))
+    manager = loaded(memory, segment_bytes=10 * one, retention_bytes=50 * one + 10)
+    append(manager, A0, 205)
+    log = manager.logs[A0]
+    assert manager.delete_old_segments({A0: 205}, T0) == 15
+    assert (len(log.segments), log.size) == (6, 55 * one)
+    assert manager.delete_old_segments({A0: 205}, T0) == 0
+    with pytest.raises(ApiError) as raised:
+        log.read(149, 1024, 205)
+    assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(150, 1024, 205) is not None
+    append(manager, A0)
+    assert log.log_end_offset == 206
 
 
 def test_full_disk_fails_the_partition_and_the_clean_mark(memory: MemoryDirectory) -> None:

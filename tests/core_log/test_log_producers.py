@@ -9,10 +9,11 @@ from typing import Any
 import attrs
 import pytest
 
+from core_log.appended import Appended
 from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.loading import load_log
-from core_log.log import Appended, Log
+from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from core_log.producer_snapshots import SNAPSHOT, encode
 from core_log.storage import Directory
@@ -275,6 +276,38 @@ def test_a_snapshot_is_taken_at_each_roll_and_only_those_of_use_are_kept(
     assert snapshots(memory) == bases[-2:]
 
 
+def test_a_producer_silent_for_too_long_is_forgotten_after_a_restart_too(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    """By the time of its last record, for nobody has heard of it since."""
+    old = Idempotent(open_log(memory), producer_id=1)
+    old.send(b"a", timestamp=1000)
+    new = Idempotent(old.writer, producer_id=2)
+    new.send(b"b", timestamp=1500)
+    old.writer.log.close()
+    again = open_log(memory)
+    assert again.log.producers.expire(2000, 1000) == 1
+    old.writer = new.writer = again
+    assert old.refusal(1) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert new.send(b"c").base_offset == 2
+
+
+def test_snapshots_below_the_logs_start_go_with_their_segments(
+    directory: Directory, open_log: Open
+) -> None:
+    producer = Idempotent(open_log(directory, segment_bytes=300, retention_ms=-1))
+    for _ in range(8):
+        producer.send(b"x" * 50)
+    log = producer.writer.log
+    assert snapshots(directory) == [2, 4, 6]
+    log.increment_log_start_offset(4)
+    log.delete_old_segments(8, producer.writer.now_ms)
+    assert snapshots(directory) == [4, 6]
+    log.increment_log_start_offset(8)
+    log.delete_old_segments(8, producer.writer.now_ms)
+    assert snapshots(directory) == [6]
+
+
 def test_truncation_goes_back_to_what_was_known_then(directory: Directory, open_log: Open) -> None:
     producer = Idempotent(open_log(directory, segment_bytes=300))
     for _ in range(8):
@@ -329,14 +362,16 @@ def test_a_producer_outlives_its_records(memory: MemoryDirectory, open_log: Open
 def test_a_log_with_a_damaged_segment_is_served_with_the_producers_of_the_others(
     memory: MemoryDirectory, open_log: Open
 ) -> None:
-    producer = Idempotent(open_log(memory, segment_bytes=300))
+    """By the ends of its segments, which alone are looked at after a clean stop, it is whole."""
+    settings = {"segment_bytes": 300, "index_interval_bytes": 100}
+    producer = Idempotent(open_log(memory, **settings))
     for _ in range(8):
         producer.send(b"x" * 50)
     producer.writer.log.close()
     for offset in snapshots(memory):
         memory.write_atomic(f"{offset:020d}{SNAPSHOT}", b"torn")
     memory.open_segment(f"{0:020d}.log").write(16, b"\x07")  # a format of the future
-    producer.writer = open_log(memory, segment_bytes=300)
+    producer.writer = open_log(memory, **settings)
     assert producer.send(b"y").base_offset == 8
 
 

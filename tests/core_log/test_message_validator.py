@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.message_validator import ValidMessages, in_old_format, validate_set
 from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_batch, decode_records, encode_batch, read_header
-from protocol.records.compression import Codec
+from protocol.records.batch_header import TRANSACTIONAL
+from protocol.records.compression import Codec, compress
 from protocol.records.legacy import (
     encode_messages,
     read_message_header,
@@ -65,6 +68,15 @@ def batches(valid: Sequence[ValidBatch | ValidMessages]) -> list[ValidBatch]:
     return list(valid)  # type: ignore[arg-type]
 
 
+def entry_magics(data: bytes) -> list[int]:
+    found, pos = [], 0
+    while pos < len(data):
+        header = read_message_header(data, pos)
+        found.append(header.magic)
+        pos += header.size
+    return found
+
+
 def contents(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [(r.offset, r.timestamp_ms, r.key, r.value) for r in decode_records(data)]
 
@@ -99,6 +111,15 @@ def test_format_0_becomes_format_1_without_times(codec: Codec) -> None:
     assert contents(valid.data) == expected(NO_TIMES)
     assert (valid.first_offset, valid.last_offset) == (NEXT, NEXT + 4)
     assert read_message_header(valid.data).magic == 1
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_format_1_becomes_format_0_and_loses_its_times(codec: Codec) -> None:
+    valid = messages(checked(old(magic=1, codec=codec), config(0)))
+
+    assert contents(valid.data) == expected(NO_TIMES)
+    assert (valid.first_offset, valid.last_offset) == (NEXT, NEXT + 4)
+    assert entry_magics(valid.data) == [0] * (1 if codec else len(ROWS))
 
 
 def test_entries_of_all_kinds_are_kept_together_in_the_last_codec() -> None:
@@ -237,6 +258,16 @@ def test_cut_set_is_refused() -> None:
     assert refusal(old()[:-1]) is ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("outer", [0, 1])
+def test_wrapper_around_messages_of_another_format_is_refused(outer: int) -> None:
+    inner = compress(Codec.GZIP, old(magic=1 - outer))
+    plain = old([(4, NOW_MS, None, inner, ())], magic=outer)
+    checksummed = plain[16:17] + bytes((Codec.GZIP,)) + plain[18:]
+    mixed = plain[:12] + zlib.crc32(checksummed).to_bytes(4) + checksummed
+    for kept in (0, 1, 2):
+        assert refusal(mixed, config(kept)) is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_record_batch_is_refused() -> None:
     batch = encode_batch([(5, None, b"v", ())])
     assert refusal(batch) is ErrorCode.CORRUPT_MESSAGE
@@ -291,8 +322,8 @@ def test_batch_becomes_messages_in_an_old_topic_and_loses_headers(magic: int, co
     valid = as_messages(encode_batch(BATCH_RECORDS, codec=codec), config(magic))
 
     assert contents(valid.data) == expected(OWN_TIMES if magic else NO_TIMES)
-    header = read_message_header(valid.data)
-    assert (header.magic, header.codec) == (magic, codec)
+    assert entry_magics(valid.data) == [magic] * (1 if codec else len(ROWS))
+    assert read_message_header(valid.data).codec == codec
 
 
 def test_zstd_has_no_place_in_an_old_topic() -> None:
@@ -303,8 +334,10 @@ def test_zstd_has_no_place_in_an_old_topic() -> None:
     assert as_messages(encode_batch(BATCH_RECORDS, codec=Codec.ZSTD), kept)
 
 
-def test_batch_of_an_idempotent_producer_has_no_place_in_an_old_topic() -> None:
-    batch = encode_batch(BATCH_RECORDS, producer_id=5, producer_epoch=0, base_sequence=0)
+@pytest.mark.parametrize("attributes", [0, TRANSACTIONAL])
+def test_batch_of_an_idempotent_producer_has_no_place_in_an_old_topic(attributes: int) -> None:
+    sent = encode_batch(BATCH_RECORDS, producer_id=5, producer_epoch=0, base_sequence=0)
+    batch = b"".join(stamp(sent, read_header(sent), 0, 0, attributes, NOW_MS))
     with pytest.raises(ApiError) as refused:
         as_messages(batch, config(1))
     assert refused.value.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -51,3 +51,9 @@ def test_directory_of_another_broker_or_cluster_is_refused(
 ) -> None:
     with pytest.raises(InconsistentMetaProperties, match=r"^/[01]: .* is expected; "):
         agree({f"/{n}": meta for n, meta in enumerate(stored)}, broker_id, cluster_id)
+
+
+def test_what_another_version_added_is_kept() -> None:
+    stored = MetaProperties.decode(b"version=0\nbroker.id=3\nnode.id=3\nx\\:y=a\\ \\u00e4\\\\\n")
+    assert stored == MetaProperties(3, None, {"node.id": "3", "x:y": "a \u00e4\\"})
+    assert MetaProperties.decode(stored.encode()) == stored

@@ -104,6 +104,17 @@ def test_the_last_five_batches_are_remembered_and_none_before_them() -> None:
     assert [answer(producers, batch(s)) for s in range(6)] == [OUT_OF_ORDER] + [DUPLICATE] * 5
 
 
+def test_a_marker_of_a_new_epoch_has_numbers_begin_with_0() -> None:
+    producers = state(batch(0, 3), marker(1))
+    assert (producers.producers[P].epoch, producers.producers[P].next_sequence) == (1, 0)
+    assert [answer(producers, batch(n, epoch=1)) for n in (0, 2, 3)] == [None, UNKNOWN, UNKNOWN]
+
+
+def test_a_marker_of_the_same_epoch_has_numbers_go_on() -> None:
+    producers = state(batch(0, 3, attributes=TRANSACTIONAL), marker())
+    assert [answer(producers, batch(n)) for n in (3, 0)] == [None, OUT_OF_ORDER]
+
+
 def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     producers = state(batch(0), batch(1), batch(0, epoch=1))
     assert len(producers.producers[P].batches) == 1
@@ -156,3 +167,16 @@ def test_records_of_long_ago_do_not_make_a_producer_forgotten_that_writes_now() 
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     producers = state(batch(0, attributes=TRANSACTIONAL))
     assert producers.expire(900 * DAY_MS, DAY_MS) == 0
+
+
+def test_the_oldest_open_transaction_is_where_stable_data_ends() -> None:
+    producers = ProducerState()
+    assert producers.first_unstable_offset() is None
+    for producer_id, offset in ((1, 10), (2, 12)):
+        sent = batch(0, attributes=TRANSACTIONAL)._replace(producer_id=producer_id)
+        producers.update(sent, offset, 5)
+    assert producers.first_unstable_offset() == 10
+    producers.update(marker()._replace(producer_id=1), 13, 5)
+    assert producers.first_unstable_offset() == 12
+    producers.update(marker()._replace(producer_id=2), 14, 5)
+    assert producers.first_unstable_offset() is None

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from core_log.directory import LogDirectory
-from core_log.leader_epochs import LeaderEpochs
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import Directory
 from protocol.records.batch import read_header
@@ -117,7 +116,7 @@ def test_segments_below_the_recovery_point_are_believed(
     crashed(memory, open_log)
     names = logs_of(memory)
     damage(memory, names[0], lambda data: data[:-3] + b"xyz")
-    writer = open_log(memory, clean=False, recovery_point=int(names[1][:20]), **SMALL)
+    writer = open_log(memory, clean=False, recovery_point=int(names[1][:20]) + 1, **SMALL)
     assert writer.log.log_end_offset == 30
 
 
@@ -203,14 +202,6 @@ def test_leader_epochs_are_on_disk_before_the_recovery_point_moves(
     writer.append(b"a" * 100, epoch=4)
     again = open_log(memory, clean=False, recovery_point=3, segment_bytes=200)
     assert again.log.leader_epochs.entries == [(1, 0), (2, 1), (3, 2), (4, 3)]
-
-
-@pytest.mark.parametrize(("message_format", "kept"), [("0.10.2", [(7, 0)]), ("2.3", [])])
-def test_epoch_without_a_batch_outlives_a_crash_where_batches_do_not_tell(
-    memory: MemoryDirectory, open_log: Open, message_format: str, kept: list[tuple[int, int]]
-) -> None:
-    open_log(memory, message_format_version=message_format).log.begin_epoch(7)
-    assert LeaderEpochs.load(memory).entries == kept
 
 
 def test_epochs_behind_a_cut_are_forgotten(memory: MemoryDirectory, open_log: Open) -> None:

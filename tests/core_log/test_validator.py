@@ -12,8 +12,8 @@ from core_log.config import LogConfig
 from core_log.validator import ValidBatch, validate
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_batch, encode_batch, read_header
-from protocol.records.batch_header import CRC_COVERS_FROM, HEADER, HEADER_BYTES
-from protocol.records.compression import Codec
+from protocol.records.batch_header import CRC_COVERS_FROM, HEADER, HEADER_BYTES, LOG_OVERHEAD
+from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -101,6 +101,49 @@ def test_a_header_that_cannot_be_is_corrupt(changes: dict[str, int]) -> None:
     assert refusal(with_header(batch(b"a"), **changes)) == ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("kept_in", ["producer", "gzip", "uncompressed"])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
+@pytest.mark.parametrize("last_offset_delta", [-1, 0])
+def test_a_batch_without_records_is_corrupt(
+    codec: Codec, kept_in: str, last_offset_delta: int
+) -> None:
+    header = batch(b"a", codec=codec)[:HEADER_BYTES]
+    body = b"" if codec is Codec.NONE else compress(codec, b"")
+    empty = with_header(
+        header + body,
+        length=HEADER_BYTES - LOG_OVERHEAD + len(body),
+        count=0,
+        last_offset_delta=last_offset_delta,
+    )
+    assert refusal(empty, LogConfig(compression_type=kept_in)) == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("count", "last_offset_delta", "is_good"),
+    [
+        (3, 2, True),
+        (1, 2, False),
+        (5, 2, False),
+        (3, 0, False),
+        (3, 4, False),
+        (0, 2, False),
+        (-3, 2, False),
+        (3, -2, False),
+    ],
+)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_count_and_range_of_offsets_must_be_those_of_the_records(
+    codec: Codec, count: int, last_offset_delta: int, is_good: bool
+) -> None:
+    sent = with_header(
+        batch(b"a", b"b", b"c", codec=codec), count=count, last_offset_delta=last_offset_delta
+    )
+    if is_good:
+        assert checked(sent).header.count == 3
+    else:
+        assert refusal(sent) == ErrorCode.CORRUPT_MESSAGE
+
+
 def test_every_single_bit_that_flips_behind_the_checksum_is_found() -> None:
     good = batch(b"value", key=b"key")
     for bit in range(CRC_COVERS_FROM * 8, len(good) * 8):
@@ -152,9 +195,11 @@ def test_one_record_without_a_key_among_others_is_enough() -> None:
     assert refusal(mixed, COMPACTED) == ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("off_ms", [-1001, 1001])
-def test_a_timestamp_too_far_off_is_refused(off_ms: int) -> None:
-    assert refusal(batch(b"a", timestamp_ms=NOW_MS + off_ms), NEAR) == ErrorCode.INVALID_TIMESTAMP
+def test_a_timestamp_too_far_off_is_refused(off_ms: int, codec: Codec) -> None:
+    far = [(NOW_MS, None, b"near", ()), (NOW_MS + off_ms, None, b"far", ())]
+    assert refusal(encode_batch(far, codec=codec), NEAR) == ErrorCode.INVALID_TIMESTAMP
 
 
 @pytest.mark.parametrize("timestamp_ms", [NOW_MS - 1000, NOW_MS + 1000, -1])
@@ -187,6 +232,26 @@ def test_a_topic_with_a_codec_of_its_own_keeps_records_in_it(name: str) -> None:
     valid = checked(sent, LogConfig(compression_type=name))
     assert valid.header.codec == Codec.of_name(name)
     assert valid.max_timestamp == NOW_MS
+    assert decode_batch(valid.data) == decode_batch(sent)
+
+
+@pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", Codec)
+def test_the_topic_names_the_codec_or_leaves_it_to_the_producer(codec: Codec, kept_in: str) -> None:
+    sent = encode_batch(
+        [(NOW_MS - n, b"k", b"v%d" % n, ()) for n in range(3)],
+        codec=codec,
+        producer_id=1324,
+        producer_epoch=10,
+        base_sequence=984,
+    )
+    names = {"producer": codec, "uncompressed": Codec.NONE}
+    valid = checked(sent, LogConfig(compression_type=kept_in))
+    header = read_header(valid.data)
+    assert header.codec == (names[kept_in] if kept_in in names else Codec.of_name(kept_in))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1324, 10, 984)
+    assert (header.base_offset, header.last_offset_delta, header.timestamp_type) == (0, 2, 0)
+    assert header.max_timestamp == valid.max_timestamp == NOW_MS
     assert decode_batch(valid.data) == decode_batch(sent)
 
 

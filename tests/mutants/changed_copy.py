@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
-    *("protocol", "zk", "core_log", "offsets", "groups", "clients", "broker", "tests"),
-    *("conftest.py", "pyproject.toml"),
+    *("protocol", "zk", "core_log", "compaction", "offsets", "groups", "clients", "broker"),
+    *("tests", "conftest.py", "pyproject.toml"),
 )
 
 

@@ -78,8 +78,8 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         *("an ISR is written over whatever is there", REPLICATION + "isr_writer.py"),
-        "lambda: self.zk.set(path, data, change.zk_version)",
-        "lambda: self.zk.set(path, data, -1)",
+        "partial(self.zk.set, path, data, zk_version)",
+        "partial(self.zk.set, path, data, -1)",
     ),
     Bug(
         *("an answer of an earlier leader is appended", REPLICATION + "replica_fetchers.py"),
@@ -104,7 +104,7 @@ BUGS: tuple[Bug, ...] = (
         seed=11,
     ),
     Bug(
-        *("followers take no note of producers", "core_log/log.py"),
+        *("followers take no note of producers", "core_log/replicated_run.py"),
         "if isinstance(header, BatchHeader) and header.producer_id >= 0:",
         "if False:",
         seed=1,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from offsets.committed import EncodedRecord
 from offsets.loader import SLICE_RECORDS, Loader, LoadError
 from offsets.records import (
     CommittedOffset,
@@ -11,12 +12,24 @@ from offsets.records import (
     OffsetKey,
     Record,
     Value,
+    decode_key,
+    decode_value,
     encode_key,
     encode_value,
 )
-from protocol.records.batch import encode_batch
-from protocol.records.batch_header import CONTROL, CRC_AT, CRC_COVERS_FROM, TRANSACTIONAL
+from protocol.records.batch import Codec, encode_batch
+from protocol.records.batch_header import (
+    CONTROL,
+    CRC_AT,
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+)
+from protocol.records.legacy import encode_messages
 
+OLD_FORMATS = (0, 1)
+KEY = OffsetKey("g", "t", 0)
 COMMIT, ABORT = b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"
 
 
@@ -43,12 +56,25 @@ def marker(kind: bytes, base_offset: int, producer_id: int) -> bytes:
     return marked(data, CONTROL | TRANSACTIONAL)
 
 
+def emptied(data: bytes) -> bytes:
+    """The batch as compaction leaves it when its records are gone."""
+    header = bytearray(data[:HEADER_BYTES])
+    header[8:12] = (HEADER_BYTES - LOG_OVERHEAD).to_bytes(4, "big")
+    header[57:61] = bytes(4)
+    return marked(bytes(header), 0)
+
+
 class Replayed:
     """A loader and what it replayed."""
 
     def __init__(self, next_offset: int = 0) -> None:
         self.records: list[tuple[Key, Value | None]] = []
-        self.loader = Loader(4, lambda key, value: self.records.append((key, value)), next_offset)
+        self.loader = Loader(4, self.replay, next_offset)
+
+    def replay(self, records: Iterable[EncodedRecord]) -> None:
+        for key, value in records:
+            decoded = decode_key(key)
+            self.records.append((decoded, decode_value(decoded, value)))
 
     def feed(self, chunk: bytes) -> int:
         return sum(1 for _ in self.loader.feed(chunk))
@@ -124,3 +150,71 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
     replayed.feed(marker(COMMIT, 2, producer_id=9))
     assert replayed.records == []
     assert replayed.loader.next_offset == 3
+
+
+def test_plain_commit_behind_that_of_an_open_transaction_stays() -> None:
+    replayed = Replayed()
+    replayed.feed(
+        marked(batch([commit_of(0, 1), commit_of(1, 1)], 0, producer_id=9), TRANSACTIONAL)
+    )
+    replayed.feed(batch([commit_of(0, 2)], 2))
+    replayed.feed(marker(COMMIT, 3, producer_id=9))
+    assert replayed.records == [commit_of(0, 2), commit_of(1, 1)]
+
+
+def test_marker_that_compaction_took_ends_nothing() -> None:
+    replayed = Replayed()
+    replayed.feed(marked(batch([commit_of(0)], 0, producer_id=9), TRANSACTIONAL))
+    replayed.feed(emptied(marker(ABORT, 1, producer_id=9)))
+    replayed.feed(marker(COMMIT, 2, producer_id=9))
+    assert replayed.records == [commit_of(0)]
+
+
+@pytest.mark.parametrize("magic", OLD_FORMATS)
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_of_older_brokers_are_replayed(magic: int, codec: Codec) -> None:
+    records = map(commit_of, range(3))
+    rows = [
+        (n, 5, encode_key(key), encode_value(value), ()) for n, (key, value) in enumerate(records)
+    ]
+    replayed = Replayed()
+    replayed.feed(encode_messages(rows, magic=magic, codec=codec) + batch([commit_of(3)], 3))
+    assert replayed.records == [commit_of(p) for p in range(4)]
+    assert replayed.loader.next_offset == 4
+
+
+def test_compressed_batches_are_replayed_among_plain_ones() -> None:
+    rows = [(5, encode_key(key), encode_value(value), ()) for key, value in [commit_of(1)]]
+    compressed = encode_batch(rows, base_offset=1, codec=Codec.GZIP)
+    replayed = Replayed()
+    replayed.feed(batch([commit_of(0)]) + compressed + batch([commit_of(2)], 2))
+    assert replayed.records == [commit_of(0), commit_of(1), commit_of(2)]
+
+
+def test_many_batches_that_are_not_plain_are_replayed_in_slices() -> None:
+    rows = [(5, encode_key(key), encode_value(value), ()) for key, value in [commit_of(1)]]
+    count = SLICE_RECORDS
+    batches = [encode_batch(rows, base_offset=n, codec=Codec.GZIP) for n in range(count)]
+    assert 4 < Replayed().feed(b"".join(batches)) < 20
+
+
+def test_many_small_batches_share_a_slice() -> None:
+    batches = [batch([commit_of(n)], n) for n in range(2 * SLICE_RECORDS)]
+    replayed = Replayed()
+    assert replayed.feed(b"".join(batches)) == 2
+    assert len(replayed.records) == len(batches)
+
+
+def test_record_without_a_key_is_named_by_partition_and_offset() -> None:
+    rows = [(5, key, encode_value(commit_of(0)[1]), ()) for key in (encode_key(KEY), None)]
+    with pytest.raises(LoadError, match=r"__consumer_offsets-4 at offset 8: .*without a key"):
+        Replayed(next_offset=7).feed(encode_batch(rows, base_offset=7))
+
+
+def test_corrupt_record_among_many_batches_is_the_one_that_is_named() -> None:
+    batches = [batch([commit_of(n)], n) for n in range(50)]
+    bad = [(5, encode_key(KEY), b"\x00\x63", ())]
+    batches[30] = encode_batch(bad, base_offset=30)
+    replayed = Replayed()
+    with pytest.raises(LoadError, match=r"at offset 30: offset value of version 99"):
+        replayed.feed(b"".join(batches))

@@ -1,8 +1,8 @@
-"""A member's assignment, as the group's leader wrote it."""
+"""What members put inside the group protocol: assignments and subscriptions."""
 
 import pytest
 
-from protocol.consumer_protocol import decode_assignment
+from protocol.consumer_protocol import decode_assignment, decode_subscription
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
@@ -30,3 +30,14 @@ def test_a_member_without_assignment_has_no_partitions() -> None:
 def test_an_assignment_cut_short_is_refused() -> None:
     with pytest.raises(WireError):
         decode_assignment(ONE_TOPIC + TWO_PARTITIONS[:5])
+
+
+@pytest.mark.parametrize("behind", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01x", b"", b"more"])
+def test_topics_of_a_subscription_are_read_whatever_follows_them(behind: bytes) -> None:
+    topics = b"\x00\x01" + b"\x00\x00\x00\x02" + b"\x00\x01t" + b"\x00\x03u-v"
+    assert list(decode_subscription(topics + behind)) == ["t", "u-v"]
+
+
+def test_subscription_that_is_cut_is_an_error() -> None:
+    with pytest.raises(WireError):
+        decode_subscription(b"\x00\x00\x00\x00\x00\x02\x00\x01t")

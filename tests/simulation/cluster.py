@@ -20,11 +20,16 @@ from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
 from clients.offset_requests import fetch_offsets_request
+from compaction.clean import Event
+from compaction.job import CleaningJob
+from compaction.worker_pool import InLoop
 from core_log.memory_directory import Disk, MemoryDirectory
+from core_log.storage import Directory
 from protocol.settings import load
 from protocol.topic_partition import TopicPartition
 from tests.simulation.invariants import Invariants
 from tests.simulation.network import Network
+from tests.simulation.story import Story
 from tests.simulation.workload import CLIENT
 from tests.simulation.world import Process, World
 from tests.simulation.zookeeper import HOST as ZK_HOST
@@ -42,6 +47,8 @@ LAG_TIMES_MS = (1500, 5000)
 """replica.lag.time.max.ms, one in the whole story: ISRs change often, or seldom."""
 PORT = 9092
 RESTART_S = (0.5, 3.0)
+CLEANING_STEP_S = 0.3
+"""The longest: so a fault may well come between two steps of a cleaning."""
 DIRECTORY = "/logs"
 
 SETTINGS = {
@@ -58,8 +65,38 @@ SETTINGS = {
     "controller.socket.timeout.ms": "5000",
     "log.retention.ms": "-1",
     "log.segment.bytes": "65536",
+    "offsets.topic.segment.bytes": "1500",
+    "log.cleaner.backoff.ms": "2000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
     "log.flush.offset.checkpoint.interval.ms": "7000",
 }
+
+
+@attrs.define(eq=False)
+class Told:
+    """Workers whose work is counted."""
+
+    story: Story
+    workers: InLoop
+
+    async def run(
+        self,
+        job: CleaningJob,
+        directory: Directory,
+        bytes_per_second: float,
+        heard: Callable[[Event], None],
+    ) -> None:
+        """As theirs."""
+        await self.workers.run(job, directory, bytes_per_second, heard)
+        self.story.counts["cleaned logs"] += 1
+
+    def change_speed(self, bytes_per_second: float) -> None:
+        """As theirs."""
+        self.workers.change_speed(bytes_per_second)
+
+    async def rest(self) -> None:
+        """As theirs."""
+        await self.workers.rest()
 
 
 @attrs.define(eq=False)
@@ -119,6 +156,7 @@ class Node:
                 chance=Random(self.chance.random()),
                 open_directory=lambda path: self.directory,
                 bind=world.network.bind_of(process),
+                workers=Told(world.story, InLoop(lambda: self.chance.random() * CLEANING_STEP_S)),
             )
         process.spawn(self._live(process, broker), f"broker {self.broker_id}")
         world.story.tell(self.host, "starts")

@@ -57,6 +57,16 @@ def test_where_no_replica_has_a_log_the_partition_begins_anew() -> None:
     assert {to: each.is_new for to, each in told} == {1: True, 2: True, 3: True}
 
 
+def test_a_damaged_log_is_a_log_so_the_partition_does_not_begin_anew() -> None:
+    reign = cluster(1, [1, 2, 3])
+    reign.take(LeaderAndIsrAnswered(1, taken=(), lost=(P0,), damaged=(P0,)))
+    assert reign.led(P0)[:2] == (2, (2, 3))
+    lost(reign, 2)
+    told = lost(reign, 3)
+    assert reign.led(P0)[:2] == (-1, (3,))
+    assert not any(each.is_new for _, each in told)
+
+
 def test_a_replica_that_is_down_may_have_the_log_so_the_others_wait_for_it() -> None:
     reign = cluster(1, [1, 2], live=[1, 2])
     lost(reign, 1)

@@ -1,5 +1,6 @@
 """What a new topic may be called and made of."""
 
+import attrs
 import pytest
 
 from broker.controller.topic_changes import (
@@ -79,6 +80,17 @@ def test_name_that_differs_from_another_only_in_dot_and_underscore() -> None:
 
 def test_numbers_are_placed() -> None:
     assert plan(topic(partitions=2, factor=3)) == NewTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
+
+
+def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_come_on_top() -> (
+    None
+):
+    own = {"offsets": {"cleanup.policy": "compact", "segment.bytes": "100"}}
+    defaults = attrs.evolve(DEFAULTS, own=own)
+    wanted = topic("offsets", configs={"segment.bytes": "200"})
+    planned = plan_topic(wanted, (), defaults, place, version=4)
+    assert planned.configs == {"cleanup.policy": "compact", "segment.bytes": "200"}
+    assert plan_topic(topic("t"), (), defaults, place, version=4).configs == {}
 
 
 def test_minus_one_is_the_brokers_default_from_version_four_on() -> None:

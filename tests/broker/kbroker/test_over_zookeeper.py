@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers, asked_of_zookeeper
 from broker.kbroker.over_zookeeper import OverZooKeeper
-from broker.kbroker.reassignment import limit_speed, unlimit_speed
+from broker.kbroker.reassignment_throttle import limit_speed, unlimit_speed
 from clients.admin import PREFERRED, UNCLEAN
 from clients.descriptions import ConfigResource, NewPartitions, NewTopic
 from clients.errors import DeadlineExceeded

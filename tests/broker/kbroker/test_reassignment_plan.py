@@ -87,7 +87,8 @@ def partition(**changed: object) -> str:
         (partition(replicas=["1"]), "t-0: replicas are broker ids"),
         (partition(replicas=[1, 2, 1]), "t-0 contains multiple entries for 1"),
         (partition(log_dirs=["any"]), "different from size of log dirs list for partition t-0"),
-        (partition(log_dirs=["any", "/d"]), "t-0: log directory '/d'"),
+        (partition(log_dirs=["any", "d"]), "t-0: log directory 'd' is neither 'any' nor an"),
+        (partition(log_dirs=["any", 1]), "t-0: log directory 1 is neither"),
         (
             '{"partitions":[{"topic":"t","partition":0,"replicas":[1]},'
             '{"topic":"t","partition":0,"replicas":[2]}]}',

@@ -131,8 +131,8 @@ def test_a_leader_that_hangs_costs_one_request_timeout_and_is_not_asked_who_lead
         for api_key in (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS):
             first.answers[api_key] = lambda request: SILENCE
         lead(SECOND, 1, second)
-        sent = [await producer.send("t", b"%d" % n) for n in range(3)]
         began = elapsed_s()
+        sent = [await producer.send("t", b"%d" % n) for n in range(3)]
         await asyncio.gather(*sent)
         assert 0.6 < elapsed_s() - began < 0.6 + HEALED_S
         assert values(second) == [b"0", b"1", b"2"]

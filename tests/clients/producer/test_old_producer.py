@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from clients.errors import FailedToSendMessage, ProducerClosed
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.handlers import CallbackHandler
 from clients.producer.messages import KeyedMessage, ProducerData
 from clients.producer.producer import Producer
-from clients.producer.sender import RecordMetadata
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError

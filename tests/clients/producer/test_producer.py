@@ -13,8 +13,8 @@ from clients.errors import (
     ProducerClosed,
     RecordTooLarge,
 )
+from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
-from clients.producer.sender import RecordMetadata
 from clients.serializers import int_encoder, json_encoder
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode

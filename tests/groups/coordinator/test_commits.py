@@ -21,6 +21,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from tests.replayed import replay
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -56,13 +57,13 @@ def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> Shar
         leader="m",
         members=members,
     )
-    shard.replay(GroupKey("g"), metadata)
+    replay(shard, (GroupKey("g"), metadata))
     return shard
 
 
 def with_offset() -> Shard:
     shard = Shard()
-    shard.replay(*RECORD)
+    replay(shard, RECORD)
     return shard
 
 
@@ -108,13 +109,13 @@ def test_deciding_changes_nothing_and_replaying_does() -> None:
     shard = Shard()
     decide(shard, event())
     assert not shard.knows("g")
-    shard.replay(*RECORD)
+    replay(shard, RECORD)
     assert shard.offsets.of_group("g") == {"t": {0: RECORD[1]}}
 
 
 def test_tombstone_of_a_group_removes_it() -> None:
     shard = with_group(())
-    shard.replay(GroupKey("g"), None)
+    replay(shard, (GroupKey("g"), None))
     assert not shard.knows("g")
 
 

@@ -6,81 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.coordinator import GroupCoordinator, Pending
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.listing import GroupOverview
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig
 from offsets.journal import MAX_WAITING_BYTES
 from offsets.loader import SLICE_RECORDS
-from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
+from offsets.records import CommittedOffset, OffsetKey, Record, encode_key
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch import decode_records, encode_batch, read_header
+from protocol.records.batch import decode_records, encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
-
-NUM_PARTITIONS = 2
-OWN, OTHER = "groupId", "otherGroup"  # partitions 0 and 1
-NOW_MS = 1_700_000_000_000
-
-
-class Bench:
-    """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
-
-    def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
-        self.log = log
-        self.loop = VirtualTimeLoop()
-        self.coordinator = GroupCoordinator(
-            log,
-            config or OffsetsConfig(),
-            num_partitions=lambda: NUM_PARTITIONS,
-            now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
-            spawn=self.loop.create_task,
-        )
-
-    def lead(self, *partitions: int) -> "Bench":
-        self.coordinator.on_leadership(set(partitions), set())
-        return self
-
-    def run(self, seconds: float = 0.0) -> "Bench":
-        """Let time pass, or without any let everything happen that can at once."""
-        turns = asyncio.sleep(seconds) if seconds else self._turns()
-        self.loop.run_until_complete(turns)
-        return self
-
-    async def _turns(self) -> None:
-        for _ in range(100):
-            await asyncio.sleep(0)
-
-    def commit(self, offset: int, group: str = OWN, partition: int = 0) -> Pending:
-        event = CommitOffsets(
-            next(self.coordinator.request_ids), group, -1, "", None, [record(offset, group)]
-        )
-        return self.coordinator.submit(event)
-
-    def committed(self, group: str = OWN) -> int | None:
-        kept = self.coordinator.offsets(group).fetch(group, "t", 0)
-        return kept and kept.offset
-
-    def refusal(self, group: str = OWN) -> ErrorCode:
-        try:
-            self.coordinator.offsets(group)
-        except ApiError as error:
-            return error.code
-        return ErrorCode.NONE
-
-    def batches(self, partition: int = 0) -> list[int]:
-        """How many records each batch of the log has."""
-        return [read_header(data).count for _, data in self.log.partition(partition).batches]
-
-
-def record(offset: int, group: str = OWN) -> Record:
-    return OffsetKey(group, "t", 0), CommittedOffset(offset, -1, "", NOW_MS)
-
-
-def batch_of(*records: Record, base_offset: int = 0) -> bytes:
-    rows = [(NOW_MS, encode_key(key), encode_value(value), ()) for key, value in records]
-    return encode_batch(rows, base_offset=base_offset)
+from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
 
 
 @pytest.fixture
@@ -145,7 +81,7 @@ def test_failed_append_is_logged_with_its_groups_and_partition(
     bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
     bench.commit(2)
     assert [r.levelname for r in caplog.records] == ["ERROR"]
-    assert "__consumer_offsets-0: a commit of groupId failed" in caplog.text
+    assert "__consumer_offsets-0: writing for group groupId failed" in caplog.text
     assert "KAFKA_STORAGE_ERROR" in caplog.text
 
 

@@ -3,6 +3,7 @@
 from groups.coordinator.listing import GroupDescription, GroupOverview, describe, overviews
 from groups.coordinator.shard import Shard
 from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
+from tests.replayed import replay
 
 MEMBER = GroupMember(
     member_id="m",
@@ -25,9 +26,9 @@ def shard() -> Shard:
             leader="m" if members else None,
             members=members,
         )
-        made.replay(GroupKey(group), metadata)
+        replay(made, (GroupKey(group), metadata))
     for group in ("live", "simple"):
-        made.replay(OffsetKey(group, "t", 0), CommittedOffset(1))
+        replay(made, (OffsetKey(group, "t", 0), CommittedOffset(1)))
     return made
 
 

@@ -1,0 +1,100 @@
+"""A broker with dirty logs, of which one after the other is given to its cleaner.
+
+No log is dirty enough before its topic's settings say that it is, and one thread has the default
+buffer, so what is timed is one cleaning alone: from that change until `cleaner-offset-checkpoint`
+has the log clean to its active segment.
+"""
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import Broker, Side, install
+from benchmarks.written_log import WrittenLog, furnish
+from clients.admin import Admin, ConfigResource, NewTopic
+from core_log.checkpoint import CLEANER_OFFSETS, CheckpointError, decode_offsets
+from protocol.topic_partition import TopicPartition
+
+SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "100"}
+PATIENCE_S = 300.0
+_NEVER, _NOW = "1", "0"
+_DIRTY_ENOUGH = "min.cleanable.dirty.ratio"
+_POLL_S = 0.005
+
+
+@attrs.define(eq=False)
+class CleaningBroker:
+    """A broker that runs, and the topics that are still dirty; all have the same log."""
+
+    broker: Broker
+    log_directory: Path
+    log: WrittenLog
+    dirty: list[str]
+
+    def begin(self) -> str:
+        """Have the next log cleaned; its topic."""
+        topic = self.dirty.pop()
+        resource = ConfigResource.topic(topic)
+
+        async def alter(admin: Admin) -> None:
+            change = {resource: {_DIRTY_ENOUGH: _NOW}}
+            if refusal := (await admin.incremental_alter_configs(change))[resource]:
+                raise RuntimeError(f"{topic} is not to be cleaned: {refusal}")
+
+        self.broker.administer(alter)
+        return topic
+
+    def is_clean(self, topic: str) -> bool:
+        """Whether all of a log is that can be."""
+        path = self.log_directory / CLEANER_OFFSETS
+        try:
+            offsets = decode_offsets(path.read_bytes() if path.exists() else None)
+        except CheckpointError:
+            return False
+        return offsets.get(TopicPartition(topic, 0), 0) >= self.log.active_offset
+
+    def until_clean(
+        self, topic: str, meanwhile: Callable[[], None] = partial(time.sleep, _POLL_S)
+    ) -> None:
+        """Do something again and again until then. Raises RuntimeError when it takes too long."""
+        ends = time.monotonic() + PATIENCE_S
+        while not self.is_clean(topic):
+            if time.monotonic() > ends:
+                raise RuntimeError(f"{self.broker.name} does not clean {topic}")
+            self.broker.process.check_alive()
+            meanwhile()
+
+
+@contextlib.contextmanager
+def cleaning_broker(
+    side: Side, directory: Path, log: WrittenLog, number: int
+) -> Iterator[CleaningBroker]:
+    """A broker that has the log `number` times; at the end it and they are gone."""
+    topics = [f"dirty-{nth}" for nth in range(number)]
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(log.segment_bytes),
+        _DIRTY_ENOUGH: _NEVER,
+    }
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        place = install(side, directory, directory.name, SETTINGS)
+        furnish(place, [NewTopic(name, 1, 1, configs) for name in topics], log)
+        broker = place.start()
+        stack.callback(broker.process.stop, at_once=True)
+        yield CleaningBroker(broker, place.log_directory, log, topics)
+
+
+def without_numpy(side: Side, directory: Path) -> Side:
+    """Our broker, and the workers it starts, where numpy cannot be imported."""
+    directory.mkdir(exist_ok=True)
+    (directory / "numpy.py").write_text('raise ImportError("kept out")\n')
+    command = ("env", f"PYTHONPATH={directory}", *side.command)
+    assert side.command[0] == sys.executable
+    return attrs.evolve(side, command=command)

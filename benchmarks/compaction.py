@@ -1,0 +1,123 @@
+"""Compaction: how fast a dirty log becomes clean, ours once without numpy and once with it.
+
+Every byte is dirty: the cleaner reads all twice and writes what stays. Keys are drawn at random, so
+of 1,000,000 records of 100,000 keys a tenth stays, spread over all batches. Of commits the batches
+go or stay whole, since a group's commit supersedes its last one.
+"""
+
+import contextlib
+import itertools
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import Side
+from benchmarks.cleaned_log import CleaningBroker, cleaning_broker, without_numpy
+from benchmarks.rounds import Contestant, Rounds, alternate
+from benchmarks.table import Row, at_least
+from benchmarks.written_log import WrittenLog, write_log
+from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
+from protocol.records.batch import encode_batch
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import Codec
+
+KEYS = 100_000
+RECORDS = 1_000_000
+VALUE_BYTES = 1000
+BATCH_BYTES = 16 * 1024
+COMMITS = 5_000_000
+COMMIT_PARTITIONS = 20
+SEGMENT_BYTES = 100 * 1024 * 1024
+"""What a broker gives the offsets topic."""
+NOW_MS = 1_700_000_000_000
+_SEED = 7
+
+_numbers = itertools.count()
+
+
+@attrs.frozen
+class Load:
+    """What a log holds, and the ratios wanted without numpy and with it."""
+
+    question: str
+    batches: Callable[[], Iterator[bytes]]
+    wanted: tuple[float, float]
+
+
+def values(codec: Codec) -> Iterator[bytes]:
+    """Batches of 16 KB, before compression, of 1 KB values: text, which compresses to a half."""
+    draw = random.Random(_SEED)
+    words = [draw.randbytes(draw.randint(2, 8)).hex().encode() for _ in range(300)]
+    text = b" ".join(draw.choices(words, k=100_000))
+    builder = BatchBuilder(codec, BATCH_BYTES)
+    for nth in range(RECORDS):
+        at = int(draw.random() * (len(text) - VALUE_BYTES))
+        key, value = b"key-%09d" % (draw.random() * KEYS), text[at : at + VALUE_BYTES]
+        if not builder.try_append(NOW_MS + nth, key, value):
+            yield builder.build(leader_epoch=0)
+            builder = BatchBuilder(codec, BATCH_BYTES)
+            builder.try_append(NOW_MS + nth, key, value)
+    yield builder.build(leader_epoch=0)
+
+
+def commits() -> Iterator[bytes]:
+    """Batches of a group's commit of all its partitions, groups in any order."""
+    groups = [_commit(nth) for nth in range(KEYS // COMMIT_PARTITIONS)]
+    yield from random.Random(_SEED).choices(groups, k=COMMITS // COMMIT_PARTITIONS)
+
+
+def _commit(group: int) -> bytes:
+    keys = (OffsetKey(f"group-{group:07d}", "some-topic", nth) for nth in range(COMMIT_PARTITIONS))
+    value = encode_value(CommittedOffset(group, 0, "", NOW_MS))
+    return encode_batch([(NOW_MS, encode_key(key), value, ()) for key in keys], leader_epoch=0)
+
+
+_VALUES = (
+    Load("compaction, 1 KB values, batches of 16 KB", partial(values, Codec.NONE), (0.3, 1)),
+    Load("compaction, 1 KB values, batches of 16 KB, lz4", partial(values, Codec.LZ4), (0.3, 1)),
+)
+COMMITS_LOAD = Load("compaction of 5,000,000 commits, 20 a batch", commits, (0.15, 1))
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """Two rows for each codec."""
+    for load in _VALUES:
+        yield from _rows(load, sides, directory, rounds)
+
+
+def measure_commits(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """Two rows for an offsets topic."""
+    yield from _rows(COMMITS_LOAD, sides, directory, rounds)
+
+
+def written(load: Load, directory: Path) -> WrittenLog:
+    """The log of a load: the first batch once more is its active segment."""
+    return write_log(directory, load.batches(), SEGMENT_BYTES, [next(load.batches())])
+
+
+def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    log = written(load, directory / "dirty")
+    contestants = [without_numpy(sides[0], directory / "no-numpy"), *sides]
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, log.directory)
+        cleaning: list[Contestant] = []
+        for side in contestants:
+            place = directory / f"{directory.name}-cleaning-{next(_numbers)}"
+            each = cleaning_broker(side, place, log, 1 + rounds.number)
+            cleaning.append(partial(_clean, stack.enter_context(each)))
+        (rates,) = alternate(cleaning, rounds)
+    pure, fast, *peer = rates
+    yield Row(f"{load.question} (pure Python)", "MB/s", at_least(load.wanted[0]), [pure, *peer])
+    yield Row(f"{load.question} (numpy)", "MB/s", at_least(load.wanted[1]), [fast, *peer])
+
+
+def _clean(cleaner: CleaningBroker, _: float) -> tuple[float]:
+    """Clean the next log; megabytes of it a second."""
+    began = time.perf_counter()
+    cleaner.until_clean(cleaner.begin())
+    return (cleaner.log.sealed_bytes / 1e6 / (time.perf_counter() - began),)

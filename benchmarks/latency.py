@@ -1,0 +1,71 @@
+"""What a producer feels of the cleaner: the slowest answers while it runs, and while it rests.
+
+Requests of one batch of 1 KB are sent at a fixed rate that keeps the broker far from busy, whether
+the last one is answered or not. What is measured beside the cleaner is a whole cleaning, with its
+swaps of segments.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import quantiles
+
+from benchmarks.brokers import Side
+from benchmarks.cleaned_log import CleaningBroker, cleaning_broker, without_numpy
+from benchmarks.compaction import COMMITS_LOAD, written
+from benchmarks.load import pace
+from benchmarks.produce import EQUAL, batch_of, produce_request
+from benchmarks.rounds import Rounds, alternate
+from benchmarks.table import Row, at_most
+
+REQUESTS_A_SECOND = 500
+BATCH_BYTES = 1024
+RESTING_S = 5.0
+"""A round without the cleaner, whatever was asked for; one with it is as long as it runs."""
+LOOK_S = 0.5
+"""How often is asked whether it still runs."""
+
+
+def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row without numpy and one with it; the resting cleaner stands in the peer's place."""
+    log = written(COMMITS_LOAD, directory / "dirty")
+    pure = without_numpy(ours, directory / "no-numpy")
+    title = f"produce 1 KB, {REQUESTS_A_SECOND} a second, p99 while the cleaner runs · rests"
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, log.directory)
+        for side, how in ((pure, "pure Python"), (ours, "numpy")):
+            place = directory / f"{directory.name}-latency-{how.replace(' ', '-')}"
+            with (
+                cleaning_broker(side, place, log, 1 + rounds.number) as cleaner,
+                cleaner.broker.topic() as topic,
+            ):
+                contestants = [
+                    partial(_while_cleaning, cleaner, topic),
+                    partial(_at_rest, cleaner, topic),
+                ]
+                (millis,) = alternate(contestants, rounds)
+            yield Row(f"{title} ({how})", "ms", at_most(1.5), millis)
+
+
+def _while_cleaning(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:
+    taken: list[float] = []
+    cleaner.until_clean(cleaner.begin(), lambda: taken.extend(_produce(cleaner, topic, LOOK_S)))
+    return (_p99_ms(taken),)
+
+
+def _at_rest(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:
+    return (_p99_ms(_produce(cleaner, topic, RESTING_S)),)
+
+
+def _produce(cleaner: CleaningBroker, topic: str, seconds: float) -> list[float]:
+    """How many seconds each answer took."""
+    batch, _ = batch_of(BATCH_BYTES, EQUAL)
+    request = produce_request(topic, batch, acks=1)
+    address = cleaner.broker.address
+    return pace(address, request, per_second=REQUESTS_A_SECOND, seconds=seconds)
+
+
+def _p99_ms(taken: list[float]) -> float:
+    return quantiles(taken, n=100)[-1] * 1000

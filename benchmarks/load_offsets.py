@@ -1,0 +1,185 @@
+"""A broker comes to lead a partition of `__consumer_offsets` that holds a million offsets: how
+long until it answers for the groups in it.
+
+The partition's log is made once, in Kafka's format, and lies in the directories of two brokers,
+which then lead it in turns. The clock starts when the new leader first says that it is loading, and
+stops when it answers an OffsetFetch; the brokers live on, so that a JVM's code is warm. Nothing
+else is asked of them meanwhile.
+
+A commit is a batch of as many records as it has partitions: what a single consumer of one
+partition writes is the most bytes and checksums for an offset.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import Side
+from benchmarks.clusters import BROKERS, Cluster, in_succession, until_whole
+from benchmarks.rounds import Contestant, Rounds
+from benchmarks.table import Row, at_most
+from clients.admin import Admin, NewTopic
+from clients.connection import Connection
+from clients.offset_requests import fetch_offsets_request
+from offsets.config import OffsetsConfig
+from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
+from offsets.topic import OFFSETS_TOPIC, offsets_partition, topic_properties
+from protocol.errors import ErrorCode
+from protocol.messages.elect_leaders import PREFERRED
+from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
+
+OFFSETS = 1_000_000
+GROUP_PARTITIONS = 50
+TOPIC = "some-topic"
+SEGMENT_BYTES = 100_000_000
+NOW_MS = 1_700_000_000_000
+FIRST, SECOND, _ = BROKERS
+_HOME = TopicPartition(OFFSETS_TOPIC, 0)
+_POLL_S = 0.002
+_PATIENCE_S = 180.0
+
+
+@attrs.frozen
+class Load:
+    """How many partitions each commit is of."""
+
+    question: str
+    partitions: int
+
+
+_LOADS = (
+    Load("load of 1,000,000 committed offsets, 50 a commit", 50),
+    Load("load of 1,000,000 committed offsets, 1 a commit", 1),
+)
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row for each load."""
+    for load in _LOADS:
+        segments = directory / f"offsets-{load.partitions}"
+        write_segments(segments, load.partitions)
+        (seconds,) = in_succession(sides, directory, rounds, partial(_loading, segments=segments))
+        shutil.rmtree(segments)
+        yield Row(load.question, "s", at_most(1), seconds)
+
+
+def write_segments(directory: Path, partitions: int) -> None:
+    """A log of OFFSETS commits, each of another key, in batches of so many records."""
+    directory.mkdir()
+    for base_offset, batches in _segments(partitions):
+        (directory / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
+    # Else a follower would not know what of it the leader has.
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
+
+def _segments(partitions: int) -> Iterator[tuple[int, list[bytes]]]:
+    batches: list[bytes] = []
+    base_offset = size = 0
+    for first in range(0, OFFSETS, partitions):
+        batches.append(_commit(first, partitions))
+        size += len(batches[-1])
+        if size > SEGMENT_BYTES:
+            yield base_offset, batches
+            base_offset, batches, size = first + partitions, [], 0
+    yield base_offset, batches
+
+
+def _commit(first: int, partitions: int) -> bytes:
+    value = encode_value(CommittedOffset(first, 0, "", NOW_MS + first))
+    keys = (
+        OffsetKey(_group(nth // GROUP_PARTITIONS), TOPIC, nth % GROUP_PARTITIONS)
+        for nth in range(first, first + partitions)
+    )
+    rows = [(NOW_MS + first, encode_key(key), value, ()) for key in keys]
+    return encode_batch(rows, base_offset=first, leader_epoch=0)
+
+
+def _group(nth: int) -> str:
+    return f"group-{nth:07d}"
+
+
+@contextlib.contextmanager
+def _loading(cluster: Cluster, segments: Path) -> Iterator[Contestant]:
+    asyncio.run(_prepare(cluster, segments))
+    turns = itertools.cycle((SECOND, FIRST))
+
+    def load(_: float) -> tuple[float]:
+        return (asyncio.run(_load(cluster, next(turns))),)
+
+    yield load
+
+
+async def _prepare(cluster: Cluster, segments: Path) -> None:
+    """Make the topic, stop its brokers, give them the log, start them again."""
+    async with cluster.admin() as admin:
+        configs = topic_properties(OffsetsConfig())
+        topic = NewTopic(OFFSETS_TOPIC, assignments={0: (FIRST, SECOND)}, configs=configs)
+        refusal = (await admin.create_topics([topic]))[OFFSETS_TOPIC]
+        if refusal:
+            raise RuntimeError(f"{cluster.name} makes no offsets topic: {refusal}")
+    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
+    for broker_id in (SECOND, FIRST):
+        cluster.kill(broker_id, at_once=False)
+        log = cluster.members[broker_id].log_directory / str(offsets_partition(0))
+        shutil.rmtree(log)
+        shutil.copytree(segments, log)
+    for broker_id in (FIRST, SECOND):
+        cluster.start(broker_id)
+    await until_whole(cluster)
+    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
+    await _answered(cluster, FIRST)
+
+
+async def _load(cluster: Cluster, leader: int) -> float:
+    """Let the broker lead; the seconds from its first word until it has loaded."""
+    loop = asyncio.get_running_loop()
+    async with cluster.admin() as admin:
+        answered = asyncio.create_task(_answered(cluster, leader))
+        await _lead(admin, leader)
+        began = await answered
+    return loop.time() - began
+
+
+async def _lead(admin: Admin, leader: int) -> None:
+    replicas = sorted((FIRST, SECOND), key=lambda each: each != leader)
+    refusals = await admin.alter_partition_reassignments({_HOME: replicas})
+    if refusals[_HOME]:
+        raise RuntimeError(f"the replicas do not change places: {refusals[_HOME]}")
+    while True:
+        refusal = (await admin.elect_leaders(PREFERRED, [_HOME]))[_HOME]
+        if refusal is None or refusal.code is ErrorCode.ELECTION_NOT_NEEDED:
+            return
+        await asyncio.sleep(_POLL_S)
+
+
+async def _answered(cluster: Cluster, leader: int) -> float:
+    """Return when the broker answers for a group, and tell since when it has been loading."""
+    loop = asyncio.get_running_loop()
+    began: float | None = None
+    async with asyncio.timeout(_PATIENCE_S), cluster.connected(leader) as connection:
+        while True:
+            error = await _fetch(connection)
+            if error != ErrorCode.NOT_COORDINATOR and began is None:
+                began = loop.time()
+            if not error:
+                assert began is not None
+                return began
+            await asyncio.sleep(_POLL_S)
+
+
+async def _fetch(connection: Connection) -> int:
+    """What is wrong with a group's offsets; all of them must be there when nothing is."""
+    response = await connection.call(fetch_offsets_request(_group(0), None))
+    if not response.error_code:
+        found = sum(len(topic.partitions) for topic in response.topics)
+        if found != GROUP_PARTITIONS:
+            raise RuntimeError(f"of {GROUP_PARTITIONS} offsets of a group there are {found}")
+    error: int = response.error_code
+    return error

@@ -1,0 +1,86 @@
+"""Look-ups in a large segment beside a small one: what they cost must not grow with it.
+
+A search starts from an index entry, and goes on over a few headers; for a timestamp the batch that
+is found is read as well. Offsets and timestamps are drawn at random, so that no look-up profits
+from the last one. The segments are opened here, without a broker: on the wire a look-up would be
+lost in what a request costs.
+"""
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.recovery import NOW_MS, batches
+from benchmarks.rounds import Contestant, Rounds, alternate
+from benchmarks.table import Row, at_most
+from benchmarks.written_log import write_log
+from core_log.config import LogConfig
+from core_log.directory import LogDirectory
+from core_log.loading import load_log
+from core_log.log import Log
+from protocol.topic_partition import TopicPartition
+
+LARGE_BATCHES = 69_000
+"""Of 16 KB less what no further record fits into: just under 1 GiB."""
+SMALL_BATCHES = LARGE_BATCHES // 16
+AT_ONCE = 1000
+_SEED = 7
+
+LookUp = Callable[[Log, random.Random], None]
+
+
+def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row for offsets and one for timestamps; the small segment stands in the peer's place."""
+    logs = []
+    for batch_count in (LARGE_BATCHES, SMALL_BATCHES):
+        path = directory / f"segment-of-{batch_count}"
+        written = write_log(path, batches(batch_count), 2**30)
+        assert written.active_offset == 0
+        logs.append(_opened(path))
+    for what, look_up in (("offset", _by_offset), ("timestamp", _by_timestamp)):
+        contestants: list[Contestant] = [partial(_timed, log, look_up) for log in logs]
+        (micros,) = alternate(contestants, rounds)
+        large, small = (f"{log.size / 1e6:,.0f} MB" for log in logs)
+        yield Row(f"look-up by {what}, {large} · {small}", "µs", at_most(1.25), micros)
+    for log in logs:
+        shutil.rmtree(log.directory.path)
+
+
+def _opened(path: Path) -> Log:
+    return load_log(
+        LogDirectory(path),
+        TopicPartition("some-topic", 0),
+        LogConfig(),
+        recovery_point=0,
+        clean_shutdown=True,
+        now_ms=NOW_MS,
+    )
+
+
+def _timed(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
+    """Microseconds a look-up."""
+    chance = random.Random(_SEED)
+    begins = now = time.perf_counter()
+    done = 0
+    while now < begins + seconds:
+        for _ in range(AT_ONCE):
+            look_up(log, chance)
+        done += AT_ONCE
+        now = time.perf_counter()
+    return ((now - begins) / done * 1e6,)
+
+
+def _by_offset(log: Log, chance: random.Random) -> None:
+    offset = int(chance.random() * log.log_end_offset)
+    assert log.read(offset, 1, log.log_end_offset) is not None
+
+
+def _by_timestamp(log: Log, chance: random.Random) -> None:
+    latest = log.segments.active.largest_timestamp
+    timestamp = NOW_MS + int(chance.random() * (latest - NOW_MS))
+    found = log.offset_for_timestamp(timestamp)
+    assert found is not None
+    assert found[0] == timestamp

@@ -1,0 +1,111 @@
+"""Recovery and clean starts: how long until a broker serves that has logs to open first.
+
+A crash is a start without the mark of a clean stop and without checkpoints, so that every batch of
+the active segments is read and held to its checksum. The clock runs from the start of the process
+to the first good answer (Metadata, with itself as the controller), so each side's own start is
+within; the row below has the same less that of a start after a clean stop, with the same logs.
+"""
+
+import contextlib
+import itertools
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.brokers import Installation, Side, install
+from benchmarks.rounds import Contestant, Rounds, alternate
+from benchmarks.table import Row, at_least, at_most
+from benchmarks.written_log import STOP_TIMEOUT_S, WrittenLog, furnish, write_log
+from clients.admin import NewTopic
+from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from core_log.log_dir import CLEAN_SHUTDOWN
+from core_log.producer_snapshots import SNAPSHOT
+from protocol.records.builder import BatchBuilder
+
+ACTIVE_SEGMENTS = 8
+ACTIVE_BATCHES = 8000
+PARTITIONS = 2000
+SEGMENTS = 4
+SEGMENT_BATCHES = 4
+BATCH_BYTES = 16 * 1024
+VALUE_BYTES = 1000
+NOW_MS = 1_700_000_000_000
+_SEED = 7
+
+_numbers = itertools.count()
+
+
+def batches(number: int) -> Iterator[bytes]:
+    """Batches of 16 KB of 1 KB records, later and later."""
+    value = random.Random(_SEED).randbytes(VALUE_BYTES)
+    for nth in range(number):
+        builder = BatchBuilder(max_bytes=BATCH_BYTES)
+        while builder.try_append(NOW_MS + nth, b"key-%09d" % nth, value):
+            pass
+        yield builder.build(leader_epoch=0)
+
+
+def measure_crash(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row with each side's start, and one without."""
+    log = write_log(directory / "active", batches(ACTIVE_BATCHES), 2**30)
+    megabytes = ACTIVE_SEGMENTS * log.size / 1e6
+    with _places(sides, directory, log, ACTIVE_SEGMENTS) as places:
+        contestants = [_crashed(place, megabytes) for place in places]
+        whole, alone = alternate(contestants, rounds)
+    title = f"recovery of {megabytes:,.0f} MB in {ACTIVE_SEGMENTS} active segments, 16 KB a batch"
+    yield Row(f"{title}, start to serving", "MB/s", at_least(1), whole)
+    yield Row(f"{title}, less a clean start", "MB/s", at_least(1), alone)
+
+
+def measure_clean(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """One row."""
+    written = batches(SEGMENTS * SEGMENT_BATCHES)
+    log = write_log(directory / "sealed", written, SEGMENT_BATCHES * BATCH_BYTES)
+    with _places(sides, directory, log, PARTITIONS) as places:
+        (seconds,) = alternate([_stopped(place) for place in places], rounds)
+    title = f"clean start, {PARTITIONS:,} partitions with {SEGMENTS * PARTITIONS:,} segments"
+    yield Row(title, "s", at_most(1), seconds)
+
+
+@contextlib.contextmanager
+def _places(
+    sides: Sequence[Side], directory: Path, log: WrittenLog, partitions: int
+) -> Iterator[list[Installation]]:
+    """For each side a broker that is stopped, and has the log so many times."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, log.directory)
+        places = []
+        for side in sides:
+            name = f"stored-{next(_numbers)}"
+            place = install(side, directory / name, f"{directory.name}-{name}")
+            stack.callback(shutil.rmtree, place.directory)
+            furnish(place, [NewTopic("stored", partitions, 1)], log)
+            places.append(place)
+        yield places
+
+
+def _crashed(place: Installation, megabytes: float) -> Contestant:
+    def start(_: float) -> tuple[float, float]:
+        clean_s = _start(place)
+        for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            (place.log_directory / name).unlink(missing_ok=True)
+        for snapshot in place.log_directory.glob(f"*/*{SNAPSHOT}"):
+            snapshot.unlink()
+        recovery_s = _start(place)
+        return megabytes / recovery_s, megabytes / max(recovery_s - clean_s, 0.01)
+
+    return start
+
+
+def _stopped(place: Installation) -> Callable[[float], tuple[float]]:
+    return lambda _: (_start(place),)
+
+
+def _start(place: Installation) -> float:
+    """Start the broker and stop it again; how long it took to serve."""
+    broker = place.start()
+    broker.process.stop(timeout_s=STOP_TIMEOUT_S)
+    if not (place.log_directory / CLEAN_SHUTDOWN).exists():
+        raise RuntimeError(f"{broker.name} does not stop in time")
+    return broker.start_s

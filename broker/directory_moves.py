@@ -1,0 +1,190 @@
+"""Moves replicas between the log directories of this broker, while they are used (KIP-113).
+
+A move goes piece by piece: a piece of the current log is named on the event loop, and read and
+appended to the future log in a thread, where a slow disk stops nobody. Into each directory one
+replica is moved at a time, and all together no faster than
+`replica.alter.log.dirs.io.max.bytes.per.second`. When little is left, and what is there is on disk,
+the rest is appended on the loop and the future log takes the current one's place at once: nothing
+can be appended in between, and whoever reads a file range goes on with the file it names.
+
+A move lives as long as its future log: it is given up by giving up that one, and begins again, with
+what is there, whenever a LeaderAndIsr names a partition that has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
+from typing import Any
+
+import attrs
+
+from broker.future_replica import FutureReplica
+from broker.partition import Partition
+from broker.replica_manager import ReplicaManager
+from broker.replication_quota import ReplicationQuota
+from core_log.log import Log
+from core_log.replicated_run import UnexpectedAppendOffset
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.topic_partition import TopicPartition
+
+PIECE_BYTES = 128 * 1024
+"""What is copied at once, unless one batch is larger."""
+LAST_BYTES = 256 * 1024
+"""Most that is appended on the loop when the future log takes the current one's place."""
+PAUSE_SECONDS = 0.1
+"""Before it is looked again whether the quota allows for more."""
+RETRY_SECONDS = 1.0
+"""Before a replica that could not be copied is tried again."""
+
+EXPECTED = (ApiError, CorruptRecord, OSError, UnexpectedAppendOffset)
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class DirectoryMoves:
+    """All moves of a broker. `spawn` runs a task; who writes checkpoints holds `on_disk`."""
+
+    replicas: ReplicaManager
+    quota: ReplicationQuota
+    executor: Executor
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+    on_disk: asyncio.Lock
+    _lanes: dict[str, dict[TopicPartition, FutureReplica]] = attrs.field(factory=dict)
+
+    def move(self, tp: TopicPartition, path: str) -> None:
+        """Begin to move a replica to a directory, be it another one than before; to the one it is
+        in, to stay there. Raises ApiError.
+
+        REPLICA_NOT_AVAILABLE for one that is not here; the directory is remembered for it.
+        """
+        logs, partition = self.replicas.logs, self.replicas.partitions.get(tp)
+        if partition is not None and partition.log.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
+        logs.direct(tp, os.path.realpath(path))  # which is how log.dirs are known
+        if partition is None:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
+        future = logs.futures.create(tp, partition.log.config, self.now_ms())
+        if future is not None:
+            logger.info("%s is to be moved to %s", partition.log, path)
+            self._begin(partition, future)
+
+    def resume(
+        self, leaders: Iterable[TopicPartition], followers: Iterable[TopicPartition]
+    ) -> None:
+        """Go on with the moves of these partitions. A listener of leadership."""
+        for tp in (*leaders, *followers):
+            partition, future = self.replicas.partitions.get(tp), self.replicas.logs.futures.get(tp)
+            if partition is not None and future is not None:
+                self._begin(partition, future)
+
+    def _begin(self, partition: Partition, future: Log) -> None:
+        tp = partition.topic_partition
+        path = self.replicas.logs.futures.path_of(tp)
+        assert path is not None
+        lane = self._lanes.get(path)
+        if lane is None:
+            lane = self._lanes[path] = {}
+            self.spawn(self._run(path))
+        if tp not in lane or not self._is_current(lane[tp]):
+            lane[tp] = FutureReplica(partition, future)
+
+    def _is_current(self, move: FutureReplica) -> bool:
+        tp = move.topic_partition
+        return (
+            self.replicas.logs.futures.get(tp) is move.log
+            and self.replicas.partitions.get(tp) is move.partition
+        )
+
+    # ---- one directory's moves
+
+    async def _run(self, path: str) -> None:
+        lane = self._lanes[path]
+        try:
+            while lane:
+                tp, move = next(iter(lane.items()))
+                try:
+                    await self._copy(move)
+                except Exception as error:
+                    await self._failed(move, path, error)
+                if lane.get(tp) is move:
+                    del lane[tp]
+                    if self._is_current(move):
+                        lane[tp] = move  # after the others
+        finally:
+            del self._lanes[path]
+
+    async def _failed(self, move: FutureReplica, path: str, error: Exception) -> None:
+        """Give the move up if its directory failed it; else it is tried again."""
+        if move.trouble != str(error):  # once, not with each trial
+            move.trouble = str(error)
+            unexpected = None if isinstance(error, EXPECTED) else error
+            logger.error(
+                "%s cannot be moved to %s: %s", move.partition.log, path, error, exc_info=unexpected
+            )
+        if move.log.failure is not None and self._is_current(move):
+            with contextlib.suppress(ApiError):  # what is left there is found at the next start
+                self.replicas.logs.futures.drop(move.topic_partition)
+        else:
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _copy(self, move: FutureReplica) -> None:
+        """Copy until the replica is moved, or not to be moved any more."""
+        while self._is_current(move):
+            move.log.update_config(move.partition.log.config)
+            move.align()
+            if self.quota.is_exceeded:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            piece = move.next_piece(min(PIECE_BYTES, max(self.quota.limit, 1)))
+            if piece is None:
+                if await self._finish(move):
+                    return
+                continue
+            now_ms = self.now_ms()
+            try:
+                await self._in_thread(move.append, piece, now_ms)
+            except UnexpectedAppendOffset:
+                if move.is_aligned:
+                    move.append_first(piece, now_ms)
+            except CorruptRecord:
+                if move.is_aligned:
+                    raise
+            self.quota.record(piece.size)
+            if move.log.flush_due(now_ms):
+                await self._flush(move.log)
+
+    async def _finish(self, move: FutureReplica) -> bool:
+        """Have the future log take the current one's place; whether it came to that."""
+        tp, futures = move.topic_partition, self.replicas.logs.futures
+        await self._flush(move.log)
+        async with self.on_disk:
+            watermarks = self.replicas.high_watermarks()
+            await self._in_thread(futures.checkpoint, tp, watermarks)
+            if not self._is_current(move):
+                return True
+            now_ms, current = self.now_ms(), move.partition.log
+            current.guard.check()
+            if not move.catch_up(LAST_BYTES, now_ms):
+                return False
+            move.partition.log = futures.replace_current(tp)
+        self.replicas.replicated(move.partition, now_ms)
+        return True
+
+    async def _flush(self, log: Log) -> None:
+        try:
+            flush = log.begin_flush()
+            await self._in_thread(flush.run)
+            log.end_flush(flush)
+        except OSError as error:
+            raise log.guard.fail(error) from error
+
+    async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(self.executor, work, *arguments)

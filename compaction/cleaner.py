@@ -1,0 +1,217 @@
+"""The cleaner of a broker: which log is cleaned when, and what becomes of it.
+
+It looks at all compacted logs, has the dirtiest ones cleaned by workers, log.cleaner.threads at
+once, and looks again; where nothing is dirty enough it waits for log.cleaner.backoff.ms.
+Everything here runs on the broker's loop between two events of a worker, so nothing is ever half
+done when somebody else comes to a log.
+
+Nobody has to ask it to let go of a log. It compares instead: what was cut, deleted, moved or given
+another policy since a job began is not what the job was made from, and the job is dropped.
+
+A fault, whatever it is, is the fault of one log: it is quarantined, and the others are cleaned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import attrs
+
+from compaction.cleaning import Cleaning, Dropped
+from compaction.config import CleanerConfig
+from compaction.dirtiness import Dirtiness, dirtiest, dirtiness
+from compaction.log_facts import facts_of, job_of
+from compaction.report import beginning
+from compaction.status_files import StatusFiles
+from compaction.worker_pool import CleaningFailed, Workers
+from core_log.file_name import CLEANED
+from core_log.log import Log
+from core_log.log_manager import LogManager
+from core_log.storage import DISK_FULL
+from protocol.errors import ApiError
+from protocol.topic_partition import TopicPartition
+
+SHORTEST_WAIT_S = 0.05
+"""With a backoff of 0 too the loop has other things to do."""
+EXPECTED = (CleaningFailed, ApiError, OSError, ValueError)
+"""Faults of logs, disks and workers; any other is one of ours."""
+BLAMELESS = (*DISK_FULL, errno.ENOENT)
+"""Errors that say nothing against a disk."""
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Cleaner:
+    """`high_watermarks` are those of the replicas here; `spawn` runs a guarded task."""
+
+    logs: LogManager
+    high_watermarks: Callable[[], Mapping[TopicPartition, int]]
+    workers: Workers
+    config: CleanerConfig
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    now_ms: Callable[[], int]
+    status: StatusFiles = attrs.field(init=False)
+    _running: dict[TopicPartition, asyncio.Task[None]] = attrs.field(factory=dict)
+    _looking: asyncio.Task[None] | None = None
+    _woken: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    @status.default
+    def _no_status(self) -> StatusFiles:
+        return StatusFiles(self.logs, self.now_ms)
+
+    def start(self) -> None:
+        """Begin to look for what is dirty."""
+        self.status.load()
+        self._looking = self.spawn(self._look_again_and_again())
+
+    def update_config(self, config: CleanerConfig) -> None:
+        """Go by other settings; what is under way keeps its buffers, and changes its speed."""
+        if config != self.config:
+            self.config = config
+            self.workers.change_speed(config.bytes_per_second)
+            self._woken.set()
+
+    async def close(self) -> None:
+        """Give up what is under way, and return when nobody works on a log any more."""
+        tasks = [task for task in (self._looking, *self._running.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.workers.rest()
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            self._woken.clear()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("looking for dirty logs failed")
+            if not self._running:
+                await self.workers.rest()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(self.config.backoff_ms / 1000, SHORTEST_WAIT_S)):
+                    await self._woken.wait()
+
+    # ---- choosing
+
+    def look(self) -> None:
+        """Have the dirtiest logs cleaned, as many as there are threads free."""
+        measured = [
+            found
+            for topic_partition, high_watermark in self.high_watermarks().items()
+            if (found := self._measured(topic_partition, high_watermark)) is not None
+        ]
+        while len(self._running) < self.config.threads:
+            chosen = dirtiest(measured)
+            if chosen is None:
+                break
+            measured.remove(chosen)
+            self._begin(self.logs.logs[chosen.topic_partition], chosen)
+        self.status.write_new()
+
+    def _measured(self, topic_partition: TopicPartition, high_watermark: int) -> Dirtiness | None:
+        """How dirty a log is, after its retention; None for one that must not be cleaned now."""
+        log, log_dir = self.logs.get(topic_partition), self.logs.dir_of(topic_partition)
+        if log is None or log_dir is None or topic_partition in self._running:
+            return None
+        if self._why_not(log) is not None:
+            return None
+        self.status.watch(log)
+        self._retain(log, high_watermark)
+        quarantine = self.status.get(topic_partition).quarantine
+        if quarantine is not None and quarantine.next_try_ms > self.now_ms():
+            return None
+        try:
+            facts = facts_of(log, high_watermark, log_dir.cleaned.get(topic_partition))
+        except OSError as error:
+            self._fault(log, error)
+            return None
+        return dirtiness(facts, self.now_ms())
+
+    def _why_not(self, log: Log) -> str | None:
+        """Why a log must not be cleaned now, nor a copy of it take its place."""
+        if self.logs.get(log.topic_partition) is not log:
+            return "it is not here any more"
+        if not log.config.compacts:
+            return "its cleanup.policy is not compact"
+        if log.failure is not None:
+            return "it takes no writes"
+        if self.logs.futures.get(log.topic_partition) is not None:
+            # The copy that is made of it might have what a tombstone deleted, and not that one.
+            return "it is being moved to another directory"
+        return None
+
+    def _retain(self, log: Log, high_watermark: int) -> None:
+        """Take away old segments, which of compacted logs is the cleaner's to do (KAFKA-7400)."""
+        with contextlib.suppress(ApiError):  # the log has said it
+            log.delete_old_segments(high_watermark, self.now_ms())
+
+    # ---- cleaning
+
+    def _begin(self, log: Log, chosen: Dirtiness) -> None:
+        tp, log_dir = log.topic_partition, self.logs.dir_of(log.topic_partition)
+        assert log_dir is not None
+        if chosen.reset_reason is not None:
+            begins = chosen.first_dirty_offset
+            _log.warning("%s: it is clean up to %d alone: %s", tp, begins, chosen.reset_reason)
+        try:
+            job = job_of(log, chosen, self.config, self.now_ms())
+        except OSError as error:
+            self._fault(log, error)
+            return
+        _log.info("%s: %s", tp, beginning(job, chosen))
+        cleaning = Cleaning(log, job, log_dir.cleaned, self.status, self._why_not, self.now_ms)
+        self._running[tp] = self.spawn(self._clean(cleaning))
+
+    async def _clean(self, cleaning: Cleaning) -> None:
+        log, job = cleaning.log, cleaning.job
+        speed = self.config.bytes_per_second
+        try:
+            await self.workers.run(job, log.directory, speed, cleaning.heard)
+            self._retain(log, self.high_watermarks().get(log.topic_partition, 0))
+        except asyncio.CancelledError:
+            _leave_nothing(log)
+            raise
+        except Exception as error:
+            _leave_nothing(log)
+            why_not = str(error) if isinstance(error, Dropped) else self._why_not(log)
+            if why_not is None:
+                self._fault(log, error)
+            else:
+                _log.info("%s: its cleaning is given up: %s", log.topic_partition, why_not)
+                self.status.given_up(log)
+        finally:
+            self._running.pop(log.topic_partition, None)
+            self._woken.set()
+
+    def _fault(self, log: Log, error: Exception) -> None:
+        """Leave a log alone for a while."""
+        told = isinstance(error, CleaningFailed)
+        reason = str(error) if told else f"{type(error).__name__}: {error}"
+        number = getattr(error, "errno", None)
+        if number is not None and number not in BLAMELESS:
+            log.guard.suspects_disk = True
+        found = self.status.failed(log, reason)
+        pause_s = round((found.next_try_ms - self.now_ms()) / 1000)
+        _log.warning(
+            "%s cannot be cleaned, the next try is in %d s: %s",
+            log.topic_partition,
+            pause_s,
+            reason,
+            exc_info=None if isinstance(error, EXPECTED) else error,
+        )
+
+
+def _leave_nothing(log: Log) -> None:
+    """Remove what there may be of copies nobody wants; opening the log again would do it too."""
+    with contextlib.suppress(OSError):
+        for name in log.directory.files():
+            if name.endswith(CLEANED):
+                log.directory.remove(name)

@@ -1,0 +1,112 @@
+"""One log while it is cleaned: each event of the worker, put into effect on the broker's loop.
+
+Between two events anything may have become of the log. `why_not` says what speaks against going
+on; a copy takes its originals' place by a comparison of its own (`Log.replace_segments`), so what
+retention took or a truncation cut makes the job end, and does nothing worse.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import attrs
+
+from compaction.clean import Event
+from compaction.job import INDEX, CleaningJob, Finished, GroupCleaned, Progress
+from compaction.report import ending, warnings
+from compaction.status import Pass, Running
+from compaction.status_files import StatusFiles
+from core_log.cleaner_offsets import CleanerOffsets
+from core_log.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+class Dropped(Exception):
+    """A job that has nothing to do any more; the text says why. It is nobody's fault."""
+
+
+@attrs.define(eq=False)
+class Cleaning:
+    """The effects of one job."""
+
+    log: Log
+    job: CleaningJob
+    offsets: CleanerOffsets
+    status: StatusFiles
+    why_not: Callable[[Log], str | None]
+    now_ms: Callable[[], int]
+    truncations: int = attrs.field(init=False)
+    started_ms: int = attrs.field(init=False)
+    _phase: str = ""
+    _done_bytes: int = 0
+    _segments_after: int = 0
+
+    @truncations.default
+    def _so_far(self) -> int:
+        return self.log.truncations
+
+    @started_ms.default
+    def _now(self) -> int:
+        return self.now_ms()
+
+    def heard(self, event: Event) -> None:
+        """Do what an event calls for.
+
+        Raises Dropped, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
+        """
+        why_not = self.why_not(self.log)
+        if why_not is not None or self.truncations != self.log.truncations:
+            raise Dropped(why_not or "it was cut")
+        if isinstance(event, Progress):
+            self._progressed(event)
+        elif isinstance(event, GroupCleaned):
+            self._replace(event)
+        else:
+            self._finished(event)
+
+    def _progressed(self, event: Progress) -> None:
+        if event.phase != self._phase:
+            if self._phase == INDEX:
+                _log.debug("%s: the offsets of its keys are known", self.log.topic_partition)
+            self._phase, self._done_bytes = event.phase, 0
+        self._done_bytes += event.bytes_done
+        percent = 100 * self._done_bytes / max(1, self._done_bytes + event.bytes_left)
+        running = Running(self.started_ms, event.phase, round(percent, 1))
+        self.status.progressed(self.log, running)
+
+    def _replace(self, event: GroupCleaned) -> None:
+        is_put = self.log.replace_segments(
+            event.base_offset,
+            event.replaced,
+            truncations=self.truncations,
+            now_ms=self.now_ms(),
+        )
+        if not is_put:
+            raise Dropped("its segments are others now")
+        self._segments_after += 1
+        _log.info(
+            "%s: segment %d is cleaned, from segments %s",
+            self.log.topic_partition,
+            event.base_offset,
+            ", ".join(map(str, event.replaced)),
+        )
+
+    def _finished(self, event: Finished) -> None:
+        job = self.job
+        self.offsets.put(job.topic_partition, event.end_offset)
+        cleaned = [each for each in job.segments if each.base_offset < event.end_offset]
+        done = Pass(
+            self.started_ms,
+            self.now_ms(),
+            job.first_dirty_offset,
+            event.end_offset,
+            len(cleaned),
+            self._segments_after,
+            event.statistics,
+        )
+        self.status.finished(self.log, done)
+        _log.info("%s: %s", job.topic_partition, ending(done))
+        for warning in warnings(done, job.config):
+            _log.warning("%s: %s", job.topic_partition, warning)

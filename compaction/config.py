@@ -1,0 +1,81 @@
+"""The settings of the cleaner, under Kafka's names. All but log.cleaner.enable change at run time.
+
+Those of a topic (`min.cleanable.dirty.ratio`, `delete.retention.ms`, the two compaction lags) are
+in `core_log.config`, the broker's defaults for them too.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import attrs
+
+from protocol.settings import SettingError, between, ge, gt, setting
+
+LEAST_DEDUPE_BYTES = 2**20
+"""For each thread more than this: with less a cleaner would read a log again for every few keys."""
+
+
+@attrs.frozen
+class CleanerConfig:
+    """What all threads have together; a thread is a worker process here, and a log at a time."""
+
+    enable: bool = setting("log.cleaner.enable", True)
+    threads: int = setting("log.cleaner.threads", 1, validator=ge(1))
+    dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        128 * 2**20,
+        validator=ge(1),
+        doc="Bytes for the newest offset of each key, of all logs that are cleaned at once.",
+    )
+    io_buffer_size: int = setting("log.cleaner.io.buffer.size", 512 * 2**10, validator=ge(0))
+    io_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        validator=between(0.01, 1),
+        doc="The share of the dedupe buffer that is used.",
+    )
+    io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second", sys.float_info.max, validator=gt(0)
+    )
+    backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        15_000,
+        validator=ge(0),
+        doc="How long to wait when no log is dirty enough.",
+    )
+
+    @property
+    def dedupe_bytes(self) -> int:
+        """A thread's share of the dedupe buffer."""
+        return self.dedupe_buffer_size // self.threads
+
+    @property
+    def io_bytes(self) -> int:
+        """How much a thread reads at once: as in Kafka it has a buffer to read and one to write."""
+        return max(1, self.io_buffer_size // self.threads // 2)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """A thread's share of what may be read and written."""
+        return self.io_max_bytes_per_second / self.threads
+
+
+def refuse_impossible(config: CleanerConfig) -> None:
+    """Raise SettingError for values that cannot be together."""
+    if config.dedupe_bytes <= LEAST_DEDUPE_BYTES:
+        raise SettingError(
+            "log.cleaner.dedupe.buffer.size",
+            f"{config.dedupe_buffer_size} is not more than 1 MiB for each of log.cleaner.threads, "
+            f"{config.threads}",
+        )
+
+
+def refuse_leap(before: CleanerConfig, after: CleanerConfig) -> None:
+    """Raise SettingError for a change of threads that is more than a halving or a doubling."""
+    if not before.threads / 2 <= after.threads <= before.threads * 2:
+        raise SettingError(
+            "log.cleaner.threads",
+            f"{after.threads} is less than half or more than double of what it is, "
+            f"{before.threads}",
+        )

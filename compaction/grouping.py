@@ -1,0 +1,35 @@
+"""Which neighbouring segments are cleaned into one (Kafka's groupSegmentsBySize). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compaction.job import SourceSegment
+from core_log.config import INT_MAX, LogConfig
+
+
+def group_segments(
+    segments: Sequence[SourceSegment], config: LogConfig
+) -> list[tuple[SourceSegment, ...]]:
+    """Put segments together while what they have might still fit in one.
+
+    Besides bytes an index counts offsets from the segment's base, in 31 bits, so a group ends
+    before one goes beyond (KAFKA-2024); where a segment's offsets end, the next one's base says
+    and not its own index, which may be empty (KAFKA-5413).
+    """
+    groups: list[list[SourceSegment]] = []
+    for segment in segments:
+        if groups and _fit([*groups[-1], segment], config):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return [tuple(group) for group in groups]
+
+
+def _fit(group: Sequence[SourceSegment], config: LogConfig) -> bool:
+    return (
+        sum(segment.size for segment in group) <= config.segment_bytes
+        and sum(segment.index_bytes for segment in group) <= config.segment_index_bytes
+        and sum(segment.time_index_bytes for segment in group) <= config.segment_index_bytes
+        and group[-1].end_offset - 1 - group[0].base_offset <= INT_MAX
+    )

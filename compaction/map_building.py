@@ -1,0 +1,88 @@
+"""The dirty part of a log, put into the offset map piece by piece (Kafka's buildOffsetMap). Pure.
+
+Aborted data counts for nothing: its keys' newest records are older ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import cast
+
+import attrs
+
+from compaction.offset_map import OffsetMap
+from compaction.source import OLD, Piece, marker_key, read_messages, read_records
+from compaction.transactions import CleanedTransactions
+from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+
+
+@attrs.define
+class MapBuilder:
+    """All records from `first_dirty_offset` to `end_offset` are in the map, or need not be.
+
+    The end is moved here when the map is full, and else by who knows where a segment ends.
+    """
+
+    newest: OffsetMap
+    transactions: CleanedTransactions
+    first_dirty_offset: int
+    end_offset: int
+    is_full: bool = False
+    bytes_read: int = 0
+    messages_read: int = 0
+
+    def add(self, piece: Piece) -> None:
+        """Look at a piece, from its first dirty record on and until the map is full.
+
+        Raises CorruptRecord and CompressionUnavailable.
+        """
+        self.bytes_read += piece.size
+        batches = piece.batches
+        first = bisect_left(batches.last_offsets, self.first_dirty_offset)
+        rows: Sequence[int] = range(first, len(batches.starts))
+        if not batches.are_plain:
+            rows = self._rest_to_map(piece, rows)
+        self._add_batches(piece, rows)
+
+    def _rest_to_map(self, piece: Piece, rows: Sequence[int]) -> list[int]:
+        """Take note of markers, leave aborted data out, and add all up to the last old message."""
+        wanted: list[int] = []
+        for row in rows:
+            kind = piece.batches.kinds[row]
+            if kind == OLD:
+                self._add_batches(piece, wanted)
+                wanted = []
+                messages = read_messages(piece, row)
+                self._add_records(
+                    [message[2] for message in messages], [message[0] for message in messages]
+                )
+            elif kind & CONTROL:
+                self.transactions.may_discard(piece.header(row), marker_key(piece, row))
+            elif not (kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row))):
+                wanted.append(row)
+        return wanted
+
+    def _add_batches(self, piece: Piece, rows: Sequence[int]) -> None:
+        while rows and not self.is_full:
+            _, spans, firsts = read_records(piece, rows)
+            self._add_records(spans.keys, spans.offsets, keyless=spans.keyless)
+            rows = rows[len(firsts) - 1 :]
+
+    def _add_records(
+        self, keys: Sequence[bytes | None], offsets: Sequence[int], keyless: int | None = None
+    ) -> None:
+        if self.is_full or not offsets:
+            return
+        if keyless != 0 or offsets[0] < self.first_dirty_offset:
+            rows = [
+                (key, offset)
+                for key, offset in zip(keys, offsets, strict=True)
+                if key is not None and offset >= self.first_dirty_offset
+            ]
+            keys, offsets = [row[0] for row in rows], [row[1] for row in rows]
+        added = self.newest.add(cast(Sequence[bytes], keys), offsets)
+        self.messages_read += added
+        if added < len(keys):
+            self.is_full = True
+            self.end_offset = offsets[added]

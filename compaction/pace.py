@@ -1,0 +1,53 @@
+"""How fast a run may go, and how long its phases took. Pure: it is told the time.
+
+Bytes are paid for as they come: each event says what was read or written since the last one, and
+the run pauses until that much was allowed. What was not used is forgotten after BURST_S, so that
+a run that had to wait does not catch up all at once.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from compaction.job import INDEX, Finished, Progress
+
+BURST_S = 0.3
+
+
+@attrs.define(eq=False)
+class Pace:
+    """Of one run at `bytes_per_second`, begun at `started_s`. All times are of one clock, in s."""
+
+    bytes_per_second: float
+    started_s: float
+    _paid_until_s: float = attrs.field(init=False)
+    _indexed_s: float | None = None
+
+    @_paid_until_s.default
+    def _from_the_start(self) -> float:
+        return self.started_s
+
+    def pause_s(self, progress: Progress, now_s: float) -> float:
+        """How long to wait before the next step."""
+        if progress.phase == INDEX:
+            self._indexed_s = now_s
+        owed_s = progress.bytes_done / self.bytes_per_second
+        self._paid_until_s = max(self._paid_until_s, now_s - BURST_S) + owed_s
+        return max(0.0, self._paid_until_s - now_s)
+
+    def changed(self, bytes_per_second: float, now_s: float) -> float:
+        """Go on at another speed, that of what is still owed too; how long to wait now."""
+        owed_bytes = max(0.0, self._paid_until_s - now_s) * self.bytes_per_second
+        self.bytes_per_second = bytes_per_second
+        self._paid_until_s = now_s + owed_bytes / bytes_per_second
+        return self._paid_until_s - now_s
+
+    def timed(self, finished: Finished, now_s: float) -> Finished:
+        """The end of the run with the times that its phases took."""
+        indexed_s = self.started_s if self._indexed_s is None else self._indexed_s
+        statistics = attrs.evolve(
+            finished.statistics,
+            map_ms=round((indexed_s - self.started_s) * 1000),
+            clean_ms=round((now_s - indexed_s) * 1000),
+        )
+        return attrs.evolve(finished, statistics=statistics)

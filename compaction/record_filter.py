@@ -1,0 +1,196 @@
+"""What stays of a piece of a log (Kafka's RecordFilter and the cleaner's rules for it). Pure.
+
+A record stays when it is its key's newest, and always behind the end of the offset map. A newest
+one that is a tombstone goes when tombstones of its segment's age do; one without a key goes at
+once. Aborted data goes; markers see transactions.py. A batch without records goes, unless it is
+the last that its producer wrote: then a header stays, or a producer who comes back would be a
+stranger. That is told by offset: numbers come again (KAFKA-8335).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress as chosen
+from itertools import pairwise
+from operator import ge
+from typing import Final, NamedTuple, cast
+
+import attrs
+
+from compaction.job import NO_DATA
+from compaction.offset_map import OffsetMap
+from compaction.rewriting import emptied, with_records
+from compaction.source import OLD, Piece, Records, marker_key, read_messages, read_records
+from compaction.transactions import CleanedTransactions
+from core_log.storage import BytesLike
+from protocol.records.batch_header import CONTROL, TRANSACTIONAL, read_header
+from protocol.records.compression import Codec
+from protocol.records.legacy import (
+    CREATE_TIME,
+    MessageHeader,
+    encode_messages,
+    has_one_magic,
+    read_message_header,
+)
+from protocol.records.record_spans import Spans
+from protocol.records.validate import MAX_DECOMPRESSED_BYTES
+
+_EXAMINE: Final = 0
+_KEEP: Final = 1
+_DISCARD: Final = 2
+_MESSAGE: Final = 3
+"""Fates of a batch."""
+
+
+class Kept(NamedTuple):
+    """A batch for the cleaned segment, and what its indexes need to know of it."""
+
+    data: BytesLike
+    last_offset: int
+    max_timestamp: int
+    records: int
+
+
+@attrs.define
+class RecordFilter:
+    """The rules of one run. `newest` knows all records up to `latest_offset`, inclusive, that are
+    worth knowing; `retain_tombstones` is the segment's, and counts for markers too."""
+
+    newest: OffsetMap
+    latest_offset: int
+    producers: Mapping[int, int]
+    transactions: CleanedTransactions
+    max_message_bytes: int
+    retain_tombstones: bool = True
+    messages_read: int = 0
+    keyless: int = 0
+    outgrown: int = 0
+    """Batches that compressing what stays has made larger, and too large."""
+
+    def kept(self, piece: Piece) -> Iterator[Kept]:
+        """What stays of a piece, in order. Raises CorruptRecord and CompressionUnavailable."""
+        batches = piece.batches
+        fates = bytes(len(batches.starts))
+        examined: Sequence[int] = range(len(fates))
+        if not batches.are_plain:
+            fates = bytes([self._fate(piece, row, kind) for row, kind in enumerate(batches.kinds)])
+            examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
+        judged = self._judged(piece, examined)
+        for row, fate in enumerate(fates):
+            if fate == _EXAMINE:
+                records, first, keep = next(judged)
+                left = keep.count(1)
+                if 0 < left < len(keep):
+                    rewritten = with_records(piece.header(row), records, first, keep)
+                    self._measure(rewritten, piece, row)
+                    yield _batch(rewritten)
+                    continue
+                fate = _KEEP if left else _DISCARD
+            if fate == _KEEP:
+                yield _batch(_bytes_of(piece, row))
+            elif fate == _MESSAGE:
+                yield from self._message(piece, row)
+            elif batches.producer_ids[row] >= 0 and self._is_last_of_producer(piece, row):
+                yield _batch(emptied(piece.header(row)))
+
+    def _judged(self, piece: Piece, rows: Sequence[int]) -> Iterator[tuple[Records, int, bytes]]:
+        """Of each batch: where its records are, the first one's row, and which of them stay."""
+        while rows:
+            records = read_records(piece, rows)
+            keep = self._keep(records.spans)
+            self.messages_read += len(keep)
+            for first, end in pairwise(records.firsts):
+                yield records, first, keep[first:end]
+            rows = rows[len(records.firsts) - 1 :]
+
+    def _fate(self, piece: Piece, row: int, kind: int) -> int:
+        """Whether a batch stays as it is, goes whole, or depends on its records."""
+        if kind == OLD:
+            return _MESSAGE
+        if kind & CONTROL:
+            header = piece.header(row)
+            self.messages_read += header.count
+            may_go = self.transactions.may_discard(header, marker_key(piece, row))
+            return _DISCARD if may_go and not self.retain_tombstones else _KEEP
+        if kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row)):
+            return _DISCARD
+        return _EXAMINE
+
+    def _keep(self, spans: Spans) -> bytes:
+        """A byte for each record, 1 for those that stay."""
+        keys, offsets = spans.keys, spans.offsets
+        if spans.keyless:
+            known = [b"" if key is None else key for key in keys]
+            self.keyless += sum(
+                key is None and offset <= self.latest_offset
+                for key, offset in zip(keys, offsets, strict=True)
+            )
+        else:
+            known = cast(list[bytes], keys)
+        newest = self.newest.newest(known)
+        if self.retain_tombstones and not spans.keyless:
+            return bytes(map(ge, offsets, newest))
+        gone = spans.tombstones
+        latest = self.latest_offset
+        if self.retain_tombstones:
+            gone = [False] * len(keys)
+        return bytes(
+            [
+                (offset >= other and not is_gone and key is not None) or offset > latest
+                for offset, other, is_gone, key in zip(offsets, newest, gone, keys, strict=True)
+            ]
+        )
+
+    def _message(self, piece: Piece, row: int) -> Iterator[Kept]:
+        messages = read_messages(piece, row)
+        keep = self._keep(
+            Spans(
+                starts=[],
+                ends=[],
+                offsets=[message[0] for message in messages],
+                timestamp_deltas=[],
+                keys=[message[2] for message in messages],
+                tombstones=[message[3] is None for message in messages],
+                keyless=sum(message[2] is None for message in messages),
+            )
+        )
+        self.messages_read += len(messages)
+        left = list(chosen(messages, keep))
+        header = piece.message_header(row)
+        if len(left) == len(messages) and _is_uniform(piece, row, header):
+            yield Kept(_bytes_of(piece, row), header.offset, header.timestamp, len(left))
+        elif left:
+            data = encode_messages(
+                left,
+                header.magic,
+                codec=header.codec,
+                timestamp_type=max(header.timestamp_type, CREATE_TIME),
+            )
+            self._measure(data, piece, row)
+            yield Kept(data, left[-1][0], read_message_header(data).timestamp, len(left))
+
+    def _measure(self, rewritten: bytes, piece: Piece, row: int) -> None:
+        before = piece.batches.ends[row] - piece.batches.starts[row]
+        self.outgrown += len(rewritten) > max(before, self.max_message_bytes)
+
+    def _is_last_of_producer(self, piece: Piece, row: int) -> bool:
+        batches = piece.batches
+        last_offset = self.producers.get(batches.producer_ids[row])
+        if last_offset == NO_DATA:
+            return bool(batches.kinds[row] & CONTROL)
+        return last_offset == batches.last_offsets[row]
+
+
+def _bytes_of(piece: Piece, row: int) -> memoryview:
+    return memoryview(piece.data)[piece.batches.starts[row] : piece.batches.ends[row]]
+
+
+def _batch(data: BytesLike) -> Kept:
+    header = read_header(data)
+    return Kept(data, header.last_offset, header.max_timestamp, header.count)
+
+
+def _is_uniform(piece: Piece, row: int, header: MessageHeader) -> bool:
+    return header.codec is Codec.NONE or has_one_magic(
+        piece.data, piece.batches.starts[row], header, max_decompressed=MAX_DECOMPRESSED_BYTES
+    )

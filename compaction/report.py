@@ -1,0 +1,83 @@
+"""What the cleaner says in the log of the broker: a line when it begins, several at the end, and
+what went wrong with records though the cleaning went well."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from compaction.clean import tombstone_horizon_ms
+from compaction.dirtiness import Dirtiness
+from compaction.job import CleaningJob
+from compaction.status import Pass
+from core_log.config import LogConfig
+
+MEGABYTE = 2**20
+
+
+def beginning(job: CleaningJob, chosen: Dirtiness) -> str:
+    """What is going to be cleaned, why, and which tombstones go."""
+    horizon_ms = tombstone_horizon_ms(
+        job.segments, job.first_dirty_offset, job.config.delete_retention_ms
+    )
+    horizon = f"written by {_date(horizon_ms)}" if horizon_ms > 0 else "none"
+    why = f"{chosen.ratio:.0%} is dirty"
+    if chosen.overdue_ms:
+        why += f", max.compaction.lag.ms was over {chosen.overdue_ms} ms ago"
+    return (
+        f"cleaning {len(job.segments)} segments, dirty from {job.first_dirty_offset} to "
+        f"{job.first_uncleanable_offset} ({why}; newest {_date(job.segments[-1].modified_ms)}; "
+        f"tombstones that go: {horizon})"
+    )
+
+
+def ending(done: Pass) -> str:
+    """The statistics of a cleaning, as many as Kafka's cleaner has."""
+    s, total_ms = done.statistics, max(1, done.statistics.map_ms + done.statistics.clean_ms)
+    return "\n".join(
+        (
+            f"cleaned from {done.first_dirty_offset} to {done.end_offset}: "
+            f"{_moved(s.map_bytes_read + s.bytes_read, total_ms)}",
+            f"  indexed {_moved(s.map_bytes_read, s.map_ms)}, {s.map_ms / total_ms:.1%} of the "
+            f"time, {s.map_messages_read} messages; "
+            f"the dedupe buffer was {s.map_utilization:.1%} full",
+            f"  copied {_moved(s.bytes_read, s.clean_ms)}, {s.clean_ms / total_ms:.1%} of the time",
+            f"  before {_size(s.bytes_read)} in {s.messages_read} messages and "
+            f"{done.segments_before} segments",
+            f"  after {_size(s.bytes_written)} in {s.messages_written} messages and "
+            f"{done.segments_after} segments",
+            f"  {_less(s.bytes_read, s.bytes_written)} less bytes, "
+            f"{_less(s.messages_read, s.messages_written)} less messages",
+        )
+    )
+
+
+def warnings(done: Pass, config: LogConfig) -> list[str]:
+    """What of a cleaning somebody should know; nothing as a rule."""
+    keyless, outgrown = done.statistics.invalid_messages, done.statistics.outgrown_batches
+    said = []
+    if keyless:
+        said.append(f"{keyless} messages had no key, and are gone")
+    if outgrown:
+        said.append(
+            f"{outgrown} batches have become larger than max.message.bytes, "
+            f"{config.max_message_bytes}, as compressing them anew makes them: consumers before "
+            "0.10.1 may have to fetch more at once"
+        )
+    return said
+
+
+def _moved(size: int, took_ms: int) -> str:
+    rate = size * 1000 / max(1, took_ms)
+    return f"{_size(size)} in {took_ms / 1000:.2f} s ({_size(rate)}/s)"
+
+
+def _size(size: float) -> str:
+    return f"{size / MEGABYTE:.1f} MB"
+
+
+def _less(before: int, after: int) -> str:
+    return f"{1 - after / before:.1%}" if before else "0.0%"
+
+
+def _date(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")

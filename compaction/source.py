@@ -1,0 +1,237 @@
+"""A segment that is being cleaned, in large pieces of whole batches, each held to its checksum.
+
+A piece is as large as a read, or as its one batch: a batch may be larger than any setting says,
+if the setting was lowered after it was written (KAFKA-6834). What is read is checked before it is
+believed: a damaged batch that were rewritten would get a checksum that says all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from compaction.job import SourceSegment
+from core_log.file_name import LOG, file_name
+from core_log.storage import Directory, StorageFile
+from protocol.records.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+)
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, read_entry
+from protocol.records.legacy import (
+    MessageHeader,
+    decode_message,
+    read_message_header,
+    size_at,
+)
+from protocol.records.record_run import Row
+from protocol.records.record_spans import Bodies, Spans, record_spans
+from protocol.records.validate import MAX_DECOMPRESSED_BYTES, records_of
+
+LEAST_READ_BYTES = 4 * 1024 * 1024
+"""Read at once, however small the setting: the cost of a piece is shared by its records."""
+DECOMPRESSED_AT_ONCE_BYTES = 16 * 1024 * 1024
+"""Not exceeded by more than one batch."""
+
+
+# Base offset, length, magic, crc, attributes, last offset delta, producer id, count; the leader
+# epoch, times, epoch and sequence of the producer are left out.
+_HEADER: Final = Struct(">qi4xbIhi16xq6xi")
+_KIND: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+OLD: Final = _KIND + 1
+
+
+class Batches(NamedTuple):
+    """Columns, a row for each batch or old message: many batches are small, and objects dear.
+
+    The place is one in the piece. A kind is the attributes' low bits, or OLD for what is in a
+    format before batches: its offsets are those of its last message, and its count is 0.
+    """
+
+    starts: list[int]
+    ends: list[int]
+    kinds: bytearray
+    first_offsets: list[int]
+    last_offsets: list[int]
+    producer_ids: list[int]
+    counts: list[int]
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether all are batches of data, and of no transaction."""
+        return max(self.kinds) < TRANSACTIONAL
+
+
+class Piece(NamedTuple):
+    """Whole batches as they lie in a segment, from `position` on to `end`."""
+
+    name: str
+    position: int
+    end: int
+    data: bytes
+    batches: Batches
+
+    @property
+    def size(self) -> int:
+        """Bytes of its batches; `data` may have a part of the next one behind them."""
+        return self.end - self.position
+
+    def header(self, row: int) -> BatchHeader:
+        """The whole header of a batch."""
+        return read_header(self.data, self.batches.starts[row])
+
+    def message_header(self, row: int) -> MessageHeader:
+        """The header of an old message."""
+        return read_message_header(self.data, self.batches.starts[row])
+
+
+def pieces(directory: Directory, segment: SourceSegment, io_bytes: int) -> Iterator[Piece]:
+    """All of a segment. Raises CorruptRecord, which names file, position and offset, and OSError
+    (FileNotFoundError when the segment has gone)."""
+    name = file_name(segment.base_offset, LOG)
+    file = directory.open_existing(name)
+    position, last_offset = 0, segment.base_offset - 1
+    while position < segment.size:
+        data = _read(file, name, position, segment.size, max(io_bytes, LEAST_READ_BYTES))
+        batches = _whole_batches(data, name, position, last_offset)
+        end = position + batches.ends[-1]
+        yield Piece(name, position, end, data, batches)
+        position, last_offset = end, batches.last_offsets[-1]
+
+
+def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -> bytes:
+    """At least one whole batch; more than `wanted` bytes only if it takes them."""
+    data = file.read(position, min(wanted, size - position))
+    needed = size_at(data, 0) if len(data) >= LOG_OVERHEAD else BYTES_TO_MAGIC
+    if needed > len(data):
+        if needed > size - position or file.size < position + needed:
+            raise _corrupt(name, position, data, f"{needed} bytes do not fit in what is left")
+        data = file.read(position, needed)
+    return data
+
+
+def _whole_batches(data: bytes, name: str, position: int, last_offset: int) -> Batches:
+    batches = Batches([], [], bytearray(), [], [], [], [])
+    starts, ends, kinds, first_offsets, last_offsets, producer_ids, counts = batches
+    view, end, pos = memoryview(data), len(data), 0
+    try:
+        while end - pos >= BYTES_TO_MAGIC:
+            if data[pos + MAGIC_AT] == MAGIC and end - pos >= HEADER_BYTES:
+                first, length, _, crc, attributes, delta, producer_id, count = _HEADER.unpack_from(
+                    data, pos
+                )
+                stop = pos + length + LOG_OVERHEAD
+                if stop > end and starts:
+                    break
+                if stop < pos + HEADER_BYTES or delta < 0 or count < 0:
+                    raise CorruptRecord(f"length {length}, delta {delta}, count {count}")
+                if crc32c(view[pos + CRC_COVERS_FROM : stop]) != crc:
+                    raise CorruptRecord("its CRC is wrong")
+                kinds.append(attributes & _KIND)
+                last = first + delta
+            else:
+                message = read_entry(data, pos, end)
+                if message is None:
+                    break
+                assert isinstance(message, MessageHeader)
+                stop, producer_id, count = pos + message.size, -1, 0
+                kinds.append(OLD)
+                first = last = message.offset
+            if first <= last_offset:
+                raise CorruptRecord(f"it follows offset {last_offset}")
+            starts.append(pos)
+            ends.append(stop)
+            first_offsets.append(first)
+            last_offsets.append(last)
+            producer_ids.append(producer_id)
+            counts.append(count)
+            last_offset, pos = last, stop
+    except CorruptRecord as error:
+        raise _corrupt(name, position + pos, data[pos : pos + 8], str(error)) from None
+    if not starts:
+        raise _corrupt(name, position, data, "it is no whole batch")
+    return batches
+
+
+def _corrupt(name: str, position: int, head: bytes, why: str) -> CorruptRecord:
+    offset = int.from_bytes(head[:8], "big", signed=True)
+    return CorruptRecord(f"{name}, position {position}, offset {offset}: {why}")
+
+
+class Records(NamedTuple):
+    """The records of some batches of a piece. `firsts` has the row of each batch's first one, and
+    then how many there are; `buffer` is where the spans' positions are."""
+
+    buffer: bytes
+    spans: Spans
+    firsts: list[int]
+
+
+def read_records(piece: Piece, rows: Sequence[int]) -> Records:
+    """Read the records of the first of the batches in `rows`: all, unless decompressing them
+    takes too much memory at once. Raises CorruptRecord and CompressionUnavailable."""
+    try:
+        buffer, bodies = _bodies(piece, rows)
+        spans = record_spans(buffer, bodies)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"{piece.name}, from position {piece.position}: {error}") from None
+    return Records(buffer, spans, list(accumulate(bodies.counts, initial=0)))
+
+
+def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
+    """Where the records are: in the piece itself, unless some of them are compressed."""
+    batches, buffer = piece.batches, piece.data
+    if any(batches.kinds[row] & CODEC_MASK for row in rows):
+        buffer, places = _decompressed(piece, rows)
+        starts, ends = places[:-1], places[1:]
+        rows = rows[: len(ends)]
+    else:
+        starts = [batches.starts[row] + HEADER_BYTES for row in rows]
+        ends = [batches.ends[row] for row in rows]
+    counts = [batches.counts[row] for row in rows]
+    return buffer, Bodies(starts, ends, counts, [batches.first_offsets[row] for row in rows])
+
+
+def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
+    """The records of the first of `rows`, and where each one's begin and the last one's end."""
+    parts: list[bytes] = []
+    places = [0]
+    for row in rows:
+        header, pos = piece.header(row), piece.batches.starts[row]
+        parts.append(records_of(piece.data, pos, header, MAX_DECOMPRESSED_BYTES))
+        places.append(places[-1] + len(parts[-1]))
+        if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
+            break
+    return b"".join(parts), places
+
+
+def marker_key(piece: Piece, row: int) -> bytes | None:
+    """The key of a marker's record; None if it has been emptied. Raises CorruptRecord."""
+    keys = read_records(piece, [row]).spans.keys
+    return keys[0] or b"" if keys else None
+
+
+def read_messages(piece: Piece, row: int) -> list[Row]:
+    """Read an old message, or those of a wrapper, held to its checksum only here: each is read,
+    whatever becomes of it. Raises as `read_records` does."""
+    pos = piece.batches.starts[row]
+    try:
+        return decode_message(
+            piece.data, pos, piece.message_header(row), max_decompressed=MAX_DECOMPRESSED_BYTES
+        )
+    except CorruptRecord as error:
+        head = piece.data[pos : pos + 8]
+        raise _corrupt(piece.name, piece.position + pos, head, str(error)) from None

@@ -1,0 +1,185 @@
+"""The broker's side of cleaning: who does a job, and what comes back of it.
+
+`WorkerPool` has a process for each job that is under way, and keeps it for the next one until
+there is none. A worker never outlives the broker: it ends where its standard input does. `InLoop`
+does the same work on the caller's own loop, for brokers that are simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from compaction.clean import Event, clean
+from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
+from compaction.job import CleaningJob, Finished
+from core_log.storage import Directory
+
+PACKAGES = str(Path(__file__).resolve().parent.parent)
+"""Where a worker finds us, whatever the directory that the broker was started in."""
+END_S = 10.0
+"""How long a worker that is told to end may go on with its step before it is killed."""
+
+_log = logging.getLogger(__name__)
+
+
+class CleaningFailed(Exception):
+    """A job came to nothing; the text says why, `errno` if the system had refused something."""
+
+    def __init__(self, reason: str, errno: int | None = None) -> None:
+        super().__init__(reason)
+        self.errno = errno
+
+
+class Workers(Protocol):
+    """Who does the work."""
+
+    async def run(
+        self,
+        job: CleaningJob,
+        directory: Directory,
+        bytes_per_second: float,
+        heard: Callable[[Event], None],
+    ) -> None:
+        """Do a job, and tell `heard` of each event; what that raises is the end of the job.
+
+        Nothing of it is under way any more when this returns, raises or is cancelled. Raises
+        CleaningFailed.
+        """
+
+    def change_speed(self, bytes_per_second: float) -> None:
+        """Have each job that is under way go on at this speed."""
+
+    async def rest(self) -> None:
+        """There is no work for now."""
+
+
+@attrs.define(eq=False)
+class WorkerPool:
+    """Worker processes: as many as there are jobs at once."""
+
+    _idle: list[asyncio.subprocess.Process] = attrs.field(factory=list)
+    _busy: list[asyncio.subprocess.Process] = attrs.field(factory=list)
+
+    async def run(
+        self,
+        job: CleaningJob,
+        directory: Directory,
+        bytes_per_second: float,
+        heard: Callable[[Event], None],
+    ) -> None:
+        """As `Workers.run`."""
+        worker = self._idle.pop() if self._idle else await _started()
+        is_free = False
+        self._busy.append(worker)
+        try:
+            await _tell(worker, Start(job, directory.path, bytes_per_second))
+            while True:
+                event = await _hear(worker)
+                if isinstance(event, Failed):
+                    is_free = True
+                    raise CleaningFailed(event.reason, event.errno)
+                heard(event)
+                if isinstance(event, Finished):
+                    is_free = True
+                    break
+        finally:
+            self._busy.remove(worker)
+            if is_free:
+                self._idle.append(worker)
+            else:
+                await _ended(worker)
+
+    def change_speed(self, bytes_per_second: float) -> None:
+        """As `Workers.change_speed`."""
+        for worker in self._busy:
+            assert worker.stdin is not None
+            worker.stdin.write(encode(Speed(bytes_per_second)))
+
+    async def rest(self) -> None:
+        """End the workers that have nothing to do."""
+        idle, self._idle = self._idle, []
+        for worker in idle:
+            await _ended(worker)
+
+
+@attrs.frozen
+class InLoop:
+    """Does each job where it is asked for, step by step, with pauses for other things."""
+
+    pause_s: Callable[[], float] = lambda: 0.0
+
+    async def run(
+        self,
+        job: CleaningJob,
+        directory: Directory,
+        bytes_per_second: float,
+        heard: Callable[[Event], None],
+    ) -> None:
+        """As `Workers.run`, at whatever speed."""
+        steps = clean(job, directory)
+        with contextlib.closing(steps):
+            for event in steps:
+                heard(event)
+                await asyncio.sleep(self.pause_s())
+
+    def change_speed(self, bytes_per_second: float) -> None:
+        """At whatever speed."""
+
+    async def rest(self) -> None:
+        """Nothing is kept."""
+
+
+async def _started() -> asyncio.subprocess.Process:
+    paths = [PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        worker = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "compaction.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+    except OSError as error:
+        raise CleaningFailed(f"no worker can be started: {error}") from error
+    _log.debug("worker %d is started", worker.pid)
+    return worker
+
+
+async def _tell(worker: asyncio.subprocess.Process, start: Start) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(encode(start))
+    with contextlib.suppress(ConnectionError):  # we hear soon enough that it is no more
+        await worker.stdin.drain()
+
+
+async def _hear(worker: asyncio.subprocess.Process) -> Event | Failed:
+    assert worker.stdout is not None
+    try:
+        (size,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
+        event: Event | Failed = decode(await worker.stdout.readexactly(size))
+        return event
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        code = await worker.wait()
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        raise CleaningFailed(f"worker {worker.pid} has died: {how}") from error
+
+
+async def _ended(worker: asyncio.subprocess.Process) -> None:
+    """Return when the process is no more: two must not write the same files."""
+    assert worker.stdin is not None
+    worker.stdin.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await worker.wait()
+    except TimeoutError:
+        _log.warning("worker %d does not end: it is killed", worker.pid)
+        worker.kill()
+        await worker.wait()

@@ -1,0 +1,65 @@
+"""What becomes of a log when its disk, or what is on it, fails whoever works with it.
+
+After an error of the disk nobody knows what came of the bytes: the log takes no more writes until
+it was recovered at the next start, and what it holds can still be read. Bytes that are no batch,
+where there should be one, are told to whoever comes to them and end nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+import attrs
+
+from core_log.storage import DISK_FULL
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Guard:
+    """Of one log. A block under it raises ApiError: KAFKA_STORAGE_ERROR for an OSError, after which
+    `failure` says why no more is written, and CORRUPT_MESSAGE for a CorruptRecord."""
+
+    topic_partition: TopicPartition
+    failure: str | None = None
+    suspects_disk: bool = False
+    _unreadable_told: str = ""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise self.fail(error) from error
+        if isinstance(error, CorruptRecord):
+            raise self._unreadable(error) from error
+
+    def check(self) -> None:
+        """Raise ApiError KAFKA_STORAGE_ERROR if the log takes no more writes."""
+        if self.failure is not None:
+            raise self.fail(self.failure)
+
+    def fail(self, error: OSError | str) -> ApiError:
+        """Take no more writes because of `error`; the exception to answer with."""
+        if self.failure is None:
+            _log.error("%s takes no more writes: %s", self.topic_partition, error)
+            self.failure = str(error)
+            self.suspects_disk = isinstance(error, OSError) and error.errno not in DISK_FULL
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self.failure}")
+
+    def _unreadable(self, error: CorruptRecord) -> ApiError:
+        """People are told once, readers each time."""
+        if str(error) != self._unreadable_told:
+            self._unreadable_told = str(error)
+            _log.error("%s cannot be read: %s", self.topic_partition, error)
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")

@@ -1,0 +1,59 @@
+"""The producers of a log: who they are now, and what they were at some offsets, on disk.
+
+At a start, and when the log was cut, they are those of the newest snapshot, and what was written
+behind it is replayed. A batch that comes from a leader is replayed likewise; a marker among them
+ends a transaction, which is put into the `.txnindex` then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from core_log.guard import Guard
+from core_log.producer_snapshots import ProducerSnapshots
+from core_log.producer_state import NONE, ProducerState
+from core_log.segment_list import SegmentList
+from core_log.transactions import note_end
+from protocol.records.batch_header import BatchHeader
+
+
+@attrs.define(eq=False)
+class ProducerHistory:
+    """Those of the log that has these segments."""
+
+    segments: SegmentList
+    guard: Guard
+    snapshots: ProducerSnapshots
+    state: ProducerState = attrs.field(factory=ProducerState)
+
+    def replay(self, headers: Iterable[BatchHeader], now_ms: int = NONE) -> None:
+        """Note batches that are in the log now; `now_ms` is the clock, -1 while loading."""
+        self.state.replay(headers, self._note_end, now_ms)
+
+    def snapshot(self, offset: int) -> None:
+        """Write down who they are where the log ends, at `offset`. Raises OSError."""
+        self.snapshots.take(offset, self.state.producers)
+
+    def reload(self, *, replay: bool = True) -> None:
+        """Find them by a snapshot and, with `replay`, in what was written since. Raises OSError."""
+        segments, snapshots = self.segments, self.snapshots
+        newest = snapshots.newest(segments.first.base_offset, segments.end_offset)
+        self.state = ProducerState(newest)
+        if replay and snapshots.covered < segments.end_offset:
+            self.replay(segments.produced_from(snapshots.covered))
+
+    def clear(self, offset: int) -> None:
+        """The log starts anew at `offset`. Raises OSError."""
+        self.state = ProducerState()
+        self.snapshots.clear(offset)
+
+    def _note_end(self, marker: BatchHeader) -> int:
+        """A transaction ends; the epoch of its coordinator, -1 if the marker does not tell. A disk
+        that fails over it fails the log, which has the marker."""
+        try:
+            return note_end(marker, self.segments, self.state)
+        except OSError as error:
+            self.guard.fail(error)
+            return NONE

@@ -1,0 +1,101 @@
+"""When committed offsets expire, and what is kept of their group with them (KIP-211).
+
+| the group | which of its offsets expire | the retention counts from |
+|---|---|---|
+| only commits, and never had a member | all | its commit, for each |
+| has no members any more | all | when it lost the last; its commit, if the record is too old |
+| has members that are consumers | of topics none of them subscribes to (KAFKA-8730) | its commit |
+| has other members | none | |
+
+Where a committer asked for a time of its own (OffsetCommit 2-4), that counts in place of the
+retention. What is being committed does not expire. A group that has neither members nor offsets is
+forgotten altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from groups.coordinator.effects import Append, Effect
+from groups.coordinator.events import Dropped, RetentionCheck
+from groups.coordinator.shard import Shard
+from groups.coordinator.tombstones import tombstones
+from offsets.records import NO_TIMESTAMP, GroupKey, GroupMetadata, Key, OffsetKey, times_of
+from protocol.consumer_protocol import decode_subscription
+from protocol.primitives import WireError
+
+CONSUMER = "consumer"
+
+IsExpired = Callable[[str, bytes], bool]
+"""By topic and value."""
+
+
+def expire(shard: Shard, event: RetentionCheck) -> list[Effect]:
+    """Tombstones for what has expired of the event's groups, up to `event.most` of them."""
+    effects: list[Effect] = []
+    left = event.most
+    busy = {key.group for key in event.under_way}
+    for group_id in event.group_ids:
+        found = _expired(shard, group_id, event, is_busy=group_id in busy)
+        keys = list(islice(found, left))
+        left -= len(keys)
+        effects += _appends(group_id, keys)
+    return effects
+
+
+def _appends(group_id: str, keys: list[Key]) -> list[Append]:
+    return tombstones(keys, then=lambda _: Dropped(group_id))
+
+
+def _expired(shard: Shard, group_id: str, event: RetentionCheck, *, is_busy: bool) -> Iterator[Key]:
+    """Keys to remove, that of the group itself last, once it has nothing else and nobody."""
+    metadata, under_way = shard.groups.get(group_id), event.under_way
+    is_expired = _rule(metadata, event.now_ms, event.retention_ms)
+    left = shard.offsets.count_of(group_id)
+    if is_expired is not None:
+        for topic, partition, value in shard.offsets.values_of(group_id):
+            if is_expired(topic, value):
+                key = OffsetKey(group_id, topic, partition)
+                if key not in under_way:
+                    left -= 1
+                    yield key
+    if metadata is not None and not metadata.members and not left and not is_busy:
+        yield GroupKey(group_id)
+
+
+def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsExpired | None:
+    """How to tell what has expired; None where nothing does."""
+    since_ms = NO_TIMESTAMP
+    subscribed: frozenset[str] = frozenset()
+    if metadata is not None and metadata.members:
+        found = _subscribed(metadata)
+        if found is None:
+            return None
+        subscribed = found
+    elif metadata is not None and metadata.protocol_type:
+        since_ms = metadata.state_timestamp_ms
+
+    def is_expired(topic: str, value: bytes) -> bool:
+        commit_ms, expire_ms = times_of(value)
+        if topic in subscribed:
+            return False
+        if expire_ms is not None:
+            return now_ms >= expire_ms
+        begins_ms = commit_ms if since_ms == NO_TIMESTAMP else since_ms
+        return now_ms - begins_ms >= retention_ms
+
+    return is_expired
+
+
+def _subscribed(metadata: GroupMetadata) -> frozenset[str] | None:
+    """The topics that the members subscribe to; None where that cannot be known."""
+    if metadata.protocol_type != CONSUMER or metadata.protocol is None:
+        return None
+    topics: set[str] = set()
+    try:
+        for member in metadata.members:
+            topics.update(decode_subscription(member.subscription))
+    except WireError:
+        return None
+    return frozenset(topics)

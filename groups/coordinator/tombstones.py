@@ -1,0 +1,42 @@
+"""How what is kept of a group is removed: by records too, a bounded number of them in an append.
+
+The log takes no batch beyond max.message.bytes, and a group may have offsets without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from groups.coordinator.effects import Append
+from groups.coordinator.events import Dropped
+from offsets.journal import RECORD_OVERHEAD
+from offsets.records import Key, Record, encode_key
+
+K = TypeVar("K", bound=Key)
+
+APPEND_BYTES = 8192
+"""The most that the tombstones of one append come to, unless one alone is larger. The journal
+lets appends share a batch, so small ones cost nothing."""
+
+
+def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Dropped]) -> list[Append]:
+    """Appends that remove `keys`, which are of one group, in order; each with its `then`."""
+    appends: list[Append] = []
+    taken: list[K] = []
+    size = 0
+    for key in keys:
+        key_size = len(encode_key(key)) + RECORD_OVERHEAD
+        if taken and size + key_size > APPEND_BYTES:
+            appends.append(_append(taken, then))
+            taken, size = [], 0
+        taken.append(key)
+        size += key_size
+    if taken:
+        appends.append(_append(taken, then))
+    return appends
+
+
+def _append(keys: Sequence[K], then: Callable[[Sequence[K]], Dropped]) -> Append:
+    records: list[Record] = [(key, None) for key in keys]
+    return Append(records, then=then(keys))

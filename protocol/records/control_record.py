@@ -1,0 +1,31 @@
+"""What a transaction's marker says: the one record of a control batch (KIP-98).
+
+key    int16 version | int16 type               0 aborts the transaction, 1 commits it
+value  int16 version | int32 epoch of the coordinator that wrote it
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from protocol.records.corrupt_record import CorruptRecord
+
+ABORT = 0
+COMMIT = 1
+
+_KEY = Struct(">hh")
+_VALUE = Struct(">hi")
+
+
+def marker_type(key: bytes) -> int:
+    """ABORT, COMMIT, or one that is not known. Raises CorruptRecord for a key that is none."""
+    if len(key) >= _KEY.size:
+        version, kind = _KEY.unpack_from(key)
+        if version >= 0:
+            return int(kind)
+    raise CorruptRecord(f"control record key {key.hex()} is not a version and a type")
+
+
+def coordinator_epoch(value: bytes) -> int:
+    """-1 if the value is too short to tell."""
+    return int(_VALUE.unpack_from(value)[1]) if len(value) >= _VALUE.size else -1

@@ -1,0 +1,64 @@
+"""AlterReplicaLogDirs: one answer for each replica, however the request names them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.handlers import alter_replica_log_dirs
+from protocol.errors import ErrorCode
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+)
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import context
+from tests.broker.test_directory_moves import A, B, C, World, world
+
+
+def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
+    """Ask for (directory, topic, partitions); gives (topic, partition, error)."""
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDirsRequestDir(
+                path=path,
+                topics=[AlterReplicaLogDirsRequestTopic(name=topic, partitions=partitions)],
+            )
+            for path, topic, partitions in places
+        ]
+    )
+    answer = alter_replica_log_dirs.handle(w.moves, request, context(1))
+    return [
+        (topic.topic_name, p.partition_index, p.error_code)
+        for topic in answer.results
+        for p in topic.partitions
+    ]
+
+
+@pytest.mark.virtual_time
+async def test_each_replica_is_answered_for_itself() -> None:
+    w = world(2)
+    answers = asked(w, (B, "t", [0]), ("/nowhere", "t", [1]), (C, "u", [0]))
+    assert answers == [
+        ("t", 0, ErrorCode.NONE),
+        ("t", 1, ErrorCode.LOG_DIR_NOT_FOUND),
+        ("u", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
+    ]
+    await w.spawned.ended()
+    assert w.place(TopicPartition("t", 0)) == B
+
+
+@pytest.mark.virtual_time
+async def test_of_two_directories_for_one_replica_the_last_counts() -> None:
+    w = world()
+    assert asked(w, (B, "t", [0]), (C, "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    await w.spawned.ended()
+    assert w.place() == C
+
+
+@pytest.mark.virtual_time
+async def test_a_directory_may_be_spelled_in_other_ways() -> None:
+    w = world()
+    assert asked(w, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    await w.spawned.ended()
+    assert w.place() == B

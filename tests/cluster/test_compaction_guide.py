@@ -1,0 +1,41 @@
+"""What docs/compaction.md has a reader type, typed: one shell runs all of its blocks."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from compaction.status import STATUS_FILE, decode_status
+from tests.cluster.test_operations_guide import put_on_path, script
+from tests.dev_cluster import ROOT, DevCluster, until
+
+GUIDE = ROOT / "docs" / "compaction.md"
+DEADLINE_S = 120.0
+QUICKLY = ("--set", "log.cleaner.backoff.ms=200")
+
+
+def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
+    data = tmp_path / "dev"
+    with DevCluster(data, QUICKLY) as cluster:
+        env = cluster.env | {"PATH": put_on_path(tmp_path / "bin"), "PYTHONPATH": str(ROOT)}
+        followed = subprocess.run(
+            ["bash", "-c", script(GUIDE.read_text())],
+            cwd=tmp_path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert followed.returncode == 0, followed.stdout
+
+        def is_cleaned() -> bool:
+            file = data / "broker-0" / STATUS_FILE
+            text = file.read_bytes() if file.exists() else None
+            found = decode_status(text).get("positions-0")
+            return found is not None and found.last is not None
+
+        until(is_cleaned, "a cleaning")
+        listed = cluster.run("kbroker", "log", "cleaner", "positions", "-o", "csv")
+        assert "positions,0,cleaned," in listed.stdout

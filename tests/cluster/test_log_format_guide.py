@@ -1,0 +1,45 @@
+"""What docs/log-format.md has a reader type, typed: one shell runs all of its blocks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.cluster.test_operations_guide import put_on_path, script
+from tests.dev_cluster import ROOT, DevCluster
+
+GUIDE = ROOT / "docs" / "log-format.md"
+DEADLINE_S = 120.0
+
+
+def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev") as cluster:
+        env = cluster.env | {"PATH": put_on_path(tmp_path / "bin"), "PYTHONPATH": str(ROOT)}
+        followed = subprocess.run(
+            ["bash", "-c", script(GUIDE.read_text())],
+            cwd=tmp_path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    transcript = followed.stdout
+    assert followed.returncode == 0, transcript
+    described = [line for line in transcript.splitlines() if re.match(r"^\s*\S+\s+flights\s", line)]
+    assert len(described) > 1
+    assert re.search(r"^offset: \d+ position: \d+$", transcript, re.MULTILINE)
+    assert re.search(r"^timestamp: \d+ offset: \d+$", transcript, re.MULTILINE)
+    assert "baseOffset: 0 lastOffset: " in transcript
+
+
+def test_every_module_that_the_guide_names_is_there() -> None:
+    _, _, table = GUIDE.read_text().partition("## Where it is written down")
+    for row in re.findall(r"^\| .* \| (`.*) \|$", table, re.MULTILINE):
+        folder = ROOT
+        for name in re.findall(r"`([^`]+)`", row):
+            if "/" in name:
+                folder = (ROOT / name).parent if name.endswith(".py") else ROOT / name
+            assert (ROOT / name if "/" in name else folder / name).exists(), name

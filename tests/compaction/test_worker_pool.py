@@ -1,0 +1,211 @@
+"""Cleaning in another process: jobs there, events back, and whatever may befall the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compaction.clean import Event
+from compaction.config import CleanerConfig
+from compaction.dirtiness import dirtiness
+from compaction.frames import Start, encode
+from compaction.job import CleaningJob, Finished, GroupCleaned, Progress
+from compaction.log_facts import facts_of, job_of
+from compaction.worker_pool import PACKAGES, CleaningFailed, WorkerPool
+from core_log.directory import LogDirectory
+from core_log.log import Log
+from tests.compaction.house import T0, House
+from tests.dev_cluster import until
+
+FAST = 1e18
+
+
+def dirty_log(tmp_path: Path, rounds: int = 5) -> Log:
+    """A log on a real disk."""
+    house = House(LogDirectory(tmp_path / "data"))
+    house.write_rounds(rounds)
+    return house.log()
+
+
+def job_for(log: Log) -> CleaningJob:
+    found = dirtiness(facts_of(log, log.log_end_offset, None), T0)
+    return job_of(log, found, CleanerConfig(), T0)
+
+
+def swapping(log: Log, events: list[Event]) -> Callable[[Event], None]:
+    """What a broker does."""
+
+    def heard(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, GroupCleaned):
+            assert log.replace_segments(event.base_offset, event.replaced, truncations=0, now_ms=T0)
+
+    return heard
+
+
+def leftovers(log: Log) -> list[str]:
+    return [name for name in log.directory.files() if name.endswith((".cleaned", ".swap"))]
+
+
+async def test_a_job_is_done_in_another_process_and_the_next_one_in_the_same(
+    tmp_path: Path,
+) -> None:
+    log = dirty_log(tmp_path)
+    pool, events = WorkerPool(), list[Event]()
+    await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+    (worker,) = pool._idle
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert (finished.end_offset, finished.statistics.messages_written) == (50, 10)
+    assert finished.statistics.clean_ms >= 0
+    assert log.segments.first.size == 0
+    await pool.run(job_for(log), log.directory, FAST, swapping(log, []))
+    assert pool._idle == [worker]
+    assert worker.pid != os.getpid()
+    await pool.rest()
+    assert worker.returncode == 0
+    assert leftovers(log) == []
+
+
+async def test_a_fault_is_told_and_the_worker_lives_on(tmp_path: Path) -> None:
+    log = dirty_log(tmp_path)
+    job = job_for(log)
+    log.directory.open_segment(f"{10:020d}.log").write(70, b"\xff")
+    pool = WorkerPool()
+    with pytest.raises(CleaningFailed, match=r"CorruptRecord: 0+10\.log, position 0, offset 10"):
+        await pool.run(job, log.directory, FAST, lambda event: None)
+    assert [worker.returncode for worker in pool._idle] == [None]
+    await pool.rest()
+
+
+async def test_the_number_of_a_system_error_is_told(tmp_path: Path) -> None:
+    log = dirty_log(tmp_path)
+    job = job_for(log)
+    log.directory.rename_to("positions-0.0123456789abcdef0123456789abcdef-delete")
+    gone = LogDirectory(tmp_path / "data" / "positions-0", create=False)
+    pool = WorkerPool()
+    with pytest.raises(CleaningFailed) as raised:
+        await pool.run(job, gone, FAST, lambda event: None)
+    assert raised.value.errno == 2
+    assert not (tmp_path / "data" / "positions-0").exists()
+    await pool.rest()
+
+
+async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_job(
+    tmp_path: Path,
+) -> None:
+    log = dirty_log(tmp_path)
+    pool = WorkerPool()
+    await pool.run(job_for(log), log.directory, FAST, lambda event: None)
+    (worker,) = pool._idle
+    worker.kill()
+    with pytest.raises(CleaningFailed, match="has died: killed by signal 9"):
+        await pool.run(job_for(log), log.directory, FAST, lambda event: None)
+    events = list[Event]()
+    await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+    assert isinstance(events[-1], Finished)
+    await pool.rest()
+
+
+async def test_what_the_listener_raises_ends_the_job_and_its_files_go(tmp_path: Path) -> None:
+    log = dirty_log(tmp_path)
+
+    def heard(event: Event) -> None:
+        raise KeyError("dropped")
+
+    pool = WorkerPool()
+    with pytest.raises(KeyError):
+        await pool.run(job_for(log), log.directory, 1000.0, heard)
+    assert pool._idle == []
+    assert leftovers(log) == []
+
+
+async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Path) -> None:
+    log = dirty_log(tmp_path)
+    pool, begun = WorkerPool(), asyncio.Event()
+
+    def heard(event: Event) -> None:
+        assert isinstance(event, Progress)
+        begun.set()
+
+    slow = 0.001  # bytes a second: the first pause is of days
+    task = asyncio.create_task(pool.run(job_for(log), log.directory, slow, heard))
+    await begun.wait()
+    task.cancel()
+    async with asyncio.timeout(9):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert leftovers(log) == []
+
+
+async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: Path) -> None:
+    log = dirty_log(tmp_path)
+    pool, events = WorkerPool(), list[Event]()
+
+    def heard(event: Event) -> None:
+        if not events:
+            pool.change_speed(FAST)
+        swapping(log, events)(event)
+
+    async with asyncio.timeout(20):
+        await pool.run(job_for(log), log.directory, 0.001, heard)
+    assert isinstance(events[-1], Finished)
+    assert len(pool._idle) == 1
+    await pool.rest()
+
+
+async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_one(
+    tmp_path: Path,
+) -> None:
+    log = dirty_log(tmp_path)
+    pool, events = WorkerPool(), list[Event]()
+
+    def heard(event: Event) -> None:
+        swapping(log, events)(event)
+        if isinstance(event, Finished):
+            pool.change_speed(0.001)
+
+    await pool.run(job_for(log), log.directory, FAST, heard)
+    async with asyncio.timeout(20):
+        await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+    assert isinstance(events[-1], Finished)
+    await pool.rest()
+
+
+def test_a_worker_whose_broker_is_no_more_ends_and_takes_its_files_along(tmp_path: Path) -> None:
+    log = dirty_log_without_loop(tmp_path)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "compaction.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=PACKAGES,
+    )
+    assert worker.stdin is not None
+    worker.stdin.write(encode(Start(job_for(log), log.directory.path, 3000.0)))
+    worker.stdin.flush()
+    until(lambda: leftovers(log), "a copy that is being written")
+    worker.send_signal(signal.SIGINT)  # a terminal's, of which the broker is told too
+    worker.stdin.close()
+    assert worker.wait(20) == 0
+    assert leftovers(log) == []
+
+
+def dirty_log_without_loop(tmp_path: Path) -> Log:
+    async def made() -> Log:
+        return dirty_log(tmp_path)
+
+    return asyncio.run(made())
+
+
+def test_a_worker_that_has_nothing_to_do_ends_with_its_input() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "compaction.worker"], input=b"", cwd=PACKAGES, capture_output=True
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")

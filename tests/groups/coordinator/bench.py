@@ -1,0 +1,75 @@
+"""A coordinator on a loop of its own in virtual time, over an offsets log in memory."""
+
+import asyncio
+
+from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.events import CommitOffsets
+from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from offsets.config import OffsetsConfig
+from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import encode_batch, read_header
+from tests.virtual_time import VirtualTimeLoop
+
+NUM_PARTITIONS = 2
+OWN, OTHER = "groupId", "otherGroup"  # partitions 0 and 1
+NOW_MS = 1_700_000_000_000
+
+
+class Bench:
+    """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
+
+    def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
+        self.log = log
+        self.loop = VirtualTimeLoop()
+        self.coordinator = GroupCoordinator(
+            log,
+            config or OffsetsConfig(),
+            num_partitions=lambda: NUM_PARTITIONS,
+            now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
+            spawn=self.loop.create_task,
+        )
+
+    def lead(self, *partitions: int) -> "Bench":
+        self.coordinator.on_leadership(set(partitions), set())
+        return self
+
+    def run(self, seconds: float = 0.0) -> "Bench":
+        """Let time pass, or without any let everything happen that can at once."""
+        turns = asyncio.sleep(seconds) if seconds else self._turns()
+        self.loop.run_until_complete(turns)
+        return self
+
+    async def _turns(self) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    def commit(self, offset: int, group: str = OWN, partition: int = 0) -> Pending:
+        event = CommitOffsets(
+            next(self.coordinator.request_ids), group, -1, "", None, [record(offset, group)]
+        )
+        return self.coordinator.submit(event)
+
+    def committed(self, group: str = OWN) -> int | None:
+        kept = self.coordinator.offsets(group).fetch(group, "t", 0)
+        return kept and kept.offset
+
+    def refusal(self, group: str = OWN) -> ErrorCode:
+        try:
+            self.coordinator.offsets(group)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    def batches(self, partition: int = 0) -> list[int]:
+        """How many records each batch of the log has."""
+        return [read_header(data).count for _, data in self.log.partition(partition).batches]
+
+
+def record(offset: int, group: str = OWN) -> Record:
+    return OffsetKey(group, "t", 0), CommittedOffset(offset, -1, "", NOW_MS)
+
+
+def batch_of(*records: Record, base_offset: int = 0) -> bytes:
+    rows = [(NOW_MS, encode_key(key), encode_value(value), ()) for key, value in records]
+    return encode_batch(rows, base_offset=base_offset)

@@ -1,0 +1,234 @@
+"""What has expired: of which groups, counted from when (KIP-211)."""
+
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from groups.coordinator.decide import decide
+from groups.coordinator.effects import Append
+from groups.coordinator.events import Dropped, RetentionCheck
+from groups.coordinator.shard import Shard
+from groups.coordinator.tombstones import APPEND_BYTES
+from offsets.committed import EncodedRecord
+from offsets.journal import RECORD_OVERHEAD
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMember,
+    GroupMetadata,
+    Key,
+    OffsetKey,
+    Record,
+    encode_key,
+    encode_value,
+)
+from tests.replayed import replay
+
+DAY_MS = 86_400_000
+RETENTION_MS = 7 * DAY_MS
+NOW_MS = 1_700_000_000_000
+LONG_AGO_MS = NOW_MS - RETENTION_MS
+LATELY_MS = LONG_AGO_MS + 1
+GROUP = GroupKey("g")
+
+
+def offset(
+    partition: int, commit_ms: int, expire_ms: int | None = None, topic: str = "t"
+) -> Record:
+    value = CommittedOffset(42, -1, "", commit_ms, expire_ms)
+    return OffsetKey("g", topic, partition), value
+
+
+def member(*topics: str, subscription: bytes | None = None) -> GroupMember:
+    names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
+    of_topics = b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+    return GroupMember(
+        member_id="m",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=1,
+        session_timeout_ms=1,
+        subscription=of_topics if subscription is None else subscription,
+        assignment=b"",
+    )
+
+
+def group(
+    *members: GroupMember, since_ms: int = -1, protocol_type: str = "consumer", generation: int = 3
+) -> Record:
+    metadata = GroupMetadata(
+        protocol_type=protocol_type,
+        generation_id=generation,
+        protocol="range" if members else None,
+        leader="m" if members else None,
+        state_timestamp_ms=since_ms,
+        members=members,
+    )
+    return GROUP, metadata
+
+
+def shard_of(*records: Record) -> Shard:
+    shard = Shard()
+    replay(shard, *records)
+    return shard
+
+
+def appends(
+    shard: Shard, most: int = 1000, under_way: Collection[Key] = (), now_ms: int = NOW_MS
+) -> list[Append]:
+    event = RetentionCheck(["g"], now_ms, RETENTION_MS, most, frozenset(under_way))
+    effects = decide(shard, event)
+    found = [effect for effect in effects if isinstance(effect, Append)]
+    assert found == effects
+    assert all(effect.then == Dropped("g") for effect in found)
+    return found
+
+
+def removed(shard: Shard, most: int = 1000, under_way: Collection[Key] = ()) -> Sequence[Key]:
+    records = [record for effect in appends(shard, most, under_way) for record in effect.records]
+    assert all(value is None for _, value in records)
+    return [key for key, _ in records]
+
+
+# ---- groups that only commit
+
+
+def test_of_a_group_that_only_commits_the_old_offsets_go_and_the_others_stay() -> None:
+    shard = shard_of(offset(0, LONG_AGO_MS), offset(1, LATELY_MS))
+    assert removed(shard) == [OffsetKey("g", "t", 0)]
+
+
+def test_group_of_offsets_alone_leaves_no_tombstone_of_its_own() -> None:
+    shard = shard_of(offset(0, LONG_AGO_MS), offset(1, LONG_AGO_MS))
+    assert removed(shard) == [OffsetKey("g", "t", 0), OffsetKey("g", "t", 1)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_value_of_any_version_expires(version: int) -> None:
+    shard = Shard()
+    key, value = offset(0, LONG_AGO_MS)
+    old_key = b"\x00\x00" + encode_key(key)[2:]
+    assert isinstance(value, CommittedOffset)
+    encoded: EncodedRecord = (old_key, encode_value(value._replace(metadata="note"), version))
+    shard.replay([encoded])
+    assert removed(shard) == [key]
+
+
+def test_time_that_the_committer_asked_for_counts_in_place_of_the_retention() -> None:
+    shard = shard_of(
+        offset(0, LATELY_MS, expire_ms=NOW_MS),
+        offset(1, LONG_AGO_MS, expire_ms=NOW_MS + 1),
+        group(since_ms=LONG_AGO_MS),
+    )
+    assert removed(shard) == [OffsetKey("g", "t", 0)]
+
+
+# ---- groups that had members
+
+
+def test_offsets_of_an_empty_group_expire_together_since_it_is_empty_and_it_goes_with_them() -> (
+    None
+):
+    shard = shard_of(group(since_ms=LONG_AGO_MS), offset(0, 0), offset(1, NOW_MS))
+    assert removed(shard) == [OffsetKey("g", "t", 0), OffsetKey("g", "t", 1), GROUP]
+
+
+def test_offsets_of_a_group_that_is_empty_since_lately_stay_however_old_they_are() -> None:
+    assert removed(shard_of(group(since_ms=LATELY_MS), offset(0, 0))) == []
+
+
+def test_older_record_that_does_not_say_since_when_leaves_the_time_of_each_commit() -> None:
+    shard = shard_of(group(since_ms=-1), offset(0, LONG_AGO_MS), offset(1, LATELY_MS))
+    assert removed(shard) == [OffsetKey("g", "t", 0)]
+
+
+def test_group_without_a_protocol_type_is_one_that_only_commits() -> None:
+    shard = shard_of(group(since_ms=0, protocol_type=""), offset(0, LATELY_MS))
+    assert removed(shard) == []
+
+
+def test_group_without_members_and_offsets_is_forgotten_at_once() -> None:
+    assert removed(shard_of(group(since_ms=NOW_MS))) == [GROUP]
+
+
+def test_group_whose_offset_is_being_committed_stays() -> None:
+    shard = shard_of(group(since_ms=LONG_AGO_MS))
+    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == []
+
+
+def test_offset_that_is_being_committed_stays_and_its_group_with_it() -> None:
+    shard = shard_of(group(since_ms=LONG_AGO_MS), offset(0, 0), offset(1, 0))
+    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == [OffsetKey("g", "t", 1)]
+
+
+# ---- groups that have members
+
+
+def test_live_group_keeps_what_it_subscribes_to_and_loses_what_it_does_not() -> None:
+    shard = shard_of(
+        group(member("t"), member("u")),
+        offset(0, LONG_AGO_MS, topic="t"),
+        offset(0, LONG_AGO_MS, expire_ms=NOW_MS, topic="u"),
+        offset(0, LONG_AGO_MS, topic="former"),
+        offset(0, LATELY_MS, topic="left-lately"),
+    )
+    assert removed(shard) == [OffsetKey("g", "former", 0)]
+
+
+def test_live_group_without_offsets_stays() -> None:
+    assert removed(shard_of(group(member("t")), offset(0, 0, topic="u"))) == [
+        OffsetKey("g", "u", 0)
+    ]
+    assert removed(shard_of(group(member("t")))) == []
+
+
+UNKNOWN_SUBSCRIPTION = member(subscription=b"\x00\x00\x00\x00\x00\x09")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [group(member(), protocol_type="connect"), group(member("t"), UNKNOWN_SUBSCRIPTION)],
+    ids=["connect", "malformed"],
+)
+def test_live_group_whose_subscription_cannot_be_told_loses_nothing(record: Record) -> None:
+    assert removed(shard_of(record, offset(0, 0, topic="u"))) == []
+
+
+# ---- how much at once
+
+
+def test_no_more_is_removed_than_was_asked_for_and_the_rest_is_found_again() -> None:
+    shard = shard_of(group(since_ms=LONG_AGO_MS), *(offset(p, 0) for p in range(5)))
+    first = removed(shard, most=3)
+    assert first == [OffsetKey("g", "t", p) for p in range(3)]
+    replay(shard, *((key, None) for key in first))
+    assert removed(shard, most=3) == [OffsetKey("g", "t", 3), OffsetKey("g", "t", 4), GROUP]
+
+
+def test_append_is_bounded_and_a_key_that_is_larger_goes_alone() -> None:
+    long_topic = "x" * APPEND_BYTES
+    keys = [OffsetKey("g", topic, p) for topic in ("t", long_topic) for p in range(400)]
+    shard = shard_of(*((key, CommittedOffset(1, -1, "", 0)) for key in keys))
+    found = appends(shard)
+    sizes = [
+        sum(len(encode_key(key)) + RECORD_OVERHEAD for key, _ in each.records) for each in found
+    ]
+    assert all(
+        size <= APPEND_BYTES or len(each.records) == 1
+        for size, each in zip(sizes, found, strict=True)
+    )
+    assert [key for each in found for key, _ in each.records] == keys
+    assert len(found) < 420
+
+
+def test_groups_are_looked_at_each_for_itself() -> None:
+    shard = Shard()
+    for name, since_ms in {"a": LONG_AGO_MS, "b": LATELY_MS, "c": LONG_AGO_MS}.items():
+        replay(shard, (GroupKey(name), group(since_ms=since_ms)[1]))
+        replay(shard, (OffsetKey(name, "t", 0), CommittedOffset(1)))
+    effects = decide(shard, RetentionCheck(["a", "b", "c"], NOW_MS, RETENTION_MS, 100))
+    assert [each.then for each in effects if isinstance(each, Append)] == [
+        Dropped("a"),
+        Dropped("c"),
+    ]
+    assert list(shard.groups) == ["a", "b", "c"], "only replaying changes anything"

@@ -1,0 +1,263 @@
+"""What expires or is deleted while the coordinator serves: written, replayed, tried again."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from groups.coordinator.coordinator import EXPIRY_BACKLOG_BYTES, EXPIRY_SLICE
+from groups.coordinator.events import CommitOffsets
+from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from offsets.config import OffsetsConfig
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMetadata,
+    OffsetKey,
+    Record,
+    encode_key,
+)
+from protocol.errors import ErrorCode
+from protocol.records.batch import decode_records
+from protocol.topic_partition import TopicPartition
+from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
+
+MINUTE_S = 60
+SHORT = OffsetsConfig(retention_minutes=1)
+EMPTY = GroupMetadata(
+    protocol_type="consumer",
+    generation_id=3,
+    protocol=None,
+    leader=None,
+    state_timestamp_ms=NOW_MS,
+    members=(),
+)
+DELETED = [TopicPartition("t", 0)]
+
+
+def bench_of(*batches: bytes, replicas: int = 1) -> Bench:
+    """A coordinator whose offsets are kept for a minute, and which finds these."""
+    bench = Bench(MemoryOffsetsLog(), SHORT)
+    for data in batches:
+        bench.log.append(0, data, NOW_MS)
+    bench.lead(0).run()
+    bench.log.replicas = replicas
+    return bench
+
+
+def check(bench: Bench) -> None:
+    bench.loop.run_until_complete(bench.coordinator.expire_offsets())
+
+
+def commit(bench: Bench, *records: Record) -> None:
+    ids = bench.coordinator.request_ids
+    event = CommitOffsets(next(ids), OWN, -1, "", None, records)
+    assert bench.coordinator.submit(event).error is ErrorCode.NONE
+
+
+def written(bench: Bench) -> Iterator[tuple[bytes | None, bytes | None]]:
+    for _, data in bench.log.partition(0).batches:
+        for each in decode_records(data):
+            yield each.key, each.value
+
+
+def tombstones(bench: Bench) -> list[bytes | None]:
+    return [key for key, value in written(bench) if value is None]
+
+
+# ---- expiry
+
+
+def test_commit_expires_when_its_time_has_come_and_not_before() -> None:
+    bench = bench_of(batch_of(record(42)))
+    bench.run(MINUTE_S - 1)
+    check(bench)
+    assert bench.committed() == 42
+    bench.run(1)
+    check(bench)
+    assert bench.committed() is None
+    assert tombstones(bench) == [encode_key(record(42)[0])]
+    assert Bench(bench.log).lead(0).run().committed() is None
+
+
+def test_group_that_was_left_is_forgotten_with_its_offsets_in_one_batch() -> None:
+    bench = bench_of(batch_of(record(42), (GroupKey(OWN), EMPTY)))
+    bench.run(MINUTE_S)
+    check(bench)
+    assert bench.batches() == [2, 2]
+    assert bench.coordinator.describe(OWN).state == "Dead"
+    assert tombstones(bench) == [encode_key(record(42)[0]), encode_key(GroupKey(OWN))]
+
+
+def test_tombstones_are_dated_when_they_are_written() -> None:
+    bench = bench_of(batch_of((GroupKey(OWN), EMPTY)))
+    bench.run(MINUTE_S)
+    check(bench)
+    _, data = bench.log.partition(0).batches[-1]
+    assert [each.timestamp_ms for each in decode_records(data)] == [NOW_MS + MINUTE_S * 1000]
+
+
+def test_second_check_writes_nothing_more() -> None:
+    bench = bench_of(batch_of(record(42), (GroupKey(OWN), EMPTY)))
+    bench.run(MINUTE_S)
+    check(bench)
+    check(bench)
+    assert bench.batches() == [2, 2]
+
+
+def test_expired_offset_is_answered_until_its_tombstone_is_replicated() -> None:
+    bench = bench_of(batch_of(record(42)), replicas=3)
+    bench.run(MINUTE_S)
+    check(bench)
+    check(bench)
+    assert bench.batches() == [1, 1], "once is enough while it is under way"
+    assert bench.committed() == 42
+    bench.log.replicate(0)
+    assert bench.committed() is None
+
+
+def test_commit_that_arrives_behind_the_tombstone_stays() -> None:
+    bench = bench_of(batch_of(record(42)), replicas=3)
+    bench.run(MINUTE_S)
+    check(bench)
+    bench.commit(43)
+    bench.log.replicate(0)
+    bench.log.replicate(0)
+    assert bench.committed() == 43
+
+
+def test_commit_under_way_keeps_its_offset_from_expiring() -> None:
+    bench = bench_of(batch_of(record(42)), replicas=3)
+    bench.run(MINUTE_S)
+    bench.commit(43)
+    check(bench)
+    bench.log.replicate(0)
+    assert tombstones(bench) == []
+    assert bench.committed() == 43
+
+
+def test_failed_append_is_tried_with_the_next_check(caplog: pytest.LogCaptureFixture) -> None:
+    records = [(OffsetKey(OWN, "t", p), CommittedOffset(1, -1, "", NOW_MS)) for p in range(2000)]
+    bench = bench_of(batch_of(*records))
+    bench.run(MINUTE_S)
+    bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    check(bench)
+    assert bench.coordinator.offsets(OWN).count() == len(records)
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
+    bench.log.fail(0, None)
+    check(bench)
+    assert bench.coordinator.offsets(OWN).count() == 0
+
+
+def test_partition_led_elsewhere_or_not_loaded_is_left_alone() -> None:
+    bench = bench_of(batch_of(record(42)))
+    bench.log.append(1, batch_of(record(7, OTHER)), NOW_MS)
+    bench.log.fail(1, ErrorCode.KAFKA_STORAGE_ERROR)
+    bench.lead(1).run(MINUTE_S)
+    bench.coordinator.on_leadership(set(), {0})
+    check(bench)
+    assert bench.batches(0) == bench.batches(1) == [1]
+
+
+def test_partition_lost_during_the_check_is_left_alone_from_then_on() -> None:
+    records = [(OffsetKey(f"g{n}", "t", 0), record(1)[1]) for n in range(4 * EXPIRY_SLICE)]
+    bench = bench_of(batch_of(*records))
+    bench.run(MINUTE_S)
+    task = bench.loop.create_task(bench.coordinator.expire_offsets())
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    bench.coordinator.on_leadership(set(), {0})
+    bench.loop.run_until_complete(task)
+    assert 0 < len(tombstones(bench)) <= EXPIRY_SLICE
+
+
+def test_check_of_many_groups_gives_way_to_others_after_every_slice() -> None:
+    records = [(OffsetKey(f"g{n}", "t", 0), record(1)[1]) for n in range(4 * EXPIRY_SLICE)]
+    bench = bench_of(batch_of(*records))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        check = asyncio.ensure_future(bench.coordinator.expire_offsets())
+        while not check.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    bench.loop.run_until_complete(count_turns())
+    assert turns >= 4
+    assert tombstones(bench) == []
+
+
+def test_tombstones_wait_while_much_else_waits_to_be_written() -> None:
+    bench = bench_of(batch_of(record(42)), replicas=3)
+    bench.run(MINUTE_S)
+    now: Record = (OffsetKey(OWN, "t", 1), CommittedOffset(1, -1, "m" * 30_000, NOW_MS * 2))
+    ids = bench.coordinator.request_ids
+    for _ in range(EXPIRY_BACKLOG_BYTES // 30_000 + 2):
+        bench.coordinator.submit(CommitOffsets(next(ids), OWN, -1, "", None, [now]))
+    task = bench.loop.create_task(bench.coordinator.expire_offsets())
+    bench.run(1)
+    bench.log.replicate(0)
+    assert tombstones(bench) == []
+    bench.run(1)
+    bench.log.replicate(0)
+    assert task.done()
+    assert tombstones(bench) == [encode_key(record(42)[0])]
+
+
+def test_what_was_removed_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    records = [(OffsetKey(f"g{n}", "t", 0), record(1)[1]) for n in range(3 * EXPIRY_SLICE)]
+    bench = bench_of(batch_of(*records))
+    bench.run(MINUTE_S)
+    caplog.set_level("INFO")
+    check(bench)
+    assert [r.getMessage() for r in caplog.records] == [
+        "__consumer_offsets-0: removing 1500 records, of what has expired"
+    ]
+
+
+# ---- deleted partitions whose offsets could not be dropped
+
+
+def test_offsets_of_a_deleted_partition_that_could_not_be_dropped_are_with_the_next_check() -> None:
+    bench = bench_of(batch_of(record(42)))
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.coordinator.on_deleted(DELETED)
+    check(bench)
+    assert bench.committed() == 42
+    bench.log.fail(0, None)
+    check(bench)
+    assert bench.committed() is None
+    check(bench)
+    assert len(tombstones(bench)) == 1
+
+
+def test_commit_for_a_topic_created_anew_outlives_the_second_try() -> None:
+    bench = bench_of(batch_of(record(42)))
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.coordinator.on_deleted(DELETED)
+    bench.log.fail(0, None)
+    commit(bench, record(3))
+    check(bench)
+    assert bench.committed() == 3
+    assert tombstones(bench) == []
+
+
+def test_commit_under_way_for_a_topic_created_anew_outlives_it_too() -> None:
+    bench = bench_of(batch_of(record(42)), replicas=3)
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.coordinator.on_deleted(DELETED)
+    bench.log.fail(0, None)
+    bench.commit(3)
+    check(bench)
+    for _ in range(2):
+        bench.log.replicate(0)
+    assert bench.committed() == 3
+
+
+def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes() -> None:
+    bench = bench_of()
+    bench.log.batch_bytes = 20_000
+    for first in range(0, 1000, 100):
+        commit(bench, *((OffsetKey(OWN, "t", first + p), record(1)[1]) for p in range(100)))
+    bench.coordinator.on_deleted([TopicPartition("t", p) for p in range(1000)])
+    assert bench.coordinator.offsets(OWN).count() == 0

@@ -1,0 +1,238 @@
+"""One broker's logs and ZooKeeper tree, served in turn by releases of Kafka and by us.
+
+Whoever serves takes over what the one before has left, by a clean stop or by SIGKILL. What has been
+written so far is known here, so that each can be asked for the whole of it.
+"""
+
+import asyncio
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import HOST, claim_port, serves
+from benchmarks.process import spawn
+from clients.admin import Admin, NewTopic
+from clients.producer.producer import Producer
+from core_log.file_name import INDEX, LOG, TIME_INDEX
+from core_log.log_dir import CLEAN_SHUTDOWN
+from protocol.topic_partition import TopicPartition
+from tests.dev_cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
+from tests.old_kafka import program
+from tests.segment_files import KINDS
+from tests.stock_kafka import command
+from tests.topic_contents import contents
+from zk.znodes import BrokerId, ClusterId, Controller
+
+OURS, LATEST = "ours", "2.8.2"
+CLUSTER_ID = "ThisClusterHasLogs_1-2"
+CODECS = ("none", "gzip", "snappy", "lz4")
+
+SETTINGS = {
+    "broker.id": "0",
+    "zookeeper.session.timeout.ms": "4000",
+    "log.segment.bytes": "4000",
+    "log.index.interval.bytes": "300",
+    "log.index.size.max.bytes": "20000",
+    "log.retention.ms": "-1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "4000000",
+    "log.segment.delete.delay.ms": "500",
+}
+
+_COMPLAINT = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|CRITICAL)\b")
+
+Line = tuple[int, bytes | None, bytes | None]
+"""Offset, key and value of a record."""
+
+
+@attrs.define(eq=False)
+class Site:
+    """A directory, a tree, and what should be in them: by topic, all that was ever acknowledged."""
+
+    zookeeper: str
+    directory: Path
+    written: dict[str, list[Line]] = attrs.field(factory=dict, init=False)
+
+    @property
+    def log_dir(self) -> Path:
+        """The brokers' one directory of logs."""
+        return self.directory / "log"
+
+    @contextlib.contextmanager
+    def served_by(
+        self, make: str, settings: Mapping[str, str] | None = None, *, killed: bool = False
+    ) -> Iterator[str]:
+        """A broker, ours or of a release of Kafka, until the end of the block; its host:port.
+
+        It is stopped in good order and so held to its word, or `killed`.
+        """
+        port = claim_port()
+        places = {
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": str(self.log_dir),
+            "zookeeper.connect": self.zookeeper,
+        }
+        file = self.directory / "server.properties"
+        properties = SETTINGS | places | dict(settings or {})
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        process = spawn(f"broker-{make}", command_of(make, file), self.directory)
+
+        def ready() -> bool:
+            process.check_alive()
+            with contextlib.suppress(OSError):
+                return serves((HOST, port))
+            return False
+
+        try:
+            until(ready, f"{make} that serves")
+            yield f"{HOST}:{port}"
+        finally:
+            process.stop(at_once=killed)
+        clean = self.log_dir / CLEAN_SHUTDOWN
+        assert clean.exists() != killed, process.log_file.read_text()
+        if killed:
+            asyncio.run(self._session_ended())
+
+    async def found_cluster(self) -> None:
+        """Give the tree its cluster id: 0.10 can make none with a Java of today."""
+        async with zookeeper_session(self.zookeeper) as session:
+            await session.ensure_path("/cluster")
+            await session.create(ClusterId.path(), ClusterId(CLUSTER_ID).encode())
+
+    async def _session_ended(self) -> None:
+        async with zookeeper_session(self.zookeeper) as session, asyncio.timeout(DEADLINE_S):
+            for path in (BrokerId.path(0), Controller.path()):
+                while await session.exists(path) is not None:
+                    await asyncio.sleep(0.05)
+
+    async def create(self, bootstrap: str, topic: str, **configs: str) -> None:
+        """A topic of one partition; the names of its settings with _ for a dot."""
+        wanted = {name.replace("_", "."): value for name, value in configs.items()}
+        async with Admin(bootstrap) as admin:
+            made = await admin.create_topics([NewTopic(topic, 1, 1, configs=wanted)])
+        assert made == {topic: None}
+
+    async def write(
+        self,
+        bootstrap: str,
+        topic: str,
+        word: str,
+        codecs: Iterable[str] = CODECS,
+        *,
+        count: int = 30,
+        keys: int = 7,
+        **settings: object,
+    ) -> None:
+        """So many records in each codec, some without a value, in several batches."""
+        for codec in codecs:
+            async with Producer(
+                bootstrap_servers=bootstrap,
+                compression_type=codec,
+                acks="all",
+                linger_ms=20,
+                batch_size=700,
+                **settings,
+            ) as producer:
+                sent = []
+                for number in range(count):
+                    key = b"key %d" % (number % keys)
+                    value = f"{word} {codec} {number} ".encode() + b"%x" % number**30
+                    stored = None if number % 11 == 10 else value
+                    delivery = await producer.send(topic, stored, key=key, partition=0)
+                    sent.append((delivery, key, stored))
+                self.written.setdefault(topic, []).extend(
+                    [((await delivery).offset, key, value) for delivery, key, value in sent]
+                )
+
+    async def read(self, bootstrap: str, topic: str) -> list[Line]:
+        """All that a broker has of it."""
+        records = await contents(bootstrap, TopicPartition(topic, 0))
+        return [(record.offset, record.key, record.value) for record in records]
+
+    async def assert_whole(self, bootstrap: str, *topics: str) -> None:
+        """Every record ever written to them is there, and no other."""
+        for topic in topics:
+            assert await self.read(bootstrap, topic) == self.written[topic], topic
+
+    async def assert_cleaned(self, bootstrap: str, topic: str) -> None:
+        """Half of it goes, soon; what stays was written so, and each key's newest value stays."""
+        at_most = len(self.written[topic]) // 2
+        async with asyncio.timeout(DEADLINE_S):
+            while len(found := await self.read(bootstrap, topic)) > at_most:
+                await asyncio.sleep(0.2)
+        assert set(found) <= set(self.written[topic])
+        assert [line[0] for line in found] == sorted({line[0] for line in found})
+        newest = {key: value for _, key, value in self.written[topic]}
+        assert {key: value for _, key, value in found} == newest
+
+    def segments(self, topic: str) -> list[Path]:
+        """The logs of its partition."""
+        return sorted((self.log_dir / f"{topic}-0").glob("*.log"))
+
+    def tear(self, topic: str) -> None:
+        """What a crash may leave of a batch that was being written."""
+        *_, active = self.segments(topic)
+        first = self.segments(topic)[0].read_bytes()
+        with active.open("ab") as log:
+            log.write(first[:100])
+
+    def half_swap(self, topic: str) -> None:
+        """What a crash may leave of a swap of segments for cleaned ones, at three of its steps."""
+        renamed, copied, begun, *_ = self.segments(topic)
+        for kind in (LOG, INDEX, TIME_INDEX):
+            shutil.copy(renamed.with_suffix(kind), f"{renamed.with_suffix(kind)}.swap")
+            renamed.with_suffix(kind).rename(f"{renamed.with_suffix(kind)}.deleted")
+            shutil.copy(copied.with_suffix(kind), f"{copied.with_suffix(kind)}.swap")
+            shutil.copy(begun.with_suffix(kind), f"{begun.with_suffix(kind)}.cleaned")
+
+    def leftovers(self, topic: str) -> list[Path]:
+        """Files of swaps that nobody has finished."""
+        return [
+            *(self.log_dir / f"{topic}-0").glob("*.swap"),
+            *(self.log_dir / f"{topic}-0").glob("*.cleaned"),
+        ]
+
+    def magics(self, topic: str) -> set[int]:
+        """The formats of the first entries of its segments."""
+        heads = [path.read_bytes()[:17] for path in self.segments(topic)]
+        return {head[16] for head in heads if head}
+
+    def complaints(self, make: str) -> list[str]:
+        """The warnings and errors of a broker's log so far."""
+        lines = (self.directory / f"broker-{make}.log").read_text().splitlines()
+        return [line for line in lines if _COMPLAINT.search(line)]
+
+    def files(self, topic: str) -> list[str]:
+        """All of its partition that can be dumped, as seen from `log_dir`."""
+        directory = self.log_dir / f"{topic}-0"
+        names = sorted(path.name for path in directory.iterdir() if path.suffix in KINDS)
+        return [f"{directory.name}/{name}" for name in names]
+
+    def verify(self) -> None:
+        """`kbroker log verify` finds nothing wrong."""
+        verified = subprocess.run(
+            command_line("kbroker", "log", "verify", str(self.log_dir)),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert (verified.returncode, verified.stdout) == (0, ""), verified.stdout
+
+
+def command_of(make: str, properties: Path) -> list[str]:
+    """How a broker is started."""
+    if make == OURS:
+        return [sys.executable, "-m", "broker.kbroker.command", "start", str(properties)]
+    if make == LATEST:
+        return command("kafka.Kafka", str(properties))
+    return program(make, "kafka.Kafka", str(properties))
