@@ -25,7 +25,7 @@ SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "100"}
 PATIENCE_S = 300.0
 _NEVER, _NOW = "1", "0"
 _DIRTY_ENOUGH = "min.cleanable.dirty.ratio"
-_POLL_S = 0.005
+_pause = partial(time.sleep, 0.005)
 
 
 @attrs.define(eq=False)
@@ -59,9 +59,7 @@ class CleaningBroker:
             return False
         return offsets.get(TopicPartition(topic, 0), 0) >= self.log.active_offset
 
-    def until_clean(
-        self, topic: str, meanwhile: Callable[[], None] = partial(time.sleep, _POLL_S)
-    ) -> None:
+    def until_clean(self, topic: str, meanwhile: Callable[[], None] = _pause) -> None:
         """Do something again and again until then. Raises RuntimeError when it takes too long."""
         ends = time.monotonic() + PATIENCE_S
         while not self.is_clean(topic):

@@ -68,6 +68,7 @@ class Cleaner:
     def start(self) -> None:
         """Begin to look for what is dirty."""
         self.status.load()
+        self.workers.change_speed(self.config.bytes_per_second)
         self._looking = self.spawn(self._look_again_and_again())
 
     def update_config(self, config: CleanerConfig) -> None:
@@ -172,9 +173,9 @@ class Cleaner:
 
     async def _clean(self, cleaning: Cleaning) -> None:
         log, job = cleaning.log, cleaning.job
-        speed = self.config.bytes_per_second
         try:
-            await self.workers.run(job, log.directory, speed, cleaning.heard)
+            log.make_names_safe()
+            await self.workers.run(job, log.directory, cleaning.heard)
             self._retain(log, self.high_watermarks().get(log.topic_partition, 0))
         except asyncio.CancelledError:
             _leave_nothing(log)

@@ -128,7 +128,7 @@ class RecordFilter:
         else:
             known = cast(list[bytes], keys)
         newest = self.newest.newest(known)
-        if self.retain_tombstones and not spans.keyless:
+        if not spans.keyless and (self.retain_tombstones or not any(spans.tombstones)):
             return bytes(map(ge, offsets, newest))
         gone = spans.tombstones
         latest = self.latest_offset

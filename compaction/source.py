@@ -45,6 +45,7 @@ LEAST_READ_BYTES = 4 * 1024 * 1024
 """Read at once, however small the setting: the cost of a piece is shared by its records."""
 DECOMPRESSED_AT_ONCE_BYTES = 16 * 1024 * 1024
 """Not exceeded by more than one batch."""
+_ROOM_BEHIND = bytes(8)
 
 
 # Base offset, length, magic, crc, attributes, last offset delta, producer id, count; the leader
@@ -206,7 +207,8 @@ def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
 
 
 def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
-    """The records of the first of `rows`, and where each one's begin and the last one's end."""
+    """The records of the first of `rows`, and where each one's begin and the last one's end. Some
+    bytes come behind, which spares `record_spans` from copying them all to have room there."""
     parts: list[bytes] = []
     places = [0]
     for row in rows:
@@ -215,7 +217,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
         places.append(places[-1] + len(parts[-1]))
         if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
             break
-    return b"".join(parts), places
+    return b"".join([*parts, _ROOM_BEHIND]), places
 
 
 def marker_key(piece: Piece, row: int) -> bytes | None:

@@ -22,11 +22,14 @@ from compaction.pace import Pace
 from core_log.directory import LogDirectory
 
 JOBS, EVENTS = 0, 1
+NICENESS = 5
+"""Who waits for an answer of the broker goes first, who waits for a smaller log does not notice."""
 
 
 def main() -> None:
     """Work until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which tells us
+    os.nice(NICENESS)
     events = os.dup(EVENTS)
     os.dup2(sys.stderr.fileno(), EVENTS)  # nothing else may come between the frames
     with contextlib.suppress(BrokenPipeError):

@@ -46,7 +46,6 @@ class Workers(Protocol):
         self,
         job: CleaningJob,
         directory: Directory,
-        bytes_per_second: float,
         heard: Callable[[Event], None],
     ) -> None:
         """Do a job, and tell `heard` of each event; what that raises is the end of the job.
@@ -56,7 +55,7 @@ class Workers(Protocol):
         """
 
     def change_speed(self, bytes_per_second: float) -> None:
-        """Have each job that is under way go on at this speed."""
+        """How fast each job may be from now on, those that are under way too."""
 
     async def rest(self) -> None:
         """There is no work for now."""
@@ -66,6 +65,7 @@ class Workers(Protocol):
 class WorkerPool:
     """Worker processes: as many as there are jobs at once."""
 
+    bytes_per_second: float = sys.float_info.max
     _idle: list[asyncio.subprocess.Process] = attrs.field(factory=list)
     _busy: list[asyncio.subprocess.Process] = attrs.field(factory=list)
 
@@ -73,7 +73,6 @@ class WorkerPool:
         self,
         job: CleaningJob,
         directory: Directory,
-        bytes_per_second: float,
         heard: Callable[[Event], None],
     ) -> None:
         """As `Workers.run`."""
@@ -81,7 +80,7 @@ class WorkerPool:
         is_free = False
         self._busy.append(worker)
         try:
-            await _tell(worker, Start(job, directory.path, bytes_per_second))
+            await _tell(worker, Start(job, directory.path, self.bytes_per_second))
             while True:
                 event = await _hear(worker)
                 if isinstance(event, Failed):
@@ -100,6 +99,7 @@ class WorkerPool:
 
     def change_speed(self, bytes_per_second: float) -> None:
         """As `Workers.change_speed`."""
+        self.bytes_per_second = bytes_per_second
         for worker in self._busy:
             assert worker.stdin is not None
             worker.stdin.write(encode(Speed(bytes_per_second)))
@@ -121,10 +121,9 @@ class InLoop:
         self,
         job: CleaningJob,
         directory: Directory,
-        bytes_per_second: float,
         heard: Callable[[Event], None],
     ) -> None:
-        """As `Workers.run`, at whatever speed."""
+        """As `Workers.run`."""
         steps = clean(job, directory)
         with contextlib.closing(steps):
             for event in steps:

@@ -31,7 +31,8 @@ _V1_TIMESTAMP = struct.Struct(">q")
 
 
 class ShallowBatch(NamedTuple):
-    """What a batch's header says, and where the batch is."""
+    """What a batch's header says, and where the batch is. Whether it is a transaction's marker only
+    `scan_checked` tells."""
 
     position: int
     size: int
@@ -40,6 +41,7 @@ class ShallowBatch(NamedTuple):
     leader_epoch: int
     max_timestamp: int
     magic: int
+    is_control: bool = False
 
     @property
     def end_position(self) -> int:
@@ -58,7 +60,7 @@ def scan_checked(file: ReadableFile) -> Iterator[ShallowBatch]:
     for batch, body in _walk(file, 0, RECOVERY_BYTES, bodies=True):
         header = read_header(body) if batch.magic == 2 else read_message_header(body)
         check_entry(body, 0, header)
-        yield batch
+        yield batch._replace(is_control=True) if header.is_control else batch
 
 
 def scan_produced(file: ReadableFile, start: int = 0) -> Iterator[BatchHeader]:

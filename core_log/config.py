@@ -118,6 +118,14 @@ class LogConfig:
         """`follower.replication.throttled.replicas`, quick to look into."""
         return frozenset(self.follower_replication_throttled_replicas)
 
+    @cached_property
+    def max_segment_ms(self) -> int:
+        """How long one segment is written to. What must be compacted in time must be in a segment
+        that is closed by then (KIP-354)."""
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        )
+
     @property
     def deletes(self) -> bool:
         """Whether old segments go when retention says so."""

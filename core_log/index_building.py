@@ -22,11 +22,13 @@ from protocol.records.corrupt_record import CorruptRecord
 
 @attrs.frozen
 class Built:
-    """The good batches end at `position`, before `offset`; `fault` says what is wrong there."""
+    """The good batches end at `position`, before `offset`; `fault` says what is wrong there.
+    `has_markers`: some of them end transactions."""
 
     offset: int
     position: int
     fault: str
+    has_markers: bool = False
 
 
 def build_indexes(
@@ -45,7 +47,7 @@ def build_indexes(
     Raises OffsetOverflow.
     """
     before = built = Built(segment.base_offset, 0, "the file ends within a batch")
-    indexed_position = 0
+    indexed_position, has_markers = 0, False
     try:
         for batch in batches:
             if batch.base_offset < built.offset:
@@ -69,10 +71,11 @@ def build_indexes(
                 indexed_position = batch.position
             if batch.leader_epoch > epochs.latest_epoch:
                 epochs.assign(batch.leader_epoch, batch.base_offset)
+            has_markers = has_markers or batch.is_control
             before, built = built, Built(batch.last_offset + 1, batch.end_position, built.fault)
     except CorruptRecord as error:
         built = attrs.evolve(built, fault=str(error))
-    return built
+    return attrs.evolve(built, has_markers=has_markers)
 
 
 def _reaches_over(batch: ShallowBatch, offset: int, end_offset: int) -> bool:

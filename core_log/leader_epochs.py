@@ -29,7 +29,10 @@ class LeaderEpochs:
 
     directory: Directory
     entries: list[tuple[int, int]] = attrs.field(factory=list)
-    _is_saved: bool = attrs.field(default=True, init=False)
+    _saved: list[tuple[int, int]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._saved = self.entries
 
     @classmethod
     def load(cls, directory: Directory) -> LeaderEpochs:
@@ -62,14 +65,14 @@ class LeaderEpochs:
                 self.entries[-1],
             )
             return
-        self.entries, self._is_saved = [*self.entries, (epoch, start_offset)], False
+        self.entries = [*self.entries, (epoch, start_offset)]
 
     def save(self) -> bool:
-        """Write what was assigned; whether there was anything. Raises OSError.
+        """Write what was assigned or forgotten; whether there was anything. Raises OSError.
 
         Its file is safe once the directory is synced.
         """
-        is_due = not self._is_saved
+        is_due = self.entries != self._saved
         if is_due:
             self._replace(self.entries)
         return is_due
@@ -90,6 +93,11 @@ class LeaderEpochs:
             return epoch, log_end_offset
         end = next(start for later, start in self.entries if later > epoch)
         return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
+
+    def forget_from(self, offset: int) -> None:
+        """Forget the epochs that begin at `offset` or above, and leave the file for the next
+        `save`: what is read at the next start from its batches on is found again then."""
+        self.entries = [entry for entry in self.entries if entry[1] < offset]
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at `end_offset` or above: the log ends there now."""
@@ -113,4 +121,4 @@ class LeaderEpochs:
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
         self.directory.write_atomic(LEADER_EPOCHS, encode_epochs(entries))
-        self.entries, self._is_saved = entries, True
+        self.entries = self._saved = entries

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from core_log.config import LogConfig
-from core_log.damage import Cut
+from core_log.damage import EVERYTHING, Cut
 from core_log.flush import FlushState
 from core_log.guard import Guard
 from core_log.leader_epochs import LeaderEpochs
@@ -17,6 +17,7 @@ from core_log.recovery import Recovered, cut_off, open_log
 from core_log.segment_list import SegmentList
 from core_log.splitting import OffsetOverflow, split
 from core_log.storage import Directory
+from core_log.transactions import drop_doubtful, sync_indexes
 from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def load_log(
         now_ms=now_ms,
         check_all=check_all,
     )
-    if opened.cut is not None and not opened.is_damaged:
+    if opened.cut is not None:
         _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
     flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), now_ms)
     segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
@@ -68,12 +69,15 @@ def load_log(
         ProducerHistory(segments, guard, snapshots),
         now_ms,
     )
-    if opened.cut is not None and opened.is_damaged:
-        _leave_damaged(log, opened.cut)
+    if opened.damage is not None:
+        _leave_damaged(log, opened.damage)
         return log
-    if snapshots.offsets or not clean_shutdown:
-        log.history.reload()
+    markers_from = min(opened.markers_from, drop_doubtful(segments, opened.unsynced_from))
+    if snapshots.offsets or not clean_shutdown or markers_from < EVERYTHING:
+        log.history.reload(markers_from=markers_from)
         log.history.snapshot(log.log_end_offset)
+    if markers_from < EVERYTHING:
+        sync_indexes(segments)
     log.update_config(config)
     return log
 
@@ -99,8 +103,8 @@ def undamaged(log: Log, now_ms: int) -> Log:
 def _flushed_end(opened: Recovered, recovery_point: int, clean_shutdown: bool) -> int:
     """Up to where the log is on disk. A damaged one keeps its recovery point, or the next recovery
     would take the damage for a torn tail."""
-    if opened.cut is not None and opened.is_damaged:
-        return recovery_point or max(opened.cut.last_offset, opened.cut.offset) + 1
+    if opened.damage is not None:
+        return recovery_point or max(opened.damage.last_offset, opened.damage.offset) + 1
     if clean_shutdown:
         return min(recovery_point, opened.log_end_offset)
     return opened.log_end_offset

@@ -89,8 +89,7 @@ class Log:
 
     @property
     def settled_end(self) -> int:
-        """The end of what may be counted as kept: flush.messages allows fewer than that many
-        messages that are not on disk."""
+        """What may be counted as kept: flush.messages allows for some that are not on disk."""
         return self.segments.flushes.settled_end(self.config, self.log_end_offset)
 
     @property
@@ -286,8 +285,7 @@ class Log:
         return self.segments.flushes.begin(files, self.directory, self.log_end_offset)
 
     def end_flush(self, flush: Flush) -> None:
-        """Move the recovery point after `flush.run` came back; after an OSError of any of the
-        three `fail`."""
+        """Move the recovery point after `flush.run`; after an OSError of the three, `fail`."""
         self.segments.flushes.ended(flush)
         self.history.snapshots.remove_before(self.segments.reread_from(self.recovery_point))
 
@@ -326,11 +324,9 @@ class Log:
     def replace_segments(
         self, base_offset: int, replaced: Sequence[int], *, truncations: int, now_ms: int
     ) -> bool:
-        """Put a cleaned copy in the place of the segments it was made from, if they are there.
-
-        The `.cleaned` files of `base_offset` are on disk, made from the segments that begin at
-        `replaced` when `truncations` was what it is if nothing was cut since. False: they are
-        not of this log any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
+        """Put the `.cleaned` copy of `base_offset` in the place of the segments it was made from,
+        which began at `replaced`; `truncations` was read then. False: they are not of this log
+        any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
         """
         assert base_offset == replaced[0]
         if truncations != self.truncations or self.failure is not None:
@@ -338,6 +334,11 @@ class Log:
         self._now_ms = now_ms
         with self.guard:
             return self.segments.replace(replaced, self.config, now_ms)
+
+    def make_names_safe(self) -> None:
+        """Called before a cleaner makes copies. Raises ApiError KAFKA_STORAGE_ERROR."""
+        with self.guard:
+            self.segments.flushes.make_names_safe(self.directory)
 
     def tick(self, now_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""

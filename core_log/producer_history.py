@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from core_log.damage import EVERYTHING
 from core_log.guard import Guard
 from core_log.producer_snapshots import ProducerSnapshots
 from core_log.producer_state import NONE, ProducerState
@@ -36,10 +37,15 @@ class ProducerHistory:
         """Write down who they are where the log ends, at `offset`. Raises OSError."""
         self.snapshots.take(offset, self.state.producers)
 
-    def reload(self, *, replay: bool = True) -> None:
-        """Find them by a snapshot and, with `replay`, in what was written since. Raises OSError."""
+    def reload(self, *, replay: bool = True, markers_from: int = EVERYTHING) -> None:
+        """Find them by a snapshot and, with `replay`, in what was written since. Raises OSError.
+
+        Transactions that ended at `markers_from` or above are written down again: a snapshot
+        behind it would have them passed by.
+        """
         segments, snapshots = self.segments, self.snapshots
-        newest = snapshots.newest(segments.first.base_offset, segments.end_offset)
+        end_offset = min(segments.end_offset, markers_from)
+        newest = snapshots.newest(segments.first.base_offset, end_offset)
         self.state = ProducerState(newest)
         if replay and snapshots.covered < segments.end_offset:
             self.replay(segments.produced_from(snapshots.covered))

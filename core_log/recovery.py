@@ -47,14 +47,17 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Recovered:
-    """A log's segments and its bounds. `cut` says what was behind its end: if it `is_damaged`, it
-    still is, and no segment is active."""
+    """A log's segments and its bounds. `cut` was behind its end, and is gone; `damage` still is
+    there, and no segment is active. From the segment at `unsynced_from` on nothing but
+    batches is believed; `markers_from` is the first of these that has transactions' markers."""
 
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int
-    cut: Cut | None
-    is_damaged: bool = False
+    cut: Cut | None = None
+    damage: Cut | None = None
+    unsynced_from: int = EVERYTHING
+    markers_from: int = EVERYTHING
 
 
 def open_log(
@@ -79,6 +82,7 @@ def open_log(
     synced_end = recovery_point or EVERYTHING if clean_shutdown else recovery_point
     checked_from = EVERYTHING if clean_shutdown else recovery_point
     bases = _tidy(directory)
+    epochs.forget_from(checked_from)
     walk = _Walk(directory, config, epochs, bases, recovery_point, now_ms)
     cut = walk.to_the_end(0 if check_all else checked_from)
     if clean_shutdown and cut is None and synced_end < walk.end_offset:
@@ -94,7 +98,8 @@ def open_log(
         for suffix in (INDEX, TIME_INDEX):  # so that the next start reads the segment whole again
             directory.remove(file_name(base_offset_of(cut.file), suffix))
         segments = walk.segments or [Segment.create(directory, log_start_offset, now_ms)]
-        return Recovered(segments, log_start_offset, cut.offset, cut, is_damaged=True)
+        return Recovered(segments, log_start_offset, cut.offset, damage=cut)
+    unsynced = walk.unsynced_from, walk.markers_from
     if cut is not None:
         cut_off(directory, cut)
         walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, now_ms)
@@ -119,10 +124,11 @@ def open_log(
     segments[-1].activate(config)
     if cut is not None:
         segments[-1].forget_transactions(end_offset)
-    epochs.truncate_from_end(end_offset)
+    epochs.forget_from(end_offset)
     epochs.truncate_from_start(log_start_offset)
-    epochs.save()
-    return Recovered(segments, log_start_offset, end_offset, cut)
+    if cut is not None or not clean_shutdown:
+        epochs.save()
+    return Recovered(segments, log_start_offset, end_offset, cut, None, *unsynced)
 
 
 def _tell_missing(
@@ -165,6 +171,8 @@ class _Walk:
     now_ms: int
     segments: list[Segment] = attrs.field(factory=list)
     end_offset: int = 0
+    unsynced_from: int = EVERYTHING
+    markers_from: int = EVERYTHING
 
     def to_the_end(self, checked_from: int) -> Cut | None:
         """Open all; those with offsets from `checked_from` on are checked whole."""
@@ -177,6 +185,7 @@ class _Walk:
                 built = self._believe(base_offset, next_base)
             else:
                 built = self._check(base_offset, next_base)
+                self._note_unsynced(base_offset, next_base, built)
             self.end_offset = built.offset
             if built.position < self.segments[-1].size:
                 return self._cut(base_offset, built.position, built.fault)
@@ -185,6 +194,12 @@ class _Walk:
             position = self.segments[-1].size if self.segments else 0
             return self._cut(base_offset, position, "the log was longer")
         return None
+
+    def _note_unsynced(self, base_offset: int, next_base: int | None, built: Built) -> None:
+        if next_base is None or next_base >= self.recovery_point:
+            self.unsynced_from = min(self.unsynced_from, base_offset)
+            if built.has_markers:
+                self.markers_from = min(self.markers_from, base_offset)
 
     def _misfit(self, base_offset: int) -> str | None:
         """Why a segment that begins there cannot follow what there is."""
@@ -259,10 +274,20 @@ class _Walk:
             file=file_name(base_offset, LOG),
             position=position,
             offset=self.end_offset,
-            last_offset=max(self.recovery_point, *self.bases, 0) - 1,
+            last_offset=max(self.recovery_point, *self.bases, self._end_behind(base_offset)) - 1,
             size_bytes=sum(sizes) - position,
             reason=reason,
         )
+
+    def _end_behind(self, base_offset: int) -> int:
+        """Where good batches end in the last segment, if it is behind that one; 0 if not."""
+        end_offset = 0
+        if self.bases and self.bases[-1] > base_offset:
+            with contextlib.suppress(CorruptRecord):
+                file = self.directory.open_segment(file_name(self.bases[-1], LOG))
+                for batch in scan_checked(file):
+                    end_offset = batch.last_offset + 1
+        return end_offset
 
 
 def _tidy(directory: Directory) -> list[int]:

@@ -3,8 +3,8 @@
     .log.cleaned ──1──▶ .log.swap ──3──▶ .log          (the indexes likewise)
     the originals ────────2────────▶ .deleted          (removed a while later)
 
-The copy is on disk before step 1. The directory is synced after each step, so a crash leaves one
-of these, and `recovery` knows what comes next:
+The copy is on disk before step 1. The directory is synced after steps 1 and 2, so a crash leaves
+one of these, and `recovery` knows what comes next:
 
     .cleaned and originals              undone: the copies go
     .swap and originals, any of them    done: the originals go, the copy gets its name
@@ -12,7 +12,8 @@ of these, and `recovery` knows what comes next:
 
 Between 1 and 3 there is always one whole set of files under names that recovery keeps; a swap is
 never renamed before every original is marked (KAFKA-2118). A swap that came back beside the
-`.cleaned` files of the next pass would be taken for one that was never finished.
+`.cleaned` files of the next pass would be taken for one that was never finished: step 3 must be on
+disk before that pass begins (`Log.make_names_safe`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ def swap_in(
     deleted_files.mark(originals, removal_ms)
     directory.fsync_dir()
     _rename(directory, base_offset, SWAP, "")
-    directory.fsync_dir()
     return Segment.load(directory, base_offset, now_ms)
 
 

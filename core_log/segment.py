@@ -120,7 +120,7 @@ class Segment:
         started = first_timestamp if first_timestamp >= 0 else self.created_ms
         return (
             self.size > config.segment_bytes - size
-            or reached - started > config.segment_ms - self._jitter_ms(config)
+            or reached - started > config.max_segment_ms - self._jitter_ms(config)
             or self.offset_index.is_full
             or self.time_index.is_full
         )
@@ -372,7 +372,7 @@ class Segment:
 
     def _jitter_ms(self, config: LogConfig) -> int:
         """A part of segment.jitter.ms that differs from log to log and segment to segment."""
-        most = min(config.segment_jitter_ms, config.segment_ms)
+        most = min(config.segment_jitter_ms, config.max_segment_ms)
         return (
             zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % most if most else 0
         )

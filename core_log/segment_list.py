@@ -1,4 +1,4 @@
-"""The segments of a log in order, and how an offset or a timestamp is found in them.
+"""The segments of a log in order: how they come and go, and how offsets and times are found there.
 
 A fetch costs one search for its first batch (index, then a few headers); where it ends is simply
 a size, and may be within a batch, as a Kafka broker's answer may. A consumer that keeps up does
@@ -125,6 +125,7 @@ class SegmentList:
             return False
         removal_ms = now_ms + config.file_delete_delay_ms
         copy = swap_in(originals, self._deleted_files, removal_ms, now_ms)
+        self.flushes.name_changes += 1
         self.segments = [*self.segments[:number], copy, *self.segments[number + len(replaced) :]]
         self._positions.clear()
         return True

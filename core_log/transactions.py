@@ -8,8 +8,10 @@ reads committed data must be told which were aborted: what a marker aborts is wr
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from typing import NamedTuple
 
+from core_log.damage import EVERYTHING
 from core_log.file_name import TRANSACTION_INDEX, file_name
 from core_log.index_file import CorruptIndex
 from core_log.producer_state import NONE, ProducerState
@@ -88,16 +90,76 @@ def _note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerS
 
 
 def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
-    """Add an entry, unless it is there already. What cannot be read is left as it is."""
+    """Put an entry where it belongs, unless it is there already. It may belong before others: the
+    cleaner drops entries, and the last offset of one that was damaged may be any. What cannot be
+    read is left as it is."""
     name = file_name(segment.base_offset, TRANSACTION_INDEX)
     try:
         known = read_transaction_index(segment.directory, name)
     except CorruptIndex as error:
         _log.warning("%s: %s", segment.directory.path, error)
         return False
-    if known and known[-1].last_offset >= transaction.last_offset:
+    place = bisect_left(known, transaction.last_offset, key=_last_offset)
+    behind = known[place:]
+    if behind and behind[0].last_offset == transaction.last_offset:
         return False
     segment.aborted = segment.directory.open_segment(name)
-    segment.aborted.truncate(len(known) * ENTRY.size)
-    segment.aborted.append([encode_transaction_index([transaction])])
+    segment.aborted.truncate(place * ENTRY.size)
+    segment.aborted.append([encode_transaction_index([transaction, *behind])])
     return True
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
+
+
+def drop_doubtful(segments: SegmentList, unsynced_from: int) -> int:
+    """Remove, when a log is loaded, the indexes from the segment at `unsynced_from` on, which a
+    crash may have torn, and those with entries that cannot be. The offset from which on markers
+    have to be noted again, EVERYTHING for none. Raises OSError."""
+    directory, markers_from = segments.directory, EVERYTHING
+    names = {name for name in directory.files() if name.endswith(TRANSACTION_INDEX)}
+    if not names:
+        return markers_from
+    ends = [*(segment.base_offset for segment in segments), segments.end_offset][1:]
+    for segment, end_offset in zip(segments, ends, strict=True):
+        name = file_name(segment.base_offset, TRANSACTION_INDEX)
+        if name not in names:
+            continue
+        misfit = _misfit(segment, name, end_offset)
+        if misfit is not None:
+            _log.warning("%s/%s is made anew: %s", directory.path, name, misfit)
+        if misfit is not None or segment.base_offset >= unsynced_from:
+            directory.remove(name)
+            markers_from = min(markers_from, segment.base_offset)
+    return markers_from
+
+
+def _misfit(segment: Segment, name: str, end_offset: int) -> object | None:
+    """What is wrong with the index of a segment, before `end_offset`."""
+    try:
+        known = read_transaction_index(segment.directory, name)
+    except CorruptIndex as error:
+        return error
+    size = segment.directory.size(name)
+    if size != len(known) * ENTRY.size:
+        return f"it ends within an entry, at {size} bytes"
+    return next((each for each in known if not _fits(each, segment, end_offset)), None)
+
+
+def _fits(transaction: AbortedTransaction, segment: Segment, end_offset: int) -> bool:
+    """Whether there can be such a transaction that ended in this segment."""
+    last_offset = transaction.last_offset
+    return (
+        segment.base_offset <= last_offset < end_offset
+        and 0 <= transaction.first_offset <= last_offset
+        and 0 <= transaction.last_stable_offset <= last_offset + 1
+    )
+
+
+def sync_indexes(segments: SegmentList) -> None:
+    """Have on disk what was noted, and removed, while a log was loaded. Raises OSError."""
+    for segment in segments:
+        if segment.aborted is not None:
+            segment.aborted.fsync()
+    segments.directory.fsync_dir()

@@ -10,7 +10,6 @@ The log may be in use: what is appended meanwhile is not looked at, and files th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import cast
 
@@ -29,7 +28,7 @@ from broker.kbroker.log_indexes import (
     offset_entries,
     time_entries,
 )
-from broker.kbroker.log_records import check_records, records
+from broker.kbroker.log_records import check_records
 from broker.kbroker.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
 from core_log import transaction_index
 from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs
@@ -42,11 +41,11 @@ from core_log.segment import Segment
 from core_log.splitting import OffsetOverflow, check_overflow
 from core_log.storage import Directory
 from core_log.transaction_index import AbortedTransaction
+from protocol.records.batch_header import BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import MessageHeader
 from protocol.topic_partition import TopicPartition
 
-ABORT = b"\0\0"
 """The type in the key of a marker that aborts, behind its version."""
 TAIL_READS = 3
 """How often a log's end is read again that may be growing."""
@@ -101,8 +100,6 @@ class PartitionCheck:
     segments: int = 0
     _has_gaps: bool = False
     _missing: list[Fault] = attrs.field(factory=list)
-    _last_abort: int = -1
-    _torn: list[tuple[Fault, int]] = attrs.field(factory=list)
 
     def run(self) -> Iterator[Found]:
         """All faults, and what was looked at."""
@@ -133,10 +130,6 @@ class PartitionCheck:
         if not self._has_gaps:  # the log was never compacted
             yield from self._missing
         yield from self._without_logs(files, bases)
-        replayed_from = self._replayed_from(files, bases)
-        for fault, marker in self._torn:  # what is replayed is written down again
-            is_mended = marker >= replayed_from
-            yield fault if is_mended else attrs.evolve(fault, outcome=Outcome.UNNOTICED)
         for file in files:
             if file.endswith(SNAPSHOT):
                 yield from self._snapshot(file)
@@ -207,7 +200,10 @@ class PartitionCheck:
                     yield Verified(len(entry.data))
                     yield from self._entry(name, entry, expected, base_offset, following)
                     position = entry.end_position
-                    expected = max(expected, entry.header.last_offset + 1)
+                    end = entry.header.last_offset + 1
+                    if self._reaches_over(entry.header, expected):
+                        end -= entry.header.base_offset - expected
+                    expected = max(expected, end)
             except CorruptRecord as error:
                 reason = str(error)
             if position == log.size or following is not None:
@@ -229,9 +225,14 @@ class PartitionCheck:
         first, last = header.base_offset, header.last_offset
         if isinstance(header, MessageHeader):  # which does not tell where it begins
             first = min(expected, last)
-        self._has_gaps = self._has_gaps or header.base_offset > expected
+        reaches_over = self._reaches_over(header, expected)
+        self._has_gaps = self._has_gaps or (header.base_offset > expected and not reaches_over)
         if entry.fault is not None:
             yield Damage(entry.fault, position, first, last)
+        elif reaches_over:
+            end = self.marks.synced_end
+            what = f"offset {first} comes after {expected - 1}, though the log ended at {end}"
+            yield Damage(what, position, expected, end - 1)
         elif header.base_offset < expected:
             what = f"offset {header.base_offset} comes after {expected - 1}"
             yield Damage(what, position, expected, max(expected, last))
@@ -243,13 +244,18 @@ class PartitionCheck:
         else:
             try:
                 check_records(entry)
-                if header.is_control and any(
-                    (marker.key or b"")[2:4] == ABORT for marker in records(entry)
-                ):
-                    self._last_abort = last
             except CorruptRecord as error:  # no broker looks inside as it starts
                 what = f"inside of the batch: {error}"
                 yield self.fault(name, what, Outcome.UNNOTICED, position, (first, last))
+
+    def _reaches_over(self, header: BatchHeader | MessageHeader, expected: int) -> bool:
+        """Whether a batch begins so far behind the one before it that the log's end, where it was
+        once, would be in the gap: its offset is wrong, which no checksum covers."""
+        return (
+            isinstance(header, BatchHeader)
+            and not self.marks.is_compacted
+            and expected < self.marks.synced_end <= header.base_offset
+        )
 
     def _is_believed(self, base_offset: int, following: int | None) -> bool:
         """Whether a broker that starts looks at the ends of a segment alone: asked of the code that
@@ -310,7 +316,7 @@ class PartitionCheck:
         except FileNotFoundError:
             return
         except CorruptIndex as error:
-            yield self.fault(name, str(error), Outcome.UNNOTICED)
+            yield self.fault(name, str(error), Outcome.REBUILT)
         else:
             if file.size % transaction_index.ENTRY.size:
                 what = f"its {file.size} bytes are no multiple of {transaction_index.ENTRY.size}"
@@ -323,20 +329,16 @@ class PartitionCheck:
         name = file_name(base_offset, TRANSACTION_INDEX)
         before = base_offset - 1
         for each in found:
-            if isinstance(each, Fault) and each.outcome is Outcome.REBUILT:
-                lost = self._last_abort if self._last_abort > before else -1
-                self._torn.append((each, lost))
-                return
             if isinstance(each, Fault):
                 yield each
                 return
             if each.last_offset <= before:
                 what = f"last offset {each.last_offset} comes after {before}"
-                yield self.fault(name, what, Outcome.UNNOTICED)
+                yield self.fault(name, what, Outcome.REBUILT)
                 return
             if is_good and each.last_offset >= self.log_end_offset:
                 what = f"last offset {each.last_offset} is behind the segment's end"
-                yield self.fault(name, what, Outcome.UNNOTICED)
+                yield self.fault(name, what, Outcome.REBUILT)
                 return
             before = each.last_offset
 
@@ -348,18 +350,6 @@ class PartitionCheck:
                 continue
             if self.directory.size(name) is not None:  # or it has just been taken away
                 yield self.fault(name, "there is no log to it", Outcome.REMOVED)
-
-    def _replayed_from(self, files: list[str], bases: list[int]) -> int:
-        """From where on a broker that starts reads what producers wrote: the last snapshot."""
-        names = [name for name in files if name.endswith(SNAPSHOT)]
-        if not bases or (self.marks.is_clean and not names):
-            return EVERYTHING
-        for name in reversed(names):
-            with suppress(ValueError):
-                decode(self.directory.read(name) or b"")
-                if bases[0] <= base_offset_of(name) <= self.log_end_offset:
-                    return base_offset_of(name)
-        return bases[0]
 
     def _epochs(self, text: bytes | None, bases: list[int]) -> Iterator[Fault]:
         try:

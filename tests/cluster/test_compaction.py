@@ -38,7 +38,7 @@ SETTINGS = (
     *("--set", "log.cleaner.backoff.ms=200"),
     *("--set", "zookeeper.session.timeout.ms=2000"),
 )
-SLOW, FAST = "20000", "1000000000"
+SLOWEST, SLOW, FAST = "50", "20000", "1000000000"
 
 
 @attrs.define(eq=False)
@@ -217,6 +217,17 @@ def test_a_broker_that_is_killed_while_it_cleans_has_everything_when_it_is_back(
             until(lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
             asyncio.run(positions.assert_right(at_most=750))
             assert positions.leftovers() == []
+
+
+def test_a_limit_that_is_lifted_lets_the_cleaning_under_way_go_on(tmp_path: Path) -> None:
+    with DevCluster(tmp_path, (*SETTINGS, "--set", f"{SPEED}={SLOWEST}")) as cluster:
+        positions = Positions(cluster)
+        asyncio.run(positions.create())
+        asyncio.run(positions.write(1000))
+        until(lambda: positions.status().running, "a cleaning")
+        positions.set_speed(FAST)
+        until(lambda: positions.status().last, "its end")
+        asyncio.run(positions.assert_right(at_most=500))
 
 
 def test_a_cleaner_that_is_off_is_off(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ class Listening:
         self,
         job: CleaningJob,
         directory: Directory,
-        bytes_per_second: float,
         heard: Callable[[Event], None],
     ) -> None:
         self.jobs.append(job)
@@ -59,7 +58,7 @@ class Listening:
             self.before(job, event)
             heard(event)
 
-        await self.inner.run(job, directory, bytes_per_second, hear)
+        await self.inner.run(job, directory, hear)
 
     def change_speed(self, bytes_per_second: float) -> None:
         self.speeds.append(bytes_per_second)

@@ -106,6 +106,15 @@ async def test_two_threads_clean_two_logs_at_once_each_with_its_share() -> None:
     assert [(job.dedupe_bytes, job.io_bytes) for job in house.workers.jobs] == [(2**21, 1000)] * 2
 
 
+async def test_another_limit_of_bytes_is_told_to_those_at_work() -> None:
+    house = House(config=CleanerConfig(threads=2, io_max_bytes_per_second=1000.0))
+    house.cleaner.start()
+    house.cleaner.update_config(CleanerConfig(threads=4, io_max_bytes_per_second=1200.0))
+    await house.cleaner.close()
+    assert isinstance(house.workers, Listening)
+    assert house.workers.speeds == [500.0, 300.0]
+
+
 async def test_it_sleeps_for_the_backoff_when_there_is_nothing_and_lets_the_workers_go() -> None:
     house = House(config=CleanerConfig(backoff_ms=10_000))
     house.write_rounds(3)

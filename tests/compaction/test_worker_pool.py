@@ -25,6 +25,8 @@ from tests.compaction.house import T0, House
 from tests.dev_cluster import until
 
 FAST = 1e18
+SLOW = 0.001
+"""Bytes a second: the first pause is of days."""
 
 
 def dirty_log(tmp_path: Path, rounds: int = 5) -> Log:
@@ -59,14 +61,14 @@ async def test_a_job_is_done_in_another_process_and_the_next_one_in_the_same(
 ) -> None:
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(), list[Event]()
-    await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+    await pool.run(job_for(log), log.directory, swapping(log, events))
     (worker,) = pool._idle
     finished = events[-1]
     assert isinstance(finished, Finished)
     assert (finished.end_offset, finished.statistics.messages_written) == (50, 10)
     assert finished.statistics.clean_ms >= 0
     assert log.segments.first.size == 0
-    await pool.run(job_for(log), log.directory, FAST, swapping(log, []))
+    await pool.run(job_for(log), log.directory, swapping(log, []))
     assert pool._idle == [worker]
     assert worker.pid != os.getpid()
     await pool.rest()
@@ -80,7 +82,7 @@ async def test_a_fault_is_told_and_the_worker_lives_on(tmp_path: Path) -> None:
     log.directory.open_segment(f"{10:020d}.log").write(70, b"\xff")
     pool = WorkerPool()
     with pytest.raises(CleaningFailed, match=r"CorruptRecord: 0+10\.log, position 0, offset 10"):
-        await pool.run(job, log.directory, FAST, lambda event: None)
+        await pool.run(job, log.directory, lambda event: None)
     assert [worker.returncode for worker in pool._idle] == [None]
     await pool.rest()
 
@@ -92,7 +94,7 @@ async def test_the_number_of_a_system_error_is_told(tmp_path: Path) -> None:
     gone = LogDirectory(tmp_path / "data" / "positions-0", create=False)
     pool = WorkerPool()
     with pytest.raises(CleaningFailed) as raised:
-        await pool.run(job, gone, FAST, lambda event: None)
+        await pool.run(job, gone, lambda event: None)
     assert raised.value.errno == 2
     assert not (tmp_path / "data" / "positions-0").exists()
     await pool.rest()
@@ -103,13 +105,13 @@ async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_
 ) -> None:
     log = dirty_log(tmp_path)
     pool = WorkerPool()
-    await pool.run(job_for(log), log.directory, FAST, lambda event: None)
+    await pool.run(job_for(log), log.directory, lambda event: None)
     (worker,) = pool._idle
     worker.kill()
     with pytest.raises(CleaningFailed, match="has died: killed by signal 9"):
-        await pool.run(job_for(log), log.directory, FAST, lambda event: None)
+        await pool.run(job_for(log), log.directory, lambda event: None)
     events = list[Event]()
-    await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+    await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
     await pool.rest()
 
@@ -120,23 +122,22 @@ async def test_what_the_listener_raises_ends_the_job_and_its_files_go(tmp_path: 
     def heard(event: Event) -> None:
         raise KeyError("dropped")
 
-    pool = WorkerPool()
+    pool = WorkerPool(1000.0)
     with pytest.raises(KeyError):
-        await pool.run(job_for(log), log.directory, 1000.0, heard)
+        await pool.run(job_for(log), log.directory, heard)
     assert pool._idle == []
     assert leftovers(log) == []
 
 
 async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Path) -> None:
     log = dirty_log(tmp_path)
-    pool, begun = WorkerPool(), asyncio.Event()
+    pool, begun = WorkerPool(SLOW), asyncio.Event()
 
     def heard(event: Event) -> None:
         assert isinstance(event, Progress)
         begun.set()
 
-    slow = 0.001  # bytes a second: the first pause is of days
-    task = asyncio.create_task(pool.run(job_for(log), log.directory, slow, heard))
+    task = asyncio.create_task(pool.run(job_for(log), log.directory, heard))
     await begun.wait()
     task.cancel()
     async with asyncio.timeout(9):
@@ -147,7 +148,7 @@ async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Pa
 
 async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: Path) -> None:
     log = dirty_log(tmp_path)
-    pool, events = WorkerPool(), list[Event]()
+    pool, events = WorkerPool(SLOW), list[Event]()
 
     def heard(event: Event) -> None:
         if not events:
@@ -155,7 +156,7 @@ async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: P
         swapping(log, events)(event)
 
     async with asyncio.timeout(20):
-        await pool.run(job_for(log), log.directory, 0.001, heard)
+        await pool.run(job_for(log), log.directory, heard)
     assert isinstance(events[-1], Finished)
     assert len(pool._idle) == 1
     await pool.rest()
@@ -170,11 +171,12 @@ async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_on
     def heard(event: Event) -> None:
         swapping(log, events)(event)
         if isinstance(event, Finished):
-            pool.change_speed(0.001)
+            pool.change_speed(SLOW)
+            pool.change_speed(FAST)
 
-    await pool.run(job_for(log), log.directory, FAST, heard)
+    await pool.run(job_for(log), log.directory, heard)
     async with asyncio.timeout(20):
-        await pool.run(job_for(log), log.directory, FAST, swapping(log, events))
+        await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
     await pool.rest()
 

@@ -180,6 +180,26 @@ def test_jitter_rolls_earlier_by_less_than_its_most(
     assert bases(writer) == [0, 2]
 
 
+def test_a_compacted_log_rolls_when_its_first_record_must_be_compacted(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory, cleanup_policy=("compact",), max_compaction_lag_ms=1000)
+    writer.append(b"a", timestamp=5000)
+    writer.append(b"b", timestamp=6000)
+    assert bases(writer) == [0]
+    writer.append(b"c", timestamp=6001)
+    assert bases(writer) == [0, 2]
+
+
+def test_the_lag_of_compaction_rolls_no_log_that_is_not_compacted(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory, max_compaction_lag_ms=1000)
+    writer.append(b"a", timestamp=5000)
+    writer.append(b"b", timestamp=9000)
+    assert bases(writer) == [0]
+
+
 # Index files
 
 

@@ -104,6 +104,17 @@ def test_flipped_bit_cuts_the_log_and_drops_later_segments(
     assert writer.numbers() == list(range(end + 20))
 
 
+def test_what_a_cut_takes_of_later_segments_is_named_up_to_its_last_offset(
+    memory: MemoryDirectory, open_log: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    crashed(memory, open_log)
+    second, last = logs_of(memory)[1], logs_of(memory)[-1]
+    assert int(second[:20]) < int(last[:20]) < 29
+    damage(memory, second, lambda data: data[:-1] + bytes([data[-1] ^ 4]))
+    end = open_log(memory, clean=False, **SMALL).log.log_end_offset
+    assert f"recovery cuts offsets {end} to 29, " in caplog.text
+
+
 def test_batch_that_repeats_earlier_offsets_is_cut(memory: MemoryDirectory, open_log: Open) -> None:
     crashed(memory, open_log, 4, segment_bytes=10**6)
     damage(memory, f"{FIRST}.log", lambda data: data + data[: len(data) // 4])

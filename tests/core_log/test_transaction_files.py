@@ -10,6 +10,7 @@ import pytest
 from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory, MemoryFile
+from core_log.producer_state import Producer
 from core_log.storage import Directory
 from core_log.transaction_index import (
     AbortedTransaction,
@@ -95,7 +96,7 @@ def test_recovery_drops_what_ended_where_the_log_does_not_reach(
 ) -> None:
     segment = filled(directory, open_log).log.segments.active
     segment.log.truncate(segment.log.size - 1)
-    again = open_log(directory, clean=False, **SEGMENTED)
+    again = open_log(directory, clean=False, recovery_point=19, **SEGMENTED)
     assert again.log.log_end_offset == 19
     assert indexes(directory) == [NAME]
 
@@ -106,7 +107,18 @@ def test_recovery_removes_the_indexes_of_segments_it_drops(
     first = filled(directory, open_log).log.segments.first.log
     first.write(first.size - 1, b"!")
     open_log(directory, clean=False, **SEGMENTED)
-    assert indexes(directory) == [NAME]
+    assert indexes(directory) == []
+
+
+def test_recovery_believes_no_entry_of_what_was_not_synced(
+    directory: Directory, open_log: Open
+) -> None:
+    """Zeros that a crash left in the place of an entry are one, of offset 0."""
+    writer = open_log(directory)
+    writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
+    put(directory, NAME, AbortedTransaction(0, 0, 0, 0), *ABORTED)
+    open_log(directory, clean=False)
+    assert aborted(directory) == ABORTED
 
 
 def test_index_without_its_segment_is_removed(directory: Directory, open_log: Open) -> None:
@@ -249,19 +261,98 @@ def test_transaction_of_several_segments_is_written_where_its_marker_is(
 
 @pytest.mark.parametrize("kept", [0, 1, 34, 50, 68])
 @pytest.mark.parametrize("segment_bytes", [2**20, 300])
+@pytest.mark.parametrize("snapshots_survive", [False, True])
 def test_what_a_crash_took_of_the_index_is_written_again(
-    directory: Directory, open_log: Open, segment_bytes: int, kept: int
+    directory: Directory,
+    open_log: Open,
+    snapshots_survive: bool,
+    segment_bytes: int,
+    kept: int,
 ) -> None:
+    """A snapshot that the disk has may lie behind markers whose entries it has not."""
     writer = open_log(directory, segment_bytes=segment_bytes)
     writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
+    writer.log.history.snapshot(43)
     for name in indexes(directory):
         directory.open_segment(name).truncate(min(kept, directory.size(name) or 0))
     for name in directory.files():
-        if name.endswith(".snapshot"):
+        if name.endswith(".snapshot") and not snapshots_survive:
             directory.remove(name)
     again = open_log(directory, clean=False, segment_bytes=segment_bytes)
     assert aborted(directory) == ABORTED
     assert again.log.aborted_transactions(0, 43) == ABORTED
+
+
+def test_markers_of_segments_that_are_on_disk_are_not_read_again(
+    directory: Directory, open_log: Open
+) -> None:
+    writer = open_log(directory)
+    writer.log.append_follower(b"".join(INTERLEAVED[:6]), now_ms=5)
+    writer.log.roll(5)
+    writer.log.append_follower(b"".join(INTERLEAVED[6:]), now_ms=5)
+    directory.remove(NAME)
+    open_log(directory, clean=False, recovery_point=31)
+    assert aborted(directory) == ABORTED[1:]
+
+
+def test_without_markers_recovery_goes_by_the_newest_snapshot(
+    directory: Directory, open_log: Open
+) -> None:
+    writer = open_log(directory)
+    for offset in range(6):
+        writer.log.append_follower(transactional(offset, 1), now_ms=5)
+    writer.log.history.snapshot(2)
+    writer.log.producers.producers[9] = Producer(3)
+    writer.log.history.snapshot(6)
+    again = open_log(directory, clean=False)
+    assert 9 in again.log.producers.producers
+
+
+def test_entries_a_recovery_wrote_outlive_a_power_loss(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory.child("flights-0"), segment_bytes=300)
+    writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
+    for segment in writer.log.segments:
+        segment.log.fsync()
+    memory.child("flights-0").fsync_dir()
+    memory.lose_power()
+    open_log(memory.child("flights-0"), clean=False, segment_bytes=300)
+    memory.lose_power()
+    assert aborted(memory.child("flights-0")) == ABORTED
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param([ABORTED[0], ABORTED[1]._replace(last_offset=2**40)], id="behind the log"),
+        pytest.param([ABORTED[0], ABORTED[1]._replace(last_offset=3)], id="goes back"),
+        pytest.param([ABORTED[0], ABORTED[1]._replace(first_offset=-8)], id="begins nowhere"),
+        pytest.param([ABORTED[0]._replace(first_offset=30), ABORTED[1]], id="ends before it began"),
+        pytest.param([ABORTED[0]._replace(last_stable_offset=99), ABORTED[1]], id="too stable"),
+    ],
+)
+def test_index_that_cannot_be_of_its_segment_is_made_anew(
+    directory: Directory, open_log: Open, damaged: list[AbortedTransaction], clean: bool
+) -> None:
+    writer = open_log(directory)
+    writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
+    writer.log.close()
+    put(directory, NAME, *damaged)
+    again = open_log(directory, recovery_point=43, clean=clean)
+    assert aborted(directory) == ABORTED
+    assert again.log.aborted_transactions(0, 43) == ABORTED
+
+
+def test_entry_damaged_upwards_keeps_no_later_one_from_being_written(
+    directory: Directory, open_log: Open
+) -> None:
+    writer = open_log(directory)
+    writer.log.append_follower(b"".join(INTERLEAVED[:6]), now_ms=5)
+    put(directory, NAME, ABORTED[0]._replace(last_offset=2**40))
+    writer.log.append_follower(b"".join(INTERLEAVED[6:]), now_ms=5)
+    assert ABORTED[1] in writer.log.aborted_transactions(8, 43)
 
 
 def test_truncation_to_before_a_marker_opens_its_transaction_again(

@@ -11,7 +11,8 @@ from core_log.batch_scan import ShallowBatch, scan_checked
 from core_log.log import Log
 from core_log.producer_state import ProducerState
 from core_log.segment import Segment
-from protocol.records.batch import decode_records, read_header
+from protocol.records.batch import decode_batch, decode_records, read_header
+from protocol.records.control_record import ABORT, marker_type
 from protocol.topic_partition import TopicPartition
 from tests.crash.history import Batch, Floor, Line, Requirement
 
@@ -108,6 +109,7 @@ def _faults(
     yield from _name_faults(log)
     yield from _reading_faults(log, found)
     yield from _epoch_faults(log, found)
+    yield from _transaction_faults(log, found)
     if found.log_end_offset < log.recovery_point:
         yield f"is flushed to {log.recovery_point}, beyond its end {found.log_end_offset}"
 
@@ -193,6 +195,32 @@ def _epoch_faults(log: Log, found: Found) -> Iterator[str]:
         known = log.leader_epochs.epoch_of(offset)
         if known not in (batch.leader_epoch, -1):
             yield f"offset {offset} has epoch {batch.leader_epoch}, the list is {entries}"
+
+
+def _transaction_faults(log: Log, found: Found) -> Iterator[str]:
+    """What the markers in the log abort is written down, and nothing else."""
+    known = [
+        (each.producer_id, each.first_offset, each.last_offset)
+        for each in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
+    ]
+    if known != (true := _aborted(found.batches)):
+        yield f"aborted transactions are {known}, and by the log {true}"
+
+
+def _aborted(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
+    """Producer, first offset and marker of each aborted transaction, read one by one."""
+    starts: dict[int, int] = {}
+    aborted = []
+    for batch in batches:
+        if batch.leader_epoch < 0 or not (header := read_header(batch.data)).is_transactional:
+            continue
+        if not header.is_control:
+            starts.setdefault(header.producer_id, batch.base_offset)
+            continue
+        start = starts.pop(header.producer_id, batch.base_offset)
+        if marker_type(decode_batch(batch.data)[0].key or b"") == ABORT:
+            aborted.append((header.producer_id, start, batch.last_offset))
+    return aborted
 
 
 # ---- beside its history

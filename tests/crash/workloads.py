@@ -28,6 +28,7 @@ from protocol.records.compression import Codec
 from protocol.records.legacy import encode_messages
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
+from tests.core_log.test_transaction_files import ABORT, COMMIT, marker, transactional
 from tests.crash.checks import batches_of
 from tests.crash.history import (
     Appended,
@@ -219,6 +220,12 @@ class Story:
         )
         self._append(tp, lambda log: log.append_follower(data, now_ms=self.now_ms))
 
+    def follow(self, *makers: Callable[[int], bytes], tp: TopicPartition = FLIGHTS) -> None:
+        """What its leader has next, each made for its offset, in one write each."""
+        for maker in makers:
+            data = maker(self.log(tp).log_end_offset)
+            self._append(tp, partial(Log.append_follower, batches=data, now_ms=self.now_ms))
+
     def _append(self, tp: TopicPartition, write: Callable[[Log], Any], flush: bool = True) -> None:
         log, begun = self.log(tp), self.at
         end_offset = log.log_end_offset
@@ -309,6 +316,7 @@ class Story:
         """Clean all segments but the active one; how many copies took others' place. `beside` is
         done before each of them does."""
         log, replaced = self.log(tp), 0
+        log.make_names_safe()
         before, truncations = newest_of(log), log.truncations
         log_dir = self.manager.dir_of(tp)
         assert log_dir is not None
@@ -407,6 +415,24 @@ def rolls(story: Story) -> None:
     story.checkpoint()
     story.flush()
     story.append()
+
+
+def transactions(story: Story) -> None:
+    """Transactions of two producers, aborted and committed, in and over several segments."""
+    first, second = partial(transactional, producer_id=1), partial(transactional, producer_id=2)
+    story.follow(first, second, partial(marker, producer_id=1, kind=ABORT))
+    story.flush()
+    story.checkpoint()
+    story.follow(first, partial(marker, producer_id=2, kind=ABORT))
+    story.roll()
+    story.follow(partial(marker, producer_id=1, kind=COMMIT), second, first)
+    story.follow(partial(marker, producer_id=1, kind=ABORT))
+    story.roll()
+    story.follow(partial(marker, producer_id=2, kind=ABORT), first)
+    story.flush()
+    story.follow(partial(marker, producer_id=1, kind=ABORT))
+    story.truncate_to(story.log().log_end_offset - 1)
+    story.follow(partial(marker, producer_id=1, kind=ABORT))
 
 
 def flushes(story: Story) -> None:
@@ -621,6 +647,7 @@ WORKLOADS = [
     Workload(appends, {"flush_messages": 3}),
     Workload(old_messages, {"message_format_version": "0.10.2"}),
     Workload(rolls),
+    Workload(transactions),
     *(Workload(flushes, {"flush_messages": count}) for count in (1, 3)),
     *(Workload(flushes, {"flush_ms": most}) for most in (1, 3000)),
     Workload(appends_beside_a_flush),

@@ -83,11 +83,10 @@ class Told:
         self,
         job: CleaningJob,
         directory: Directory,
-        bytes_per_second: float,
         heard: Callable[[Event], None],
     ) -> None:
         """As theirs."""
-        await self.workers.run(job, directory, bytes_per_second, heard)
+        await self.workers.run(job, directory, heard)
         self.story.counts["cleaned logs"] += 1
 
     def change_speed(self, bytes_per_second: float) -> None:
