@@ -58,6 +58,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
 
     rules = RecordFilter(
         newest,
+        first_dirty,
         mapped.end_offset - 1,
         job.producers,
         CleanedTransactions(aborted),

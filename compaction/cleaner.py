@@ -94,11 +94,12 @@ class Cleaner:
                 self.look()
             except Exception:
                 _log.exception("looking for dirty logs failed")
-            if not self._running:
-                await self.workers.rest()
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(max(self.config.backoff_ms / 1000, SHORTEST_WAIT_S)):
                     await self._woken.wait()
+            except TimeoutError:
+                if not self._running:
+                    await self.workers.rest()
 
     # ---- choosing
 

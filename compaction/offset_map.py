@@ -9,6 +9,7 @@ one yet.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import repeat
@@ -20,7 +21,8 @@ DIGEST_BYTES = 16
 BYTES_HEADER = 33
 OFFSET_BYTES = 32
 PLACE_BYTES = 90
-"""Of the table: 60 for each entry after it has grown, and 30 while the smaller one still is."""
+"""Of the table: 60 for each entry after it has grown, and 30 while the smaller one still is, or
+while the offsets are sorted."""
 
 
 def entry_bytes(key_bytes: int) -> int:
@@ -64,6 +66,10 @@ class OffsetMap:
                 return index
             newest[key] = offsets[index]
         return len(short)
+
+    def offsets(self) -> array[int]:
+        """The offsets of all keys, ascending."""
+        return array("q", sorted(self._newest.values()))
 
     def newest(self, keys: Sequence[bytes]) -> Iterable[int]:
         """The newest offset of each key, UNKNOWN of such as are not in it."""

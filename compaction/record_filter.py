@@ -9,6 +9,8 @@ stranger. That is told by offset: numbers come again (KAFKA-8335).
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress as chosen
 from itertools import pairwise
@@ -23,7 +25,7 @@ from compaction.rewriting import emptied, with_records
 from compaction.source import OLD, Piece, Records, marker_key, read_messages, read_records
 from compaction.transactions import CleanedTransactions
 from core_log.storage import BytesLike
-from protocol.records.batch_header import CONTROL, TRANSACTIONAL, read_header
+from protocol.records.batch_header import CONTROL, TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.legacy import (
     CREATE_TIME,
@@ -53,10 +55,13 @@ class Kept(NamedTuple):
 
 @attrs.define
 class RecordFilter:
-    """The rules of one run. `newest` knows all records up to `latest_offset`, inclusive, that are
-    worth knowing; `retain_tombstones` is the segment's, and counts for markers too."""
+    """The rules of one run. `newest` knows all records from `first_dirty_offset` to
+    `latest_offset`, inclusive, that are worth knowing: there it is enough to know the offsets of
+    those that stay, and no key is looked at. `retain_tombstones` is the segment's, and counts for
+    markers too."""
 
     newest: OffsetMap
+    first_dirty_offset: int
     latest_offset: int
     producers: Mapping[int, int]
     transactions: CleanedTransactions
@@ -66,6 +71,10 @@ class RecordFilter:
     keyless: int = 0
     outgrown: int = 0
     """Batches that compressing what stays has made larger, and too large."""
+    _newest_offsets: array[int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._newest_offsets = self.newest.offsets()
 
     def kept(self, piece: Piece) -> Iterator[Kept]:
         """What stays of a piece, in order. Raises CorruptRecord and CompressionUnavailable."""
@@ -81,23 +90,32 @@ class RecordFilter:
                 records, first, keep = next(judged)
                 left = keep.count(1)
                 if 0 < left < len(keep):
-                    rewritten = with_records(piece.header(row), records, first, keep)
-                    self._measure(rewritten, piece, row)
-                    yield _batch(rewritten)
+                    data, max_timestamp = with_records(piece, row, records, first, keep, left)
+                    self._measure(data, piece, row)
+                    yield Kept(data, batches.last_offsets[row], max_timestamp, left)
                     continue
                 fate = _KEEP if left else _DISCARD
             if fate == _KEEP:
-                yield _batch(_bytes_of(piece, row))
+                yield Kept(
+                    _bytes_of(piece, row),
+                    batches.last_offsets[row],
+                    batches.max_timestamps[row],
+                    batches.counts[row],
+                )
             elif fate == _MESSAGE:
                 yield from self._message(piece, row)
             elif batches.producer_ids[row] >= 0 and self._is_last_of_producer(piece, row):
-                yield _batch(emptied(piece.header(row)))
+                header = piece.header(row)
+                yield Kept(emptied(header), header.last_offset, header.max_timestamp, 0)
 
     def _judged(self, piece: Piece, rows: Sequence[int]) -> Iterator[tuple[Records, int, bytes]]:
         """Of each batch: where its records are, the first one's row, and which of them stay."""
         while rows:
-            records = read_records(piece, rows)
-            keep = self._keep(records.spans)
+            is_mapped = piece.batches.first_offsets[rows[0]] >= self.first_dirty_offset
+            records = read_records(piece, rows, with_keys=not is_mapped)
+            if is_mapped and records.spans.keyless:
+                is_mapped, records = False, read_records(piece, rows)
+            keep = (self._keep_mapped if is_mapped else self._keep)(records.spans)
             self.messages_read += len(keep)
             for first, end in pairwise(records.firsts):
                 yield records, first, keep[first:end]
@@ -115,6 +133,20 @@ class RecordFilter:
         if kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row)):
             return _DISCARD
         return _EXAMINE
+
+    def _keep_mapped(self, spans: Spans) -> bytes:
+        """As `_keep`, of records which all have a key that is in the map, or lie behind it."""
+        offsets, latest = spans.offsets, self.latest_offset
+        if not offsets:
+            return b""
+        newest, low, high = self._newest_offsets, offsets[0], offsets[-1]
+        stay = set(newest[bisect_left(newest, low) : bisect_right(newest, high)])
+        if high > latest:
+            stay.update(offsets[bisect_right(offsets, latest) :])
+        if not self.retain_tombstones:
+            gone = chosen(offsets, spans.tombstones)
+            stay.difference_update(offset for offset in gone if offset <= latest)
+        return bytes(map(stay.__contains__, offsets))
 
     def _keep(self, spans: Spans) -> bytes:
         """A byte for each record, 1 for those that stay."""
@@ -183,11 +215,6 @@ class RecordFilter:
 
 def _bytes_of(piece: Piece, row: int) -> memoryview:
     return memoryview(piece.data)[piece.batches.starts[row] : piece.batches.ends[row]]
-
-
-def _batch(data: BytesLike) -> Kept:
-    header = read_header(data)
-    return Kept(data, header.last_offset, header.max_timestamp, header.count)
 
 
 def _is_uniform(piece: Piece, row: int, header: MessageHeader) -> bool:

@@ -8,55 +8,71 @@ from it, leader epoch, producer, flags and codec. New: count, greatest timestamp
 from __future__ import annotations
 
 from itertools import compress as chosen
+from struct import Struct
+from typing import Final
 
 from crc32c import crc32c
 
-from compaction.source import Records
+from compaction.source import Piece, Records
 from protocol.records.batch_header import (
     CODEC_MASK,
     CRC_AT,
     CRC_COVERS_FROM,
     HEADER,
     HEADER_BYTES,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     BatchHeader,
 )
-from protocol.records.compression import compress
+from protocol.records.compression import Codec, compress
 from protocol.records.legacy import NO_TIMESTAMP
 
+_LENGTH_AT: Final = 8
+_COVERED: Final = Struct(">hiqq14si")
+"""Under the CRC: attributes, last offset delta, first and greatest timestamp, the producer's three
+fields, count."""
 
-def with_records(header: BatchHeader, records: Records, first: int, keep: bytes) -> bytes:
-    """The batch whose records begin in row `first`, with those that `keep` has a 1 for.
 
-    Raises CompressionUnavailable.
-    """
+def with_records(
+    piece: Piece, row: int, records: Records, first: int, keep: bytes, count: int
+) -> tuple[bytes, int]:
+    """The batch in `row`, whose records begin in row `first` of theirs, with the `count` of them
+    that `keep` has a 1 for; and its greatest timestamp. Raises CompressionUnavailable."""
     buffer, spans, _ = records
     last = first + len(keep)
     starts = chosen(spans.starts[first:last], keep)
     ends = chosen(spans.ends[first:last], keep)
     body = b"".join([buffer[start:end] for start, end in zip(starts, ends, strict=True)])
-    max_timestamp = header.max_timestamp
-    if header.timestamp_type == 0:
-        deltas = chosen(spans.timestamp_deltas[first:last], keep)
-        max_timestamp = header.base_timestamp + max(deltas)
-    return _summed(
-        header._replace(max_timestamp=max_timestamp, count=keep.count(1)),
-        compress(header.codec, body),
+    data, pos = piece.data, piece.batches.starts[row]
+    attributes, delta, base_timestamp, max_timestamp, producer, _ = _COVERED.unpack_from(
+        data, pos + CRC_COVERS_FROM
     )
+    if not attributes & LOG_APPEND_TIME:
+        deltas = chosen(spans.timestamp_deltas[first:last], keep)
+        max_timestamp = base_timestamp + max(deltas)
+    if codec := attributes & CODEC_MASK:
+        body = compress(Codec(codec), body)
+    covered = _COVERED.pack(attributes, delta, base_timestamp, max_timestamp, producer, count)
+    length = HEADER_BYTES - LOG_OVERHEAD + len(body)
+    parts = (
+        data[pos : pos + _LENGTH_AT],
+        length.to_bytes(4, "big"),
+        data[pos + LOG_OVERHEAD : pos + CRC_AT],
+        crc32c(body, crc32c(covered)).to_bytes(4, "big"),
+        covered,
+        body,
+    )
+    return b"".join(parts), max_timestamp
 
 
 def emptied(header: BatchHeader) -> bytes:
     """The batch without records, which says no more than what its producer wrote last."""
-    return _summed(
-        header._replace(
-            attributes=header.attributes & ~CODEC_MASK, base_timestamp=NO_TIMESTAMP, count=0
-        ),
-        b"",
+    header = header._replace(
+        attributes=header.attributes & ~CODEC_MASK,
+        base_timestamp=NO_TIMESTAMP,
+        count=0,
+        length=HEADER_BYTES - LOG_OVERHEAD,
     )
-
-
-def _summed(header: BatchHeader, body: bytes) -> bytes:
-    length = HEADER_BYTES - LOG_OVERHEAD + len(body)
-    head = HEADER.pack(*header._replace(length=length, crc=0))
-    crc = crc32c(body, crc32c(head[CRC_COVERS_FROM:]))
-    return b"".join((head[:CRC_AT], crc.to_bytes(4, "big"), head[CRC_COVERS_FROM:], body))
+    head = HEADER.pack(*header)
+    crc = crc32c(head[CRC_COVERS_FROM:])
+    return head[:CRC_AT] + crc.to_bytes(4, "big") + head[CRC_COVERS_FROM:]

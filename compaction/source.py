@@ -48,9 +48,9 @@ DECOMPRESSED_AT_ONCE_BYTES = 16 * 1024 * 1024
 _ROOM_BEHIND = bytes(8)
 
 
-# Base offset, length, magic, crc, attributes, last offset delta, producer id, count; the leader
-# epoch, times, epoch and sequence of the producer are left out.
-_HEADER: Final = Struct(">qi4xbIhi16xq6xi")
+# Base offset, length, magic, crc, attributes, last offset delta, greatest timestamp, producer id,
+# count; the leader epoch, first timestamp, epoch and sequence of the producer are left out.
+_HEADER: Final = Struct(">qi4xbIhi8xqq6xi")
 _KIND: Final = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 OLD: Final = _KIND + 1
 
@@ -67,6 +67,7 @@ class Batches(NamedTuple):
     kinds: bytearray
     first_offsets: list[int]
     last_offsets: list[int]
+    max_timestamps: list[int]
     producer_ids: list[int]
     counts: list[int]
 
@@ -125,14 +126,14 @@ def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -
 
 
 def _whole_batches(data: bytes, name: str, position: int, last_offset: int) -> Batches:
-    batches = Batches([], [], bytearray(), [], [], [], [])
-    starts, ends, kinds, first_offsets, last_offsets, producer_ids, counts = batches
+    batches = Batches([], [], bytearray(), [], [], [], [], [])
+    starts, ends, kinds, first_offsets, last_offsets, max_timestamps, producer_ids, counts = batches
     view, end, pos = memoryview(data), len(data), 0
     try:
         while end - pos >= BYTES_TO_MAGIC:
             if data[pos + MAGIC_AT] == MAGIC and end - pos >= HEADER_BYTES:
-                first, length, _, crc, attributes, delta, producer_id, count = _HEADER.unpack_from(
-                    data, pos
+                first, length, _, crc, attributes, delta, max_timestamp, producer_id, count = (
+                    _HEADER.unpack_from(data, pos)
                 )
                 stop = pos + length + LOG_OVERHEAD
                 if stop > end and starts:
@@ -151,12 +152,14 @@ def _whole_batches(data: bytes, name: str, position: int, last_offset: int) -> B
                 stop, producer_id, count = pos + message.size, -1, 0
                 kinds.append(OLD)
                 first = last = message.offset
+                max_timestamp = message.timestamp
             if first <= last_offset:
                 raise CorruptRecord(f"it follows offset {last_offset}")
             starts.append(pos)
             ends.append(stop)
             first_offsets.append(first)
             last_offsets.append(last)
+            max_timestamps.append(max_timestamp)
             producer_ids.append(producer_id)
             counts.append(count)
             last_offset, pos = last, stop
@@ -181,12 +184,12 @@ class Records(NamedTuple):
     firsts: list[int]
 
 
-def read_records(piece: Piece, rows: Sequence[int]) -> Records:
+def read_records(piece: Piece, rows: Sequence[int], *, with_keys: bool = True) -> Records:
     """Read the records of the first of the batches in `rows`: all, unless decompressing them
     takes too much memory at once. Raises CorruptRecord and CompressionUnavailable."""
     try:
         buffer, bodies = _bodies(piece, rows)
-        spans = record_spans(buffer, bodies)
+        spans = record_spans(buffer, bodies, with_keys=with_keys)
     except CorruptRecord as error:
         raise CorruptRecord(f"{piece.name}, from position {piece.position}: {error}") from None
     return Records(buffer, spans, list(accumulate(bodies.counts, initial=0)))

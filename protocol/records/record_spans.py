@@ -48,14 +48,15 @@ class Spans(NamedTuple):
     keyless: int
 
 
-def record_spans(buffer: bytes, bodies: Bodies) -> Spans:
+def record_spans(buffer: bytes, bodies: Bodies, *, with_keys: bool = True) -> Spans:
     """Read exactly the records of all `bodies`, each of which fills its place in `buffer`.
 
-    Offsets go up within a batch. Raises CorruptRecord, which names the batch by its base offset.
+    Without `with_keys` those of the answer are not to be used: with numpy there are none. Offsets
+    go up within a batch. Raises CorruptRecord, which names the batch by its base offset.
     """
     find = _columns_finder()
     if find is not None and sum(bodies.counts) >= _FEWEST_FOR_COLUMNS:
-        spans = find(buffer, bodies)
+        spans = find(buffer, bodies, with_keys)
         if spans is not None:
             return spans
     lists = _Lists([], [], [], [], [], [])
@@ -81,7 +82,7 @@ class _Lists(NamedTuple):
 
 
 class _FindColumns(Protocol):
-    def __call__(self, buffer: bytes, bodies: Bodies) -> Spans | None: ...
+    def __call__(self, buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None: ...
 
 
 @cache

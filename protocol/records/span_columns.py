@@ -34,8 +34,9 @@ _WIDEST: Final = 4
 _WIDEST_TIMESTAMP: Final = 7
 
 
-def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
-    """Read the records of all `bodies`; None when that takes a closer look."""
+def find_spans(buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None:
+    """Read the records of all `bodies`, keys if they are wanted; None when that takes a closer
+    look."""
     body_starts, body_ends, counts, base_offsets = (np.array(column, np.int64) for column in bodies)
     if (counts < 0).any() or (counts * SMALLEST_RECORD > body_ends - body_starts).any():
         return None
@@ -69,9 +70,11 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     if odd.any() or not _go_up(offsets, firsts, counts):
         return None
     keyless = keys == _NULL
-    key_list: list[bytes | None] = _slices(buffer, at, key_ends - at)
-    for row in np.flatnonzero(keyless).tolist():
-        key_list[row] = None
+    key_list: list[bytes | None] = []
+    if with_keys:
+        key_list = _slices(buffer, at, key_ends - at)
+        for row in np.flatnonzero(keyless).tolist():
+            key_list[row] = None
     return Spans(
         starts=starts.data,
         ends=ends.data,
