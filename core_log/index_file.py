@@ -31,6 +31,7 @@ class IndexFile:
     layout: struct.Struct
     count: int = 0
     _file: StorageFile | None = None
+    _gathered: bytearray | None = None
 
     @classmethod
     def load(cls, directory: Directory, name: str, layout: struct.Struct) -> IndexFile:
@@ -63,14 +64,23 @@ class IndexFile:
         size = self.layout.size
         self._file.truncate(max(max_bytes // size, self.count) * size)
 
+    def gather(self) -> None:
+        """Write the entries that come now together, when they are looked at or the file is sealed:
+        that of a segment which is being recovered, for which nobody waits."""
+        self._gathered = bytearray()
+
     def seal(self) -> None:
         """Cut the file to its entries and let go of it."""
         self._opened().truncate(self.count * self.layout.size)
-        self._file = None
+        self._file = self._gathered = None
 
     def append(self, *fields: int) -> None:
         """Write one entry behind the last one."""
-        self._opened().write(self.count * self.layout.size, self.layout.pack(*fields))
+        entry = self.layout.pack(*fields)
+        if self._gathered is None:
+            self._opened().write(self.count * self.layout.size, entry)
+        else:
+            self._gathered += entry
         self.count += 1
 
     def entry(self, slot: int) -> tuple[int, ...]:
@@ -109,4 +119,8 @@ class IndexFile:
         return self._opened()
 
     def _opened(self) -> StorageFile:
-        return self._file or self.directory.open_segment(self.name)
+        file = self._file or self.directory.open_segment(self.name)
+        if self._gathered:
+            gathered, self._gathered = bytes(self._gathered), bytearray()
+            file.write(self.count * self.layout.size - len(gathered), gathered)
+        return file

@@ -250,6 +250,8 @@ class _Walk:
         """Read a segment whole, hold each batch to its checksum, and make the indexes anew."""
         segment = Segment.open_without_indexes(self.directory, base_offset, self.now_ms)
         segment.activate(self.config)
+        segment.offset_index.file.gather()
+        segment.time_index.file.gather()
         built = build_indexes(
             segment,
             scan_checked(segment.log),
