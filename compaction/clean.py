@@ -63,6 +63,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
         job.producers,
         CleanedTransactions(aborted),
         job.config.max_message_bytes,
+        mapped.keyless,
     )
     segments = [segment for segment in job.segments if segment.base_offset < mapped.end_offset]
     copying = _Copying(

@@ -31,6 +31,7 @@ class MapBuilder:
     is_full: bool = False
     bytes_read: int = 0
     messages_read: int = 0
+    keyless: int = 0
 
     def add(self, piece: Piece) -> None:
         """Look at a piece, from its first dirty record on and until the map is full.
@@ -66,6 +67,7 @@ class MapBuilder:
     def _add_batches(self, piece: Piece, rows: Sequence[int]) -> None:
         while rows and not self.is_full:
             _, spans, firsts = read_records(piece, rows)
+            self.keyless += spans.keyless
             self._add_records(spans.keys, spans.offsets, keyless=spans.keyless)
             rows = rows[len(firsts) - 1 :]
 

@@ -22,7 +22,7 @@ import attrs
 from compaction.job import NO_DATA
 from compaction.offset_map import OffsetMap
 from compaction.rewriting import emptied, with_records
-from compaction.source import OLD, Piece, Records, marker_key, read_messages, read_records
+from compaction.source import OLD, Batches, Piece, Records, marker_key, read_messages, read_records
 from compaction.transactions import CleanedTransactions
 from core_log.storage import BytesLike
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
@@ -66,6 +66,8 @@ class RecordFilter:
     producers: Mapping[int, int]
     transactions: CleanedTransactions
     max_message_bytes: int
+    mapped_keyless: int = 0
+    """Records without a key in that part: they are to be counted."""
     retain_tombstones: bool = True
     messages_read: int = 0
     keyless: int = 0
@@ -83,6 +85,9 @@ class RecordFilter:
         examined: Sequence[int] = range(len(fates))
         if not batches.are_plain:
             fates = bytes([self._fate(piece, row, kind) for row, kind in enumerate(batches.kinds)])
+            examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
+        if not self.mapped_keyless and batches.first_offsets[0] >= self.first_dirty_offset:
+            fates = self._whole(batches, fates)
             examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
         judged = self._judged(piece, examined)
         for row, fate in enumerate(fates):
@@ -107,6 +112,24 @@ class RecordFilter:
             elif batches.producer_ids[row] >= 0 and self._is_last_of_producer(piece, row):
                 header = piece.header(row)
                 yield Kept(emptied(header), header.last_offset, header.max_timestamp, 0)
+
+    def _whole(self, batches: Batches, fates: bytes) -> bytes:
+        """The fates of batches that are in the map: those of which all stays, or nothing, are known
+        by their offsets, and not even decompressed."""
+        newest, known = self._newest_offsets, bytearray(fates)
+        for row, fate in enumerate(fates):
+            if fate != _EXAMINE or batches.last_offsets[row] > self.latest_offset:
+                continue
+            low = bisect_left(newest, batches.first_offsets[row])
+            left = bisect_right(newest, batches.last_offsets[row], low) - low
+            if left == 0:
+                known[row] = _DISCARD
+            elif left == batches.counts[row] and self.retain_tombstones:
+                known[row] = _KEEP
+            else:
+                continue
+            self.messages_read += batches.counts[row]
+        return bytes(known)
 
     def _judged(self, piece: Piece, rows: Sequence[int]) -> Iterator[tuple[Records, int, bytes]]:
         """Of each batch: where its records are, the first one's row, and which of them stay."""

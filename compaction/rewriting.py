@@ -23,8 +23,9 @@ from protocol.records.batch_header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     BatchHeader,
+    codec_of,
 )
-from protocol.records.compression import Codec, compress
+from protocol.records.compression import compress
 from protocol.records.legacy import NO_TIMESTAMP
 
 _LENGTH_AT: Final = 8
@@ -51,7 +52,7 @@ def with_records(
         deltas = chosen(spans.timestamp_deltas[first:last], keep)
         max_timestamp = base_timestamp + max(deltas)
     if codec := attributes & CODEC_MASK:
-        body = compress(Codec(codec), body)
+        body = compress(codec_of(codec), body)
     covered = _COVERED.pack(attributes, delta, base_timestamp, max_timestamp, producer, count)
     length = HEADER_BYTES - LOG_OVERHEAD + len(body)
     parts = (

@@ -27,8 +27,10 @@ from protocol.records.batch_header import (
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
+    codec_of,
     read_header,
 )
+from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, read_entry
 from protocol.records.legacy import (
@@ -39,7 +41,7 @@ from protocol.records.legacy import (
 )
 from protocol.records.record_run import Row
 from protocol.records.record_spans import Bodies, Spans, record_spans
-from protocol.records.validate import MAX_DECOMPRESSED_BYTES, records_of
+from protocol.records.validate import MAX_DECOMPRESSED_BYTES
 
 LEAST_READ_BYTES = 4 * 1024 * 1024
 """Read at once, however small the setting: the cost of a piece is shared by its records."""
@@ -212,11 +214,17 @@ def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
 def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
     """The records of the first of `rows`, and where each one's begin and the last one's end. Some
     bytes come behind, which spares `record_spans` from copying them all to have room there."""
+    batches, data = piece.batches, memoryview(piece.data)
     parts: list[bytes] = []
     places = [0]
     for row in rows:
-        header, pos = piece.header(row), piece.batches.starts[row]
-        parts.append(records_of(piece.data, pos, header, MAX_DECOMPRESSED_BYTES))
+        stored = data[batches.starts[row] + HEADER_BYTES : batches.ends[row]]
+        codec = codec_of(batches.kinds[row])
+        parts.append(
+            bytes(stored)
+            if codec is Codec.NONE
+            else decompress(codec, stored, MAX_DECOMPRESSED_BYTES)
+        )
         places.append(places[-1] + len(parts[-1]))
         if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
             break

@@ -28,6 +28,14 @@ HEADER = Struct(">qiibIhiqqqhii")
 _MAGIC_AT: Final = 16
 
 
+def codec_of(attributes: int) -> Codec:
+    """The codec that a batch's attributes name. Raises CorruptRecord when there is none such."""
+    try:
+        return Codec(attributes & CODEC_MASK)
+    except ValueError:
+        raise CorruptRecord(f"batch names unknown compression {attributes & CODEC_MASK}") from None
+
+
 class BatchHeader(NamedTuple):
     """The fields as they are stored; -1 in producer_id, producer_epoch, base_sequence is none."""
 
@@ -63,12 +71,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> Codec:
         """Raises CorruptRecord when the attributes name none that exists."""
-        try:
-            return Codec(self.attributes & CODEC_MASK)
-        except ValueError:
-            raise CorruptRecord(
-                f"batch names unknown compression {self.attributes & CODEC_MASK}"
-            ) from None
+        return codec_of(self.attributes)
 
     @property
     def is_control(self) -> bool:
