@@ -144,7 +144,11 @@ class _Copying:
 
     def _segment(self, segment: SourceSegment, cleaned: CleanedSegment) -> Iterator[Progress]:
         self.rules.retain_tombstones = segment.modified_ms > self.horizon_ms
-        for piece in pieces(self.directory, segment, self.job.io_bytes):
+        is_checked = (
+            segment.base_offset >= self.job.first_dirty_offset
+            and segment.end_offset <= self.rules.latest_offset + 1
+        )
+        for piece in pieces(self.directory, segment, self.job.io_bytes, is_checked=is_checked):
             written = cleaned.bytes_written
             for kept in self.rules.kept(piece):
                 cleaned.append(kept)

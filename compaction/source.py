@@ -1,8 +1,9 @@
-"""A segment that is being cleaned, in large pieces of whole batches, each held to its checksum.
+"""A segment that is being cleaned, in large pieces of whole batches, held to their checksums.
 
 A piece is as large as a read, or as its one batch: a batch may be larger than any setting says,
 if the setting was lowered after it was written (KAFKA-6834). What is read is checked before it is
-believed: a damaged batch that were rewritten would get a checksum that says all is well.
+believed: a damaged batch that were rewritten would get a checksum that says all is well. Once is
+enough in a run.
 """
 
 from __future__ import annotations
@@ -102,15 +103,20 @@ class Piece(NamedTuple):
         return read_message_header(self.data, self.batches.starts[row])
 
 
-def pieces(directory: Directory, segment: SourceSegment, io_bytes: int) -> Iterator[Piece]:
-    """All of a segment. Raises CorruptRecord, which names file, position and offset, and OSError
-    (FileNotFoundError when the segment has gone)."""
+def pieces(
+    directory: Directory, segment: SourceSegment, io_bytes: int, *, is_checked: bool = False
+) -> Iterator[Piece]:
+    """All of a segment; of one that `is_checked`, read in this run before, no checksum is tested.
+
+    Raises CorruptRecord, which names file, position and offset, and OSError (FileNotFoundError when
+    the segment has gone).
+    """
     name = file_name(segment.base_offset, LOG)
     file = directory.open_existing(name)
     position, last_offset = 0, segment.base_offset - 1
     while position < segment.size:
         data = _read(file, name, position, segment.size, max(io_bytes, LEAST_READ_BYTES))
-        batches = _whole_batches(data, name, position, last_offset)
+        batches = _whole_batches(data, name, position, last_offset, is_checked)
         end = position + batches.ends[-1]
         yield Piece(name, position, end, data, batches)
         position, last_offset = end, batches.last_offsets[-1]
@@ -127,7 +133,9 @@ def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -
     return data
 
 
-def _whole_batches(data: bytes, name: str, position: int, last_offset: int) -> Batches:
+def _whole_batches(
+    data: bytes, name: str, position: int, last_offset: int, is_checked: bool
+) -> Batches:
     batches = Batches([], [], bytearray(), [], [], [], [], [])
     starts, ends, kinds, first_offsets, last_offsets, max_timestamps, producer_ids, counts = batches
     view, end, pos = memoryview(data), len(data), 0
@@ -142,7 +150,7 @@ def _whole_batches(data: bytes, name: str, position: int, last_offset: int) -> B
                     break
                 if stop < pos + HEADER_BYTES or delta < 0 or count < 0:
                     raise CorruptRecord(f"length {length}, delta {delta}, count {count}")
-                if crc32c(view[pos + CRC_COVERS_FROM : stop]) != crc:
+                if not is_checked and crc32c(view[pos + CRC_COVERS_FROM : stop]) != crc:
                     raise CorruptRecord("its CRC is wrong")
                 kinds.append(attributes & _KIND)
                 last = first + delta
