@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from compaction.status import STATUS_FILE, decode_status
-from tests.cluster.test_operations_guide import put_on_path, script
+from tests.cluster.test_operations_guide import typed
 from tests.dev_cluster import ROOT, DevCluster, until
 
 GUIDE = ROOT / "docs" / "compaction.md"
@@ -17,17 +16,7 @@ QUICKLY = ("--set", "log.cleaner.backoff.ms=200")
 def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
     data = tmp_path / "dev"
     with DevCluster(data, QUICKLY) as cluster:
-        env = cluster.env | {"PATH": put_on_path(tmp_path / "bin"), "PYTHONPATH": str(ROOT)}
-        followed = subprocess.run(
-            ["bash", "-c", script(GUIDE.read_text())],
-            cwd=tmp_path,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        followed = typed(GUIDE, cluster, tmp_path, DEADLINE_S)
         assert followed.returncode == 0, followed.stdout
 
         def is_cleaned() -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
-from tests.cluster.test_operations_guide import put_on_path, script
+from tests.cluster.test_operations_guide import typed
 from tests.dev_cluster import ROOT, DevCluster
 
 GUIDE = ROOT / "docs" / "log-format.md"
@@ -15,17 +14,7 @@ DEADLINE_S = 120.0
 
 def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
     with DevCluster(tmp_path / "dev") as cluster:
-        env = cluster.env | {"PATH": put_on_path(tmp_path / "bin"), "PYTHONPATH": str(ROOT)}
-        followed = subprocess.run(
-            ["bash", "-c", script(GUIDE.read_text())],
-            cwd=tmp_path,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        followed = typed(GUIDE, cluster, tmp_path, DEADLINE_S)
     transcript = followed.stdout
     assert followed.returncode == 0, transcript
     described = [line for line in transcript.splitlines() if re.match(r"^\s*\S+\s+flights\s", line)]

@@ -54,6 +54,22 @@ def shell(text: str, cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Pope
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def typed(
+    guide: Path, cluster: DevCluster, directory: Path, deadline_s: float
+) -> subprocess.CompletedProcess[str]:
+    """What a guide says is typed in `directory`, all of it in one shell; what comes of it."""
+    return subprocess.run(
+        ["bash", "-c", script(guide.read_text())],
+        cwd=directory,
+        env=cluster.env | {"PATH": put_on_path(directory / "bin"), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=deadline_s,
+    )
+
+
 async def ends(bootstrap: str, topic: str, partitions: int) -> int:
     """How many messages have ever been written to a topic."""
     async with Admin(bootstrap) as admin:
