@@ -24,6 +24,7 @@ from protocol.records.batch import (
     validate_batch,
 )
 from protocol.records.compression import Codec, CompressionUnavailable
+from protocol.records.corrupt_record import KeyRequired
 from protocol.topic_partition import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
@@ -69,6 +70,8 @@ def refusing(topic_partition: TopicPartition) -> Iterator[None]:
 def _refusal(
     topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
 ) -> ApiError:
+    if isinstance(error, KeyRequired):
+        return ApiError(ErrorCode.INVALID_RECORD, f"{topic_partition}: {error}")
     if isinstance(error, CorruptRecord):
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
     return ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from protocol.records.batch_header import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD
 from protocol.records.compression import Codec, compress, decompress
-from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.corrupt_record import CorruptRecord, KeyRequired, UnsupportedMagic
 from protocol.records.lz4_header import with_kafkas_checksum, with_true_checksum
 from protocol.records.record_run import Row
 
@@ -305,7 +305,7 @@ def _produced(inner: bytes, header: MessageHeader) -> list[Row]:
 def _check_row(row: Row, require_keys: bool) -> None:
     offset, timestamp, key, _, _ = row
     if require_keys and key is None:
-        raise CorruptRecord(f"message {offset}: no key, which a compacted topic requires")
+        raise KeyRequired(f"message {offset}")
     if timestamp < NO_TIMESTAMP:
         raise CorruptRecord(f"message {offset}: timestamp {timestamp} is negative")
 

@@ -14,7 +14,7 @@ ends exactly where its last record does, have been read within their bounds.
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.corrupt_record import CorruptRecord, KeyRequired
 from protocol.records.record_run import (
     SHORTEST_RUN,
     Row,
@@ -332,4 +332,4 @@ def _lie(body: bytes, start: int, index: int, least_delta: int, rules: _Rules) -
         )
     assert rules.require_keys
     assert record.key is None
-    return CorruptRecord(f"record {index}: no key, which a compacted topic requires")
+    return KeyRequired(f"record {index}")

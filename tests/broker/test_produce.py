@@ -105,7 +105,7 @@ def test_a_batch_that_cannot_be_is_refused_whole(records: bytes | None, code: Er
 
 def test_a_compacted_topic_refuses_records_without_a_key() -> None:
     replicas = Replicas(config=LogConfig(cleanup_policy=("compact",))).lead("t")
-    assert codes(handle(replicas, request(("t", 0, batch(b"a"))))) == [ErrorCode.CORRUPT_MESSAGE]
+    assert codes(handle(replicas, request(("t", 0, batch(b"a"))))) == [ErrorCode.INVALID_RECORD]
     assert codes(handle(replicas, request(("t", 0, batch(b"a", key=b"k"))))) == [ErrorCode.NONE]
 
 

@@ -48,6 +48,8 @@ async def synced(cluster: RestartableCluster, broker: int, partition: TopicParti
     """Return when its checkpoint says that all is on disk."""
     checkpoint = cluster.dev.directory / f"broker-{broker}" / RECOVERY_POINTS
     async with asyncio.timeout(DEADLINE_S):
+        while not checkpoint.exists():
+            await asyncio.sleep(POLL_S)
         while decode_offsets(checkpoint.read_bytes()).get(partition) != COUNT:
             await asyncio.sleep(POLL_S)
 

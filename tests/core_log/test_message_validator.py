@@ -301,7 +301,7 @@ def test_producer_may_not_send_a_time_of_appending() -> None:
 
 def test_message_without_a_key_is_refused_by_a_compacted_topic() -> None:
     compacted = config(1, cleanup_policy="compact")
-    assert refusal(old([(0, 5, None, b"v", ())]), compacted) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(old([(0, 5, None, b"v", ())]), compacted) is ErrorCode.INVALID_RECORD
 
 
 # ---- batches in old topics
