@@ -333,8 +333,8 @@ async def test_a_topic_that_is_deleted_on_the_way_is_left_behind_and_the_others_
 async def test_nonsense_in_the_znode_of_a_migration_is_named_with_the_way_out(
     dev_cluster: DevCluster,
 ) -> None:
-    async with migrating(dev_cluster, "nonsense") as migration:
-        path = GroupMigration.path("nonsense")
+    async with migrating(dev_cluster, "unreadable") as migration:
+        path = GroupMigration.path("unreadable")
         await migration.zk.create(path, b'{"version":1}', make_parents=True)
         for verb in ("status", "rollback"):
             done = await migration.run(verb)

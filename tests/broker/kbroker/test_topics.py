@@ -147,8 +147,8 @@ def test_what_cannot_be_meant_is_wrong_usage(dev_cluster: DevCluster, line: str,
 def test_a_topic_that_is_there_or_is_not_may_be_no_failure(dev_cluster: DevCluster) -> None:
     run = dev_cluster.run
     for _ in range(2):
-        assert run("kbroker", "topics", "create", "twice", "--if-not-exists").returncode == 0
-    assert run("kbroker", "topics", "delete", "twice", "--if-exists").returncode == 0
+        assert run("kbroker", "topics", "create", "again", "--if-not-exists").returncode == 0
+    assert run("kbroker", "topics", "delete", "again", "--if-exists").returncode == 0
     for verb in ("delete", "describe"):
         done = run("kbroker", "topics", verb, "never", "--if-exists")
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

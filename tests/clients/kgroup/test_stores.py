@@ -20,8 +20,9 @@ from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 @pytest.fixture(scope="module")
 def topic(dev_cluster: DevCluster) -> str:
     """A topic of two partitions."""
-    assert dev_cluster.run("kbroker", "topics", "create", "kept", "--partitions", "2")
-    return "kept"
+    created = dev_cluster.run("kbroker", "topics", "create", "stored", "--partitions", "2")
+    assert created.returncode == 0, created.stderr
+    return "stored"
 
 
 @pytest.fixture
