@@ -26,9 +26,9 @@ from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from clients.admin import Admin, NewTopic
 from clients.connection import Connection
-from clients.offset_requests import fetch_offsets_request
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
+from offsets.requests import fetch_offsets_request
 from offsets.topic import OFFSETS_TOPIC, offsets_partition, topic_properties
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import PREFERRED

@@ -6,7 +6,6 @@ silent loss would leave a cluster less safe than its file says is refused too (`
 
 from __future__ import annotations
 
-_REPLICATION = "replication between brokers is not there yet"
 _MEMBERSHIP = "groups with members kept by the coordinator are not there yet"
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
@@ -17,8 +16,10 @@ _LOOP = "one event loop does this work"
 _PURGATORY = "waiting requests are dropped when they are done, so there is nothing to purge"
 
 _BY_REASON: dict[str, str] = {
-    _REPLICATION: """
-        replica.selector.class replica.socket.receive.buffer.bytes""",
+    "where logs start is written down with their recovery points": """
+        log.flush.start.offset.checkpoint.interval.ms""",
+    "consumers fetch from leaders": "replica.selector.class",
+    "the size is left to the operating system": "replica.socket.receive.buffer.bytes",
     _MEMBERSHIP: """
         group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
         group.min.session.timeout.ms""",

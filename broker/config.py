@@ -76,9 +76,6 @@ class BrokerConfig:
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
     )
-    log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        "log.flush.start.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
-    )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
     )

@@ -25,9 +25,9 @@ from broker.down_conversion import ConvertedRange
 from broker.purgatory import Parked, Purgatory, Wait
 from clients.large_frame import LargeFrame
 from core_log.storage import FileRange
+from protocol.encoding import Hole
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
-from protocol.wire import Hole
 
 logger = logging.getLogger(__name__)
 

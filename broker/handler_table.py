@@ -170,10 +170,16 @@ def _of_administration(parts: Parts) -> dict[ApiKey, Handler]:
         ),
         ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(
-            alter_partition_reassignments.handle, controller, deferred
+            alter_partition_reassignments.handle,
+            controller,
+            deferred,
+            config.request_timeout_ms,
         ),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(
-            list_partition_reassignments.handle, controller, deferred
+            list_partition_reassignments.handle,
+            controller,
+            deferred,
+            config.request_timeout_ms,
         ),
         ApiKey.CONTROLLED_SHUTDOWN: partial(
             controlled_shutdown.handle, controller, deferred, config.controller_socket_timeout_ms

@@ -10,7 +10,6 @@ ApiError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from clients import admin_requests as requests
@@ -35,10 +34,12 @@ from clients.descriptions import (
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
+)
+from offsets.requests import (
     commit_request,
     commit_results,
-    committed_offsets,
     fetch_offsets_request,
+    fetched_offsets,
 )
 from protocol.errors import ApiError
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -91,12 +92,7 @@ class Admin:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -353,7 +349,7 @@ class Admin:
 
         def read(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
             raise_for(response.error_code, f"offsets of group {group_id}")
-            committed = committed_offsets(response)
+            committed = fetched_offsets(response)
             for partition, offset in committed.items():
                 raise_for(offset.error, f"offset of group {group_id} for {partition}")
             return {

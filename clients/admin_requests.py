@@ -5,7 +5,7 @@ one topic cannot be deleted says nothing about the others.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from clients.descriptions import (
@@ -68,7 +68,7 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequestTopic,
     ListPartitionReassignmentsResponse,
 )
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import TopicPartition, by_topic
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -233,13 +233,13 @@ def reassignments_request(
                 name=topic,
                 partitions=[
                     AlterPartitionReassignmentsRequestPartition(
-                        partition_index=index,
-                        replicas=targets[TopicPartition(topic, index)],
+                        partition_index=partition.partition,
+                        replicas=targets[partition],
                     )
-                    for index in indexes
+                    for partition in same_topic
                 ],
             )
-            for topic, indexes in _by_topic(targets)
+            for topic, same_topic in by_topic(targets)
         ],
     )
 
@@ -265,8 +265,10 @@ def list_reassignments_request(
     topics = None
     if partitions is not None:
         topics = [
-            ListPartitionReassignmentsRequestTopic(name=topic, partition_indexes=indexes)
-            for topic, indexes in _by_topic(partitions)
+            ListPartitionReassignmentsRequestTopic(
+                name=topic, partition_indexes=[p.partition for p in same_topic]
+            )
+            for topic, same_topic in by_topic(partitions)
         ]
     return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
 
@@ -292,8 +294,10 @@ def elect_leaders_request(
     asked = None
     if partitions is not None:
         asked = [
-            ElectLeadersRequestTopicPartitions(topic=topic, partitions=indexes)
-            for topic, indexes in _by_topic(partitions)
+            ElectLeadersRequestTopicPartitions(
+                topic=topic, partitions=[p.partition for p in same_topic]
+            )
+            for topic, same_topic in by_topic(partitions)
         ]
     return ElectLeadersRequest(
         election_type=election_type, topic_partitions=asked, timeout_ms=timeout_ms
@@ -352,8 +356,10 @@ def alter_log_dirs_request(places: Mapping[TopicPartition, str]) -> AlterReplica
             AlterReplicaLogDirsRequestDir(
                 path=path,
                 topics=[
-                    AlterReplicaLogDirsRequestTopic(name=topic, partitions=indexes)
-                    for topic, indexes in _by_topic(partitions)
+                    AlterReplicaLogDirsRequestTopic(
+                        name=topic, partitions=[p.partition for p in same_topic]
+                    )
+                    for topic, same_topic in by_topic(partitions)
                 ],
             )
             for path, partitions in by_path.items()
@@ -390,10 +396,3 @@ def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
         )
         for directory in response.results
     }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
-    indexes: dict[str, list[int]] = defaultdict(list)
-    for partition in partitions:
-        indexes[partition.topic].append(partition.partition)
-    yield from indexes.items()

@@ -36,7 +36,29 @@ def unsupported(*harmless: Any, reason: str) -> Check:
 
 
 @attrs.frozen(kw_only=True)
-class ClusterConfig:
+class BrokerVersionConfig:
+    """How a client knows what its brokers speak; part of every client's settings."""
+
+    api_version_request: bool = setting(
+        "api.version.request", True, doc="Ask each broker what it speaks"
+    )
+    broker_version_fallback: str = setting(
+        "broker.version.fallback",
+        "",
+        validator=known_broker_version,
+        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
+    )
+
+    @property
+    def broker_version(self) -> str:
+        """The release to take a broker for that does not say; "" if it must say."""
+        if self.broker_version_fallback or self.api_version_request:
+            return self.broker_version_fallback
+        return UNASKED_BROKER_VERSION
+
+
+@attrs.frozen(kw_only=True)
+class ClusterConfig(BrokerVersionConfig):
     """How to find brokers and talk to them; part of every client's settings."""
 
     bootstrap_servers: tuple[str, ...] = setting(
@@ -82,22 +104,6 @@ class ClusterConfig:
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1 is the system's choice"
     )
-    api_version_request: bool = setting(
-        "api.version.request", True, doc="Ask each broker what it speaks"
-    )
-    broker_version_fallback: str = setting(
-        "broker.version.fallback",
-        "",
-        validator=known_broker_version,
-        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
-    )
-
-    @property
-    def broker_version(self) -> str:
-        """The release to take a broker for that does not say; "" if it must say."""
-        if self.broker_version_fallback or self.api_version_request:
-            return self.broker_version_fallback
-        return UNASKED_BROKER_VERSION
 
 
 @attrs.frozen(kw_only=True)

@@ -20,6 +20,7 @@ from clients.broker_versions import versions_of
 from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from clients.large_frame import LargeFrame
 from protocol.api_key import ApiKey
+from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_request, read_response
@@ -27,7 +28,6 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.messages.produce import ProduceRequest
 from protocol.primitives import WireError
 from protocol.registry import API, KEY_OF
-from protocol.wire import Buffer
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
 

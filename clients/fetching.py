@@ -19,6 +19,7 @@ import attrs
 
 from clients.connection import Connection
 from clients.offset_requests import CONSUMER_REPLICA_ID
+from protocol.encoding import Buffer
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -32,7 +33,6 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import EntryHeader, read_entry
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
-from protocol.wire import Buffer
 
 _ABORT_MARKER = b"\x00\x00\x00\x00"
 """Key of the record in a control batch that ends a transaction badly: version 0, type 0."""

@@ -29,10 +29,10 @@ from groups.zookeeper.registration import STATIC, consumer_of
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
+from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
-from protocol.wire import WireError
+from zk.api import Stat, ZkSession, children_if_there, get_if_there
 from zk.migration_znodes import GroupMigration, MigrationMember
-from zk.session import NoNode, Stat, ZkSession
 from zk.znodes import (
     ConsumerGroup,
     ConsumerOffset,
@@ -149,7 +149,7 @@ class GroupReader:
         zk = self.sessions.zk
         if zk is None:
             return {}
-        groups = await _children(zk, ConsumerGroup.directory())
+        groups = await children_if_there(zk, ConsumerGroup.directory())
         with_ids = await asyncio.gather(
             *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
         )
@@ -164,7 +164,7 @@ class GroupReader:
             return None
         has_ids, ids, threads, offsets = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
-            _children(zk, ConsumerGroup.ids_path(group)),
+            children_if_there(zk, ConsumerGroup.ids_path(group)),
             self._threads(zk, group),
             self.offsets(zk, group),
         )
@@ -200,7 +200,7 @@ class GroupReader:
         found = await self._read_all(zk, {group: GroupMigration.path(group)}, migration)
         if mode := found.get(group):
             return mode
-        ids = await _children(zk, ConsumerGroup.ids_path(group))
+        ids = await children_if_there(zk, ConsumerGroup.ids_path(group))
         said = await self._read_all(
             zk, {id_: MigrationMember.path(group, id_) for id_ in ids}, settings
         )
@@ -253,8 +253,10 @@ class GroupReader:
 
         A number that no partition can have is named: brokers could not be asked about it.
         """
-        topics = await _children(zk, directory)
-        numbers = await asyncio.gather(*(_children(zk, f"{directory}/{topic}") for topic in topics))
+        topics = await children_if_there(zk, directory)
+        numbers = await asyncio.gather(
+            *(children_if_there(zk, f"{directory}/{topic}") for topic in topics)
+        )
         found = []
         for topic, of_topic in zip(topics, numbers, strict=True):
             for number in filter(PARTITION_NUMBER.fullmatch, of_topic):
@@ -272,7 +274,7 @@ class GroupReader:
         read: Callable[[bytes | None, Stat, str], T],
     ) -> dict[K, T]:
         """Read znodes, all at once; one that is gone is left out, an unreadable one named."""
-        contents = await asyncio.gather(*(_get(zk, path) for path in paths.values()))
+        contents = await asyncio.gather(*(get_if_there(zk, path) for path in paths.values()))
         found: dict[K, T] = {}
         for (key, path), content in zip(paths.items(), contents, strict=True):
             if content is None:
@@ -294,20 +296,6 @@ class GroupReader:
 def _offset(listed: Mapping[TopicPartition, ListedOffset] | None, tp: TopicPartition) -> int | None:
     found = (listed or {}).get(tp)
     return None if found is None or found.error or found.offset < 0 else found.offset
-
-
-async def _get(zk: ZkSession, path: str) -> tuple[bytes | None, Stat] | None:
-    try:
-        return await zk.get(path)
-    except NoNode:
-        return None
-
-
-async def _children(zk: ZkSession, path: str) -> list[str]:
-    try:
-        return (await zk.children(path))[0]
-    except NoNode:
-        return []
 
 
 def _subscribed(registrations: Iterable[ConsumerRegistration]) -> set[str]:

@@ -32,8 +32,16 @@ from offsets.migration import (
 from offsets.migration_observation import Fault, MemberSeen, Observation
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.api import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    WatchEvent,
+    ZkSession,
+    children_if_there,
+    get_if_there,
+)
 from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths, OffsetStorage
-from zk.session import BadVersion, NodeExists, NoNode, Stat, WatchEvent, ZkSession
 from zk.znodes import ConsumerGroup, ConsumerRegistration, TopicAssignment, ZnodeError
 
 
@@ -138,7 +146,7 @@ class Migrator:
         path = GroupMigration.path(self.group)
         await self.zk.sync(path)
         migration, version, mzxid = None, -1, 0
-        if found := await self._get(path):
+        if found := await get_if_there(self.zk, path):
             content, stat = found
             version, mzxid = stat.version, stat.mzxid
             migration = _order(content, path) if content else None
@@ -178,13 +186,13 @@ class Migrator:
 
     async def _members(self) -> dict[str, MemberSeen]:
         """The registered ones, and those of ours that are on their way in or out."""
-        names = await self._children(ConsumerGroup.ids_path(self.group))
-        ours = await self._children(MigrationPaths.members_path(self.group))
+        names = await children_if_there(self.zk, ConsumerGroup.ids_path(self.group))
+        ours = await children_if_there(self.zk, MigrationPaths.members_path(self.group))
         registered = await asyncio.gather(
             *(self.zk.exists(ConsumerRegistration.path(self.group, name)) for name in names)
         )
         said = await asyncio.gather(
-            *(self._get(MigrationMember.path(self.group, name)) for name in ours)
+            *(get_if_there(self.zk, MigrationMember.path(self.group, name)) for name in ours)
         )
         members = {
             name: MemberSeen(stat.czxid)
@@ -206,22 +214,10 @@ class Migrator:
         there: set[TopicPartition] = set()
         for topic in {p.topic for p in partitions}:
             path = TopicAssignment.path(topic)
-            if found := await self._get(path):
+            if found := await get_if_there(self.zk, path):
                 numbers = TopicAssignment.decode(found[0], path).partitions
                 there |= {TopicPartition(topic, number) for number in numbers}
         return frozenset(set(partitions) - there)
-
-    async def _get(self, path: str) -> tuple[bytes | None, Stat] | None:
-        try:
-            return await self.zk.get(path)
-        except NoNode:
-            return None
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return (await self.zk.children(path))[0]
-        except NoNode:
-            return []
 
 
 def _faults(reader: GroupReader) -> tuple[Fault, ...]:

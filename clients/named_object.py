@@ -6,7 +6,7 @@ is made without arguments, and whoever writes Python gives the object.
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from protocol.settings import SettingError
 
@@ -27,6 +27,18 @@ def named_object(given: Any) -> Any:
         except (ImportError, AttributeError) as error:
             raise LookupError(f"{given!r}: {error}") from error
     return given() if isinstance(given, type) else given
+
+
+def named_callable(given: Any, method: str) -> Callable[..., Any]:
+    """That object's `method`, or the object itself if it has none and can be called.
+
+    Raises as `named_object`, and TypeError for an object that is of no use.
+    """
+    found = named_object(given)
+    called = getattr(found, method, found)
+    if not callable(called):
+        raise TypeError(f"{given!r} cannot be called and has no method {method}")
+    return cast("Callable[..., Any]", called)
 
 
 def made_of(setting_name: str, make: Callable[[Any], T], given: Any) -> T:

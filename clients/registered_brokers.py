@@ -6,7 +6,8 @@ Only the first address comes from here. Who leads what, a client asks those brok
 import logging
 
 from clients.errors import NoBrokersAvailable
-from zk.session import KazooSession, NoNode, ZkError, ZkSession
+from zk.api import NoNode, ZkError, ZkSession, children_if_there
+from zk.session import KazooSession
 from zk.znodes import BrokerId, ZnodeError
 
 _log = logging.getLogger(__name__)
@@ -20,12 +21,8 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
     A broker whose znode cannot be read is left out, and logged. Raises NoBrokersAvailable, naming
     those, when no address is left; ZkError.
     """
-    try:
-        broker_ids, _ = await zk.children(_PATH)
-    except NoNode:
-        broker_ids = []
     addresses, unreadable = [], []
-    for broker_id in broker_ids:
+    for broker_id in await children_if_there(zk, _PATH):
         path = f"{_PATH}/{broker_id}"
         try:
             content, _ = await zk.get(path)

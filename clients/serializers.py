@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from clients.named_object import named_object
+from clients.named_object import named_callable
 
 Encoder = Callable[[Any], bytes | None]
 """Raises TypeError, naming the type, for a value that is none of its own."""
@@ -136,9 +136,4 @@ def encoder_of(serializer: Any) -> Encoder:
         if name not in ENCODER_OF:
             raise LookupError("no serializer of Kafka has this name; give module:Class")
         return ENCODER_OF[name]
-    found = named_object(serializer)
-    encoder = getattr(found, "to_message", found)
-    if not callable(encoder):
-        raise TypeError(f"{serializer!r} cannot be called and has no to_message")
-    kept: Encoder = encoder
-    return kept
+    return named_callable(serializer, "to_message")

@@ -12,7 +12,6 @@ go after the group's coordinator.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import attrs
@@ -27,13 +26,15 @@ from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
-    CommittedOffset,
-    commit_request,
-    commit_results,
-    committed_offsets,
-    fetch_offsets_request,
     list_offsets_request,
     listed_offsets,
+)
+from offsets.requests import (
+    FetchedOffset,
+    commit_request,
+    commit_results,
+    fetch_offsets_request,
+    fetched_offsets,
 )
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -123,12 +124,7 @@ class SimpleConsumer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -259,7 +255,7 @@ class SimpleConsumer:
 
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, version: int | None = None
-    ) -> dict[TopicPartition, CommittedOffset]:
+    ) -> dict[TopicPartition, FetchedOffset]:
         """What a group has committed. Versions as for `commit_offsets`.
 
         Raises ApiError for an error of the whole request, such as NOT_COORDINATOR.
@@ -274,7 +270,7 @@ class SimpleConsumer:
         response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
             raise ApiError(ErrorCode.of(response.error_code), f"offsets of group {group}")
-        return committed_offsets(response)
+        return fetched_offsets(response)
 
     async def find_coordinator(self, group: str) -> BrokerEndpoint:
         """The broker that keeps a group. Raises ApiError; COORDINATOR_NOT_AVAILABLE is worth
@@ -389,5 +385,5 @@ def _error_listed(answer: _Listed, partition: TopicPartition) -> ErrorCode:
 
 
 def _errors_of_offsets(response: OffsetFetchResponse) -> list[ErrorCode]:
-    of_partitions = [offset.error for offset in committed_offsets(response).values()]
+    of_partitions = [offset.error for offset in fetched_offsets(response).values()]
     return [ErrorCode.of(response.error_code), *of_partitions]

@@ -16,16 +16,10 @@ from core_log.segment_file import SegmentFile
 LOCK_NAME = ".lock"
 
 
-class LogDirectory:
-    """The real Directory. Made if it is missing, unless it should be there and `create` is False;
-    the path is kept absolute (KAFKA-5759)."""
+class ReadableDirectory:
+    """What is in the directory at `path`: this changes nothing. Raises OSError where it is none."""
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
-        self.path = os.path.realpath(path)
-        self._name_is_new = not os.path.isdir(self.path)
-        if create:
-            os.makedirs(self.path, exist_ok=True)
-        self._lock_fd: int | None = None
+    path: str
 
     @property
     def name(self) -> str:
@@ -41,6 +35,39 @@ class LogDirectory:
         """The names of the directories in it, sorted."""
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def size(self, name: str) -> int | None:
+        """The size of a file, None if there is none."""
+        try:
+            return os.stat(self._of(name)).st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_ms(self, name: str) -> int:
+        """When a file was last written to."""
+        return os.stat(self._of(name)).st_mtime_ns // 1_000_000
+
+    def read(self, name: str) -> bytes | None:
+        """A small file's bytes, None if there is none."""
+        try:
+            return Path(self._of(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _of(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+class LogDirectory(ReadableDirectory):
+    """The real Directory. Made if it is missing, unless it should be there and `create` is False;
+    the path is kept absolute (KAFKA-5759)."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.path = os.path.realpath(path)
+        self._name_is_new = not os.path.isdir(self.path)
+        if create:
+            os.makedirs(self.path, exist_ok=True)
+        self._lock_fd: int | None = None
 
     def child(self, name: str) -> LogDirectory:
         """The directory of that name in it; made if there is none."""
@@ -66,17 +93,6 @@ class LogDirectory:
         """Open a file that another process may be removing. Raises FileNotFoundError."""
         return SegmentFile(self._of(name), create=False)
 
-    def size(self, name: str) -> int | None:
-        """The size of a file, None if there is none."""
-        try:
-            return os.stat(self._of(name)).st_size
-        except FileNotFoundError:
-            return None
-
-    def modified_ms(self, name: str) -> int:
-        """When a file was last written to."""
-        return os.stat(self._of(name)).st_mtime_ns // 1_000_000
-
     def set_modified_ms(self, name: str, modified_ms: int) -> None:
         """Have a file say that it was last written to then."""
         modified_ns = modified_ms * 1_000_000
@@ -89,13 +105,6 @@ class LogDirectory:
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
         Path(self._of(name)).unlink(missing_ok=True)
-
-    def read(self, name: str) -> bytes | None:
-        """A small file's bytes, None if there is none."""
-        try:
-            return Path(self._of(name)).read_bytes()
-        except FileNotFoundError:
-            return None
 
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole.
@@ -137,9 +146,6 @@ class LogDirectory:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
-
-    def _of(self, name: str) -> str:
-        return f"{self.path}/{name}"
 
 
 def _fsync_directory(path: str) -> None:

@@ -14,7 +14,7 @@ Among older brokers, to whom a partition may fall, offsets are written as those 
 
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are coded by hand,
 because a coordinator writes and loads them by the hundred thousand; groups, which are few, by
-`protocol.wire`.
+`protocol.encoding`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from protocol.encoding import decode, encode
 from protocol.primitives import WireError
-from protocol.wire import (
-    BYTES,
-    INT32,
-    INT64,
-    STRING,
-    Array,
-    decode,
-    encode,
-    message,
-    nested,
-    wire,
-)
+from protocol.wire import BYTES, INT32, INT64, STRING, Array, message, nested, wire
 
 OFFSET_KEY_VERSION = 1
 OFFSET_KEY_VERSIONS = (0, OFFSET_KEY_VERSION)

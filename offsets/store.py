@@ -8,24 +8,19 @@ and `retriable` of the error says whether it can help.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import attrs
 
+from offsets.requests import (
+    commit_request,
+    commit_results,
+    fetch_offsets_request,
+    fetched_offsets,
+)
 from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
 
@@ -92,32 +87,22 @@ class CoordinatorStore:
         """Raises OffsetFetchFailed: any error code is a doubt, never "no offset"."""
         if not partitions:  # an empty list of topics is answered with nothing, null with all
             return {}
-        request = OffsetFetchRequest(
-            group_id=group,
-            topics=[
-                OffsetFetchRequestTopic(name=topic, partition_indexes=[p.partition for p in some])
-                for topic, some in _by_topic(partitions)
-            ],
-        )
-        response: OffsetFetchResponse = await self.call(request)
-        answers = {
-            TopicPartition(topic.name, p.partition_index): p
-            for topic in response.topics
-            for p in topic.partitions
-        }
+        response: OffsetFetchResponse = await self.call(fetch_offsets_request(group, partitions))
+        refused = ErrorCode.of(response.error_code)
+        answers = fetched_offsets(response)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
         for partition in sorted(partitions):
             answer = answers.get(partition)
-            code = response.error_code or (answer.error_code if answer else 0)
-            if code:
-                self._heed(ErrorCode.of(code))
-                errors[partition] = ErrorCode.of(code).name
+            code = answer.error if answer and refused is ErrorCode.NONE else refused
+            if code is not ErrorCode.NONE:
+                self._heed(code)
+                errors[partition] = code.name
             elif answer is None:
                 errors[partition] = "left out of the response"
-            elif answer.committed_offset >= 0:
+            elif answer.offset >= 0:
                 found[partition] = OffsetAndMetadata(
-                    answer.committed_offset, answer.metadata or "", answer.committed_leader_epoch
+                    answer.offset, answer.metadata, answer.leader_epoch
                 )
         if errors:
             raise OffsetFetchFailed(errors, found)
@@ -128,19 +113,7 @@ class CoordinatorStore:
         offsets = committable(offsets)
         if not offsets:
             return
-        topics = [
-            OffsetCommitRequestTopic(
-                name=topic, partitions=[_committed(p, offsets[p]) for p in some]
-            )
-            for topic, some in _by_topic(offsets)
-        ]
-        request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
-        response: OffsetCommitResponse = await self.call(request)
-        answers = {
-            TopicPartition(topic.name, p.partition_index): ErrorCode.of(p.error_code)
-            for topic in response.topics
-            for p in topic.partitions
-        }
+        answers = commit_results(await self.call(commit_request(group, offsets)))
         codes = {p: answers.get(p, ErrorCode.UNKNOWN_SERVER_ERROR) for p in offsets}
         errors = {p: code for p, code in codes.items() if code is not ErrorCode.NONE}
         self.written(len(codes) - len(errors))
@@ -274,21 +247,3 @@ async def _fetched(
         return await store.fetch(group, partitions), {}
     except OffsetFetchFailed as failure:
         return failure.found, failure.errors
-
-
-def _by_topic(
-    partitions: Collection[TopicPartition],
-) -> list[tuple[str, Sequence[TopicPartition]]]:
-    grouped = groupby(sorted(partitions), key=lambda partition: partition.topic)
-    return [(topic, list(some)) for topic, some in grouped]
-
-
-def _committed(
-    partition: TopicPartition, offset: OffsetAndMetadata
-) -> OffsetCommitRequestPartition:
-    return OffsetCommitRequestPartition(
-        partition_index=partition.partition,
-        committed_offset=offset.offset,
-        committed_leader_epoch=offset.leader_epoch,
-        committed_metadata=offset.metadata,
-    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.encoding import Buffer, decode
 from protocol.topic_partition import TopicPartition
-from protocol.wire import INT16, INT32, STRING, Array, Buffer, decode, message, nested, wire
+from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
 @nested

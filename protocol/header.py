@@ -13,9 +13,10 @@ from typing import Any
 import attrs
 
 from protocol.api_key import ApiKey
+from protocol.encoding import Buffer, Hole, decode, encode_into
 from protocol.primitives import WireError, read_uvarint
 from protocol.registry import API
-from protocol.wire import Buffer, Hole, decode, encode_into, is_flexible
+from protocol.wire import is_flexible
 
 _FIXED = struct.Struct(">hhi")
 _CLIENT = struct.Struct(">hhih")

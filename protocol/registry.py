@@ -120,7 +120,7 @@ API: dict[ApiKey, Api] = {
         list_groups.ListGroupsRequest,
         list_groups.ListGroupsResponse,
         0,
-        2,
+        4,
         list_groups.error_response,
     ),
     ApiKey.API_VERSIONS: Api(

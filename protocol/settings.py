@@ -89,11 +89,16 @@ def load(
         if field in values and declaration.validator and values[field] is not None:
             problem = declaration.validator(values[field])
             if problem:
-                raise SettingError(declaration.name, f"{values[field]!r} {problem}")
+                raise SettingError(declaration.name, f"{_shown(values[field])} {problem}")
         missing = attrs.fields_dict(cls)[field].default is attrs.NOTHING  # type: ignore[arg-type]
         if missing and field not in values:
             raise SettingError(declaration.name, "is required")
     return cls(**values), notes
+
+
+def _shown(value: Any) -> str:
+    """As whoever wrote it knows it: a list has commas and no brackets."""
+    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
 
 
 def convert(name: str, raw: Any, hint: Any) -> Any:

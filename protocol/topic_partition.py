@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import attrs
@@ -15,6 +17,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(
+    partitions: Iterable[TopicPartition],
+) -> Iterator[tuple[str, list[TopicPartition]]]:
+    """The partitions of each topic, in order, as requests list them."""
+    for topic, same_topic in groupby(sorted(partitions), key=lambda partition: partition.topic):
+        yield topic, list(same_topic)
 
 
 @attrs.frozen

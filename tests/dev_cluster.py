@@ -43,7 +43,7 @@ def lives(pid: int) -> bool:
     """Whether there is such a process that is not a zombie."""
     try:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before, or while it is read
         return False
 
 

@@ -40,6 +40,7 @@ ALSO: dict[str, set[str]] = {
         "clients.admin_requests",
         "clients.descriptions",
         "clients.cluster_view",
+        "clients.command_group",
         "clients.errors",
         "clients.kafka_spelling",
         "clients.named_object",

@@ -195,6 +195,24 @@ class ZkSession(Protocol):
         """Delete `path` and all under it; nothing happens when it isn't there."""
 
 
+async def get_if_there(
+    zk: ZkSession, path: str, watch: Watch | None = None
+) -> tuple[bytes | None, Stat] | None:
+    """`get`; None where there is no node, and then nothing is watched."""
+    try:
+        return await zk.get(path, watch)
+    except NoNode:
+        return None
+
+
+async def children_if_there(zk: ZkSession, path: str) -> list[str]:
+    """The names of the children, none where there is no node."""
+    try:
+        return (await zk.children(path))[0]
+    except NoNode:
+        return []
+
+
 WatchTable = Literal["data", "absent", "children"]
 _WAKES: dict[WatchKind, tuple[WatchTable, ...]] = {
     "created": ("data", "absent"),

@@ -39,6 +39,7 @@ from zk.api import (
     WatchKind,
     ZkError,
     ZkSession,
+    get_if_there,
 )
 from zk.kazoo_link import KazooLink, LinkState, MultiRead
 
@@ -156,13 +157,7 @@ class KazooSession:
                 self._server_reads_many = False
             else:
                 return [answer and (answer[0], _stat(answer[1])) for answer in answers]
-        return await asyncio.gather(*map(self._get_if_there, paths))
-
-    async def _get_if_there(self, path: str) -> tuple[bytes | None, Stat] | None:
-        try:
-            return await self.get(path)
-        except NoNode:
-            return None
+        return await asyncio.gather(*(get_if_there(self, path) for path in paths))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def arm(stat: ZnodeStat | None) -> None:

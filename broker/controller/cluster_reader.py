@@ -44,7 +44,7 @@ from broker.controller.events import (
 from broker.controller.state import Leadership, LiveBroker, Reassignment
 from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
-from zk.api import NoNode, Stat, Watch, WatchEvent, ZkSession
+from zk.api import Stat, Watch, WatchEvent, ZkSession, get_if_there
 from zk.znodes import (
     BrokerId,
     DeleteTopic,
@@ -266,10 +266,7 @@ class ClusterReader:
         return paths, [node for node in found.values() if node is not None]
 
     async def _get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat] | None:
-        try:
-            return await retry_until_connected(self.zk, lambda: self.zk.get(path, watch))
-        except NoNode:
-            return None
+        return await retry_until_connected(self.zk, lambda: get_if_there(self.zk, path, watch))
 
     async def _children(self, path: str, watch: Watch) -> list[str]:
         names, _ = await retry_until_connected(self.zk, lambda: self.zk.children(path, watch))

@@ -32,6 +32,7 @@ from zk.api import (
     SetData,
     Stat,
     ZkSession,
+    children_if_there,
 )
 from zk.znodes import (
     Controller,
@@ -247,10 +248,7 @@ class ClusterWriter:
         return list(await asyncio.gather(*(self._children(path) for path in paths)))
 
     async def _children(self, path: str) -> list[str]:
-        try:
-            names, _ = await retry_until_connected(self.zk, lambda: self.zk.children(path))
-        except NoNode:
-            return []
+        names = await retry_until_connected(self.zk, lambda: children_if_there(self.zk, path))
         return [f"{path}/{name}" for name in names]
 
 

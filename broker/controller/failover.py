@@ -25,7 +25,7 @@ from broker.controller.leader_election import offline_leader, under_next_epoch
 from broker.controller.partitions import settle
 from broker.controller.reign import passed_by
 from broker.controller.replica_states import ReplicaStatus
-from broker.controller.state import ControllerState, Leadership
+from broker.controller.state import ControllerState, Leadership, Reassignment
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
@@ -47,7 +47,7 @@ def cluster_read(state: ControllerState, event: ClusterRead) -> list[Effect]:
         return resigning
     _enter_states(state, event)
     moving = tuple(p for p in event.reassigning if p.topic not in event.marked_for_deletion)
-    state.reassignments.update({each: event.reassigning[each] for each in moving})
+    state.reassignments.update({each: _reassignment(event, each) for each in moving})
     deleting = deletion.marked(state, TopicsMarkedForDeletion(event.marked_for_deletion))
     effects: list[Effect] = [
         *(OpenChannel(broker) for broker in event.brokers),
@@ -63,6 +63,13 @@ def cluster_read(state: ControllerState, event: ClusterRead) -> list[Effect]:
     if state.rebalance is not None:
         effects.append(SetTimer(PreferredElectionDue(state.reign), FIRST_REBALANCE_MS))
     return effects
+
+
+def _reassignment(event: ClusterRead, partition: TopicPartition) -> Reassignment:
+    """What a topic's node tells of. Controllers from Kafka 2.4 on note the tool's there too, and
+    its own node holds them all the same: who goes on must take them out of both."""
+    told, wanted = event.reassigning[partition], event.reassignments.get(partition)
+    return told if wanted is None else Reassignment(told.original, wanted, by_tool=True)
 
 
 def _settle_all(state: ControllerState) -> list[Effect]:

@@ -8,7 +8,6 @@ version of the partition's state node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
 from typing import Any, TypeVar
 
 import attrs
@@ -40,6 +39,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestPartitionState,
     UpdateMetadataRequestTopicState,
 )
+from protocol.topic_partition import by_topic
 
 LEADER_DURING_DELETE = -2
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -84,7 +84,7 @@ def _leader_and_isr(
         ungrouped_partition_states=states if version < 2 else (),
         topic_states=[
             LeaderAndIsrRequestTopicState(topic_name=topic, partition_states=group)
-            for topic, group in (_by_topic(states) if version >= 2 else ())
+            for topic, group in (_states_by_topic(states) if version >= 2 else ())
         ],
         live_leaders=[
             LeaderAndIsrRequestLiveLeader(broker_id=leader_id, host_name=at.host, port=at.port)
@@ -120,7 +120,7 @@ def _update_metadata(
         ungrouped_partition_states=states if version < 5 else (),
         topic_states=[
             UpdateMetadataRequestTopicState(topic_name=topic, partition_states=group)
-            for topic, group in (_by_topic(states) if version >= 5 else ())
+            for topic, group in (_states_by_topic(states) if version >= 5 else ())
         ],
         live_brokers=[_live_broker(broker) for broker in send.live_brokers],
     )
@@ -164,7 +164,6 @@ def _live_broker(broker: LiveBroker) -> UpdateMetadataRequestLiveBroker:
 def _stop_replica(
     send: SendStopReplica, sender: Sender, broker_epoch: int, version: int
 ) -> StopReplicaRequest:
-    by_topic = groupby(sorted(send.partitions), key=lambda each: each.topic)
     return StopReplicaRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
@@ -175,8 +174,8 @@ def _stop_replica(
             for topic, partition in (send.partitions if version < 1 else ())
         ],
         topics=[
-            StopReplicaRequestTopic(name=topic, partition_indexes=[each[1] for each in group])
-            for topic, group in (by_topic if version >= 1 else ())
+            StopReplicaRequestTopic(name=topic, partition_indexes=[p.partition for p in same_topic])
+            for topic, same_topic in (by_topic(send.partitions) if version >= 1 else ())
         ],
     )
 
@@ -184,11 +183,11 @@ def _stop_replica(
 S = TypeVar("S", LeaderAndIsrRequestPartitionState, UpdateMetadataRequestPartitionState)
 
 
-def _by_topic(states: Iterable[S]) -> list[tuple[str, list[S]]]:
-    by_topic: dict[str, list[S]] = {}
+def _states_by_topic(states: Iterable[S]) -> list[tuple[str, list[S]]]:
+    grouped: dict[str, list[S]] = {}
     for state in states:
-        by_topic.setdefault(state.topic_name, []).append(state)
-    return list(by_topic.items())
+        grouped.setdefault(state.topic_name, []).append(state)
+    return list(grouped.items())
 
 
 RENDER: Mapping[type[Send], Callable[[Any, Sender, int, int], Request]] = {

@@ -21,7 +21,6 @@ from protocol.settings import SettingError
 
 MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
 BROKER_DEFAULT = -1
-BROKER_DEFAULT_SINCE = 4  # of CreateTopics (KIP-464)
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -83,13 +82,12 @@ def plan_topic(
     existing: Collection[str],
     defaults: TopicDefaults,
     place: Callable[[int, int], Assignment],
-    *,
-    version: int,
 ) -> NewTopic:
-    """The topic a CreateTopics request of `version` asks for. Raises ApiError.
+    """The topic a CreateTopics request asks for. Raises ApiError.
 
     `place(partitions, replication_factor)` chooses the replicas when the request does not name
-    them.
+    them. -1 is the broker's default (KIP-464), in every version: there are clients that speak 3 at
+    most and send it, as Kafka takes it since 2.4.
     """
     check_name(topic.name, existing)
     configs = {**defaults.own.get(topic.name, {}), **_configs(topic.configs)}
@@ -102,9 +100,8 @@ def plan_topic(
                 "replicas are assigned by hand or by number, not both",
             )
         return NewTopic(topic.name, manual_assignment(topic.assignments), configs)
-    if version >= BROKER_DEFAULT_SINCE:
-        partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
-        factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
+    partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
+    factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
     return NewTopic(topic.name, place(partitions, factor), configs)
 
 

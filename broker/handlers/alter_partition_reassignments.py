@@ -23,12 +23,17 @@ from protocol.topic_partition import TopicPartition
 def handle(
     controller: Controller,
     deferred: Deferred,
+    timeout_ms: int,
     request: AlterPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> Wait:
-    """Answer when the moves have begun; that they have ended is to be seen by listing them."""
+    """Answer when the moves have begun; that they have ended is to be seen by listing them.
+
+    That takes no time of the kind `request.timeout_ms` means, and is waited for by `timeout_ms`:
+    some clients send 0.
+    """
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_alter(controller, request), request.timeout_ms, late)
+    return deferred.answer(_alter(controller, request), timeout_ms, late)
 
 
 async def _alter(

@@ -34,9 +34,8 @@ def handle(
     context: RequestContext,
 ) -> CreateTopicsResponse | Wait:
     """Create the topics, each for itself: one that cannot be created fails alone."""
-    version = context.api_version
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
     times = Counter(topic.name for topic in request.topics)
     answers: dict[str, CreateTopicsResponseTopic] = {}
     planned: list[NewTopic] = []
@@ -44,7 +43,7 @@ def handle(
         try:
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
-            planned.append(_plan(creator, cache, defaults, topic, version))
+            planned.append(_plan(creator, cache, defaults, topic))
         except ApiError as error:
             answers[topic.name] = _answer(topic.name, error.code, error.detail)
     if request.validate_only or not planned:
@@ -60,11 +59,10 @@ def _plan(
     cache: MetadataCache,
     defaults: TopicDefaults,
     topic: CreateTopicsRequestTopic,
-    version: int,
 ) -> NewTopic:
     if creator.is_under_way(topic.name):
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
-    return plan_topic(topic, cache.topics(), defaults, creator.place, version=version)
+    return plan_topic(topic, cache.topics(), defaults, creator.place)
 
 
 def _try_complete(

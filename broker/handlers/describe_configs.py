@@ -78,7 +78,7 @@ def _describe(
                 if wanted is None or each.name in wanted
             ]
         except ApiError as error:
-            code, message = error.code, str(error)
+            code, message = error.code, error.detail or error.code.meaning
         results.append(
             DescribeConfigsResponseResult(
                 error_code=code,
@@ -131,10 +131,14 @@ def _resource(
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         if not cache.has_topic(name):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return _topic(brokers, topics.overrides(name))
     if resource.resource_type != BROKER:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type}")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"resource type {resource.resource_type}: only topics ({TOPIC}) and brokers ({BROKER})"
+            " have settings",
+        )
     if not name:
         return [
             _Described(each, [(each, value, FROM_ALL_BROKERS)])

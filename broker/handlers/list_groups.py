@@ -16,10 +16,14 @@ def handle(
 ) -> ListGroupsResponse:
     """List what is loaded; the error says that there is more than that."""
     error, groups = coordinator.overviews()
+    wanted = request.states_filter
     return ListGroupsResponse(
         error_code=error,
         groups=[
-            ListGroupsResponseGroup(group_id=group.group_id, protocol_type=group.protocol_type)
+            ListGroupsResponseGroup(
+                group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state
+            )
             for group in groups
+            if not wanted or group.state in wanted
         ],
     )

@@ -23,12 +23,16 @@ from protocol.topic_partition import TopicPartition
 def handle(
     controller: Controller,
     deferred: Deferred,
+    timeout_ms: int,
     request: ListPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> Wait:
-    """Partitions that are not on the move, or not there, are left out."""
+    """Partitions that are not on the move, or not there, are left out.
+
+    Waits up to `timeout_ms`, not the request's: some clients send 0 there.
+    """
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_list(controller, request), request.timeout_ms, late)
+    return deferred.answer(_list(controller, request), timeout_ms, late)
 
 
 async def _list(

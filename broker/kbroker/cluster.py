@@ -18,7 +18,7 @@ from clients.descriptions import ClusterDescription
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
-from zk.session import NoNode, ZkSession
+from zk.api import ZkSession, get_if_there
 from zk.znodes import BrokerId, ControllerEpoch
 
 CLUSTER_COLUMNS = (
@@ -115,11 +115,8 @@ async def described(cluster: OverBrokers, zk: ZkSession | None) -> Item:
 
 async def controller_epoch(zk: ZkSession) -> int | None:
     """How many controllers there have been; None before the first."""
-    try:
-        data, _ = await zk.get(ControllerEpoch.path())
-    except NoNode:
-        return None
-    return ControllerEpoch.decode(data).epoch
+    found = await get_if_there(zk, ControllerEpoch.path())
+    return ControllerEpoch.decode(found[0]).epoch if found else None
 
 
 async def listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, list[str]]:

@@ -2,7 +2,7 @@
 
 import click
 
-from clients.output import CommandGroup, version_option
+from clients.command_group import CommandGroup, version_option
 
 ROWS = {
     "dev": ("broker.kbroker.dev", "A whole cluster on this machine."),
@@ -66,7 +66,6 @@ def misuse() -> tuple[type[Exception], ...]:
     rows=ROWS,
     expected=expected_errors,
     misuse=misuse,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
   kbroker dev

@@ -15,18 +15,10 @@ import click
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
 from broker.kbroker.comma_lists import parted
 from broker.kbroker.over_brokers import OverBrokers, own_source
+from clients.command_group import CommandFailed
 from clients.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.kafka_spelling import ActionGroup
-from clients.output import (
-    Column,
-    CommandFailed,
-    Failure,
-    Listing,
-    Target,
-    output_option,
-    show,
-    target_options,
-)
+from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 
 T = TypeVar("T")
 Item = dict[str, Any]

@@ -26,9 +26,10 @@ from offsets.records import (
     decode_value,
 )
 from protocol.consumer_protocol import Assignment
+from protocol.encoding import decode
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
-from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, decode, message, nested, wire
+from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 Texts = tuple[str | None, str | None]
 PayloadDecoder = Callable[[LoggedRecord], Texts]

@@ -37,7 +37,7 @@ from groups.zookeeper.filters import INTERNAL_TOPICS
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import UNCLEAN
 from protocol.topic_partition import TopicPartition
-from zk.api import NodeExists, NoNode, ZkSession
+from zk.api import NodeExists, NoNode, ZkSession, children_if_there, get_if_there
 from zk.znodes import (
     BrokerId,
     ConfigChange,
@@ -72,7 +72,7 @@ class OverZooKeeper:
     by_zookeeper: bool = True
 
     async def brokers(self) -> Mapping[int, str | None]:
-        ids = [int(each) for each in await self._children(BROKER_IDS) if each.isdigit()]
+        ids = [int(each) for each in await children_if_there(self.zk, BROKER_IDS) if each.isdigit()]
         found = await self.zk.get_many([BrokerId.path(each) for each in ids])
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack
@@ -108,7 +108,7 @@ class OverZooKeeper:
         }
 
     async def _assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
-        wanted = await self._children(TOPICS) if names is None else names
+        wanted = await children_if_there(self.zk, TOPICS) if names is None else names
         found = await self.zk.get_many([TopicAssignment.path(each) for each in wanted])
         assignments = {}
         for name, node in zip(wanted, found, strict=True):
@@ -120,18 +120,18 @@ class OverZooKeeper:
         return assignments
 
     async def marked_for_deletion(self) -> Collection[str]:
-        return await self._children(DeleteTopic.directory())
+        return await children_if_there(self.zk, DeleteTopic.directory())
 
     async def create_topic(self, topic: NewTopic) -> None:
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
-        racks, existing = await self.brokers(), await self._children(TOPICS)
+        racks, existing = await self.brokers(), await children_if_there(self.zk, TOPICS)
         written = asyncio.Event()
         creator = TopicCreator(
             self.zk, racks=lambda: racks, touch=lambda _: written.set(), chance=random.Random()
         )
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
-        plan = plan_topic(wanted, existing, DEFAULTS, creator.place, version=4)
+        plan = plan_topic(wanted, existing, DEFAULTS, creator.place)
         await creator.start()
         try:
             creation = creator.create_assigned(plan)
@@ -163,7 +163,7 @@ class OverZooKeeper:
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         verdicts: Verdicts[str] = {}
-        existing = await self._children(TOPICS)
+        existing = await children_if_there(self.zk, TOPICS)
         for name in names:
             verdicts[name] = None
             if name not in existing:
@@ -204,7 +204,7 @@ class OverZooKeeper:
         values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
         kind, name = entity(resource)
         if kind == "topics":
-            if name not in await self._children(TOPICS):
+            if name not in await children_if_there(self.zk, TOPICS):
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
             check_configs(values, DEFAULTS.log)
         path, content = EntityConfig.path(kind, name), attrs.evolve(before, config=values).encode()
@@ -217,10 +217,8 @@ class OverZooKeeper:
 
     async def _config(self, resource: ConfigResource) -> EntityConfig:
         path = EntityConfig.path(*entity(resource))
-        try:
-            return EntityConfig.decode((await self.zk.get(path))[0], path)
-        except NoNode:
-            return EntityConfig({})
+        found = await get_if_there(self.zk, path)
+        return EntityConfig.decode(found[0], path) if found else EntityConfig({})
 
     async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         raise NeedsBrokers("min.insync.replicas, whose default is the brokers',")
@@ -256,10 +254,8 @@ class OverZooKeeper:
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Those of the tool's node, and those that brokers were asked for (KIP-455)."""
         path = ReassignPartitions.path()
-        try:
-            asked = ReassignPartitions.decode((await self.zk.get(path))[0], path).replicas
-        except NoNode:
-            asked = {}
+        found = await get_if_there(self.zk, path)
+        asked = ReassignPartitions.decode(found[0], path).replicas if found else {}
         moving = {}
         for topic, node in (await self._assignments(None)).items():
             for index, replicas in node.partitions.items():
@@ -322,12 +318,6 @@ class OverZooKeeper:
                     changed.clear()
         except TimeoutError:
             raise DeadlineExceeded(f"no controller has taken {path} away so far") from None
-
-    async def _children(self, path: str) -> list[str]:
-        try:
-            return (await self.zk.children(path))[0]
-        except NoNode:
-            return []
 
 
 def _partition(

@@ -7,7 +7,8 @@ made, opened for writing or locked. What it finds may be gone the next moment: F
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from core_log.directory import ReadableDirectory
 
 
 class ReadOnlyFile:
@@ -30,52 +31,19 @@ class ReadOnlyFile:
             os.close(self._fd)
 
 
-class ReadOnlyDirectory:
+class ReadOnlyDirectory(ReadableDirectory):
     """A directory that is there. Raises OSError if it is none."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(path)
         os.scandir(self.path).close()
 
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return os.path.basename(self.path)
-
-    def files(self) -> list[str]:
-        """The names of the files in it, sorted."""
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file())
-
-    def children(self) -> list[str]:
-        """The names of the directories in it, sorted."""
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-
     def child(self, name: str) -> ReadOnlyDirectory:
         """The directory of that name in it."""
-        return ReadOnlyDirectory(os.path.join(self.path, name))
+        return ReadOnlyDirectory(self._of(name))
 
     def open(self, name: str) -> ReadOnlyFile:
         """A file of it."""
-        return ReadOnlyFile(os.path.join(self.path, name))
+        return ReadOnlyFile(self._of(name))
 
     open_segment = open  # for code that reads as a broker does
-
-    def size(self, name: str) -> int | None:
-        """The size of a file, None if there is none."""
-        try:
-            return os.stat(os.path.join(self.path, name)).st_size
-        except FileNotFoundError:
-            return None
-
-    def modified_ms(self, name: str) -> int:
-        """When a file was last written to."""
-        return os.stat(os.path.join(self.path, name)).st_mtime_ns // 1_000_000
-
-    def read(self, name: str) -> bytes | None:
-        """A small file's bytes, None if there is none."""
-        try:
-            return Path(self.path, name).read_bytes()
-        except FileNotFoundError:
-            return None

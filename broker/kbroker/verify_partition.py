@@ -129,7 +129,7 @@ class PartitionCheck:
                 yield unreadable(self.partition, path, error)
         if not self._has_gaps:  # the log was never compacted
             yield from self._missing
-        yield from self._without_logs(files, bases)
+        yield from self._without_logs(files)
         for file in files:
             if file.endswith(SNAPSHOT):
                 yield from self._snapshot(file)
@@ -342,7 +342,7 @@ class PartitionCheck:
                 return
             before = each.last_offset
 
-    def _without_logs(self, files: list[str], bases: list[int]) -> Iterator[Fault]:
+    def _without_logs(self, files: list[str]) -> Iterator[Fault]:
         """Indexes of segments that are not there."""
         for name in files:
             stem, dot, suffix = name.partition(".")

@@ -8,8 +8,7 @@ from typing import Any
 
 import attrs
 
-from clients.broker_versions import known_broker_version
-from clients.config import ClusterConfig
+from clients.config import BrokerVersionConfig, ClusterConfig
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.membership_state import MembershipSettings
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
@@ -38,7 +37,7 @@ def legal_node() -> Check:
 
 
 @attrs.frozen(kw_only=True)
-class ConsumerConfig:
+class ConsumerConfig(BrokerVersionConfig):
     """Times in ms; sizes in bytes."""
 
     group_id: str = setting("group.id", validator=legal_node(), doc="The group to consume in")
@@ -145,15 +144,6 @@ class ConsumerConfig:
         "range",
         validator=one_of(*ASSIGNORS),
         doc="The same in every member of the group; clustered: none of them on the JVM",
-    )
-    api_version_request: bool = setting(
-        "api.version.request", True, doc="Ask each broker what it speaks"
-    )
-    broker_version_fallback: str = setting(
-        "broker.version.fallback",
-        "",
-        validator=known_broker_version,
-        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
     )
 
     @property

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from clients.cluster import Cluster
@@ -112,12 +111,7 @@ class ConsumerConnector:
         await self._start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.shutdown()
 
     # --- what an application calls ------------------------------------------------------------

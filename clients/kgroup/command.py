@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from clients.command_group import CommandGroup, version_option
 from clients.kafka_spelling import sub_command_first
-from clients.output import CommandGroup, version_option
 
 ROWS = {
     "list": ("clients.kgroup.list", "List groups, in ZooKeeper and with coordinators."),
@@ -101,7 +101,6 @@ class KgroupCommand(CommandGroup):
     rows=ROWS,
     expected=expected_errors,
     misuse=misuse,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
   kgroup list --zookeeper localhost:2181

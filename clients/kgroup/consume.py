@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import click
 
+from clients.command_group import CommandFailed
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import MessageStream
 from clients.kgroup.formatter import (
@@ -22,14 +23,7 @@ from clients.kgroup.formatter import (
 )
 from clients.kgroup.message_writer import Writer, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
-from clients.output import (
-    CommandFailed,
-    KeyValue,
-    Target,
-    read_properties,
-    target_options,
-    zookeeper_address,
-)
+from clients.output import KeyValue, Target, read_properties, target_options, zookeeper_address
 from clients.sessions import zookeeper_session
 from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from clients.admin_store import AdminStore
+from clients.command_group import CommandFailed
 from clients.errors import ClientError
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
@@ -15,7 +16,6 @@ from clients.kgroup.stdin_lines import standard_input
 from clients.offset_export import STORES, ExportedOffset, read_export
 from clients.output import (
     Column,
-    CommandFailed,
     Failure,
     Listing,
     Target,

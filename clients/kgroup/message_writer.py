@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import attrs
 
+from clients.command_group import CommandFailed
 from clients.high_level.streams import ConsumerTimeout
 from clients.kgroup.formatter import Formatter, Message, MessageUnreadable
-from clients.output import CommandFailed
 
 Stream = AsyncIterator[Message]
 """Raises ConsumerTimeout when nothing came for too long, and may be iterated again."""

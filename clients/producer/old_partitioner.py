@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from clients.named_object import named_object
+from clients.named_object import named_callable
 from clients.producer.java_hash_code import java_hash_code
 from protocol.java_hash import abs31
 
@@ -40,12 +40,7 @@ def key_to_partition(given: Any) -> KeyToPartition:
     """
     if given is None or given in _KAFKAS_OWN:
         return hash_partition
-    found = named_object(given)
-    rule = getattr(found, "partition", found)
-    if not callable(rule):
-        raise TypeError(f"{given!r} cannot be called and has no method partition")
-    kept: KeyToPartition = rule
-    return kept
+    return named_callable(given, "partition")
 
 
 @attrs.define(eq=False)

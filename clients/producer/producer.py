@@ -12,7 +12,6 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
@@ -96,12 +95,7 @@ class Producer:
         self._start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

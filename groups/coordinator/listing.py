@@ -18,6 +18,7 @@ class GroupOverview:
 
     group_id: str
     protocol_type: str
+    state: str
 
 
 @attrs.frozen
@@ -33,8 +34,13 @@ class GroupDescription:
 
 def overviews(shard: Shard) -> list[GroupOverview]:
     """All groups of the shard."""
-    with_members = [GroupOverview(g, kept.protocol_type) for g, kept in shard.groups.items()]
-    only_commit = [GroupOverview(g, "") for g in shard.offsets.groups() if g not in shard.groups]
+    with_members = [
+        GroupOverview(g, kept.protocol_type, STABLE if kept.members else EMPTY)
+        for g, kept in shard.groups.items()
+    ]
+    only_commit = [
+        GroupOverview(g, "", EMPTY) for g in shard.offsets.groups() if g not in shard.groups
+    ]
     return with_members + only_commit
 
 

@@ -1,4 +1,4 @@
-"""CreateTopics, versions 0-4 (KIP-4; v4: the broker's defaults by -1, KIP-464)."""
+"""CreateTopics, versions 0-4 (KIP-4; v4 says that -1 means the broker's defaults, KIP-464)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups, versions 0-2: the groups that a broker coordinates."""
+"""ListGroups, versions 0-4: the groups that a broker coordinates. v4: their states (KIP-518)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 @message(flexible=3)
 class ListGroupsRequest:
-    """Ask for all groups of the broker asked."""
+    """Ask for the groups of the broker asked: all of them, or those in one of the states."""
+
+    states_filter: Sequence[str] = wire(Array(STRING), since=4, default=())
 
 
 @nested
@@ -19,11 +21,12 @@ class ListGroupsResponseGroup:
 
     group_id: str = wire(STRING)
     protocol_type: str = wire(STRING)
+    group_state: str = wire(STRING, since=4, default="")
 
 
 @message(flexible=3)
 class ListGroupsResponse:
-    """Their ids and protocol types."""
+    """Their ids, protocol types and states."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16)

@@ -140,7 +140,7 @@ class _Frames(NamedTuple):
     @classmethod
     def at(cls, starts: Ints, windows: Ints) -> "_Frames":
         words = windows[starts]
-        lengths, widths = _take_varint(words, _WIDEST)
+        lengths, widths = take_varint(words, _WIDEST)
         return cls(starts, starts + widths + (lengths >> 1), words, widths)
 
     def chosen(self, which: "slice | NDArray[np.bool_]") -> "_Frames":
@@ -205,15 +205,15 @@ def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool
     limit = len(windows) - 1
     words = words >> 8 * length_widths
     odd = words & 255
-    timestamps, widths = _take_varint(words >> 8, _WIDEST_TIMESTAMP)
+    timestamps, widths = take_varint(words >> 8, _WIDEST_TIMESTAMP)
 
     delta_at = starts + length_widths + 1 + widths
     words = windows[np.minimum(delta_at, limit)]
-    deltas, delta_widths = _take_varint(words, _WIDEST)
-    keys, widths = _take_varint(words >> 8 * delta_widths, _WIDEST)
+    deltas, delta_widths = take_varint(words, _WIDEST)
+    keys, widths = take_varint(words >> 8 * delta_widths, _WIDEST)
     key_at = delta_at + delta_widths + widths
     value_length_at = key_at + (keys >> 1)
-    values, widths = _take_varint(windows[np.minimum(value_length_at, limit)], _WIDEST)
+    values, widths = take_varint(windows[np.minimum(value_length_at, limit)], _WIDEST)
     value_at = value_length_at + widths
     last = ends - 1
     odd |= value_at + (values >> 1) != last
@@ -238,7 +238,7 @@ def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool
     )
 
 
-def _take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
+def take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
     """Return the folded numbers in the low bytes of `words`, and their widths in bytes.
 
     One of more than `widest` bytes, or that its word cuts short, gets a width that no record has

@@ -14,12 +14,10 @@ answer None: the plain walk (record_spans.py) is to judge. All numbers are int64
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protocol.records.record_columns import Ints, take_varint
 from protocol.records.record_spans import Bodies, Spans
 from protocol.records.record_walk import SMALLEST_RECORD
-
-Ints = NDArray[np.int64]
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""
@@ -49,19 +47,19 @@ def find_spans(buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None:
         return None
     limit = len(windows) - 1
     words = windows[starts]
-    lengths, widths = _take_varint(words, _WIDEST)
+    lengths, widths = take_varint(words, _WIDEST)
     ends = starts + widths + (lengths >> 1)
     if not _is_chain(starts, ends, firsts, counts, body_starts, body_ends):
         return None
     at = starts + widths + 1
-    timestamps, widths = _take_varint(windows[np.minimum(at, limit)], _WIDEST_TIMESTAMP)
+    timestamps, widths = take_varint(windows[np.minimum(at, limit)], _WIDEST_TIMESTAMP)
     at += widths
     words = windows[np.minimum(at, limit)]
-    deltas, delta_widths = _take_varint(words, _WIDEST)
-    keys, widths = _take_varint(words >> 8 * delta_widths, _WIDEST)
+    deltas, delta_widths = take_varint(words, _WIDEST)
+    keys, widths = take_varint(words >> 8 * delta_widths, _WIDEST)
     at += delta_widths + widths
     key_ends = at + (keys >> 1)
-    values, widths = _take_varint(windows[np.minimum(key_ends, limit)], _WIDEST)
+    values, widths = take_varint(windows[np.minimum(key_ends, limit)], _WIDEST)
     value_ends = key_ends + widths + (values >> 1)
     odd = (lengths | deltas) & 1
     odd |= value_ends >= ends
@@ -115,7 +113,7 @@ def _starts(
     done = 0
     while len(chains) > _FEW_CHAINS:
         starts[firsts[chains] + done] = at
-        lengths, widths = _take_varint(windows[at], _WIDEST)
+        lengths, widths = take_varint(windows[at], _WIDEST)
         at = np.minimum(at + widths + (lengths >> 1), limit)
         done += 1
         longer = counts[chains] > done
@@ -169,22 +167,3 @@ def _go_up(offsets: Ints, firsts: Ints, counts: Ints) -> bool:
     rises = offsets[1:] > offsets[:-1]
     rises[firsts[(firsts > 0) & (counts > 0)] - 1] = True  # from one batch to the next
     return bool(rises.all())
-
-
-def _take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
-    """Return the folded numbers in the low bytes of `words`, and their widths in bytes.
-
-    One of more than `widest` bytes gets a width that no record has room for.
-    """
-    folded = words & 127
-    more = words >> 7 & 1
-    widths = more + 1
-    for group in range(1, widest):
-        if not more.any():
-            return folded, widths
-        words = words >> 8
-        folded |= (words & 127) * more << 7 * group
-        more &= words >> 7
-        widths += more
-    widths += more << 40
-    return folded, widths

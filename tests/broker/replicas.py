@@ -15,7 +15,7 @@ from broker.dispatch import RequestContext
 from broker.fetch_sessions import FetchSessions
 from broker.metadata_cache import MetadataCache
 from broker.partition import IsrChange, Partition
-from broker.purgatory import Purgatory
+from broker.purgatory import Purgatory, Wait
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
@@ -121,6 +121,16 @@ class Replicas:
         assert not any(error.error_code for error in answer.partition_errors)
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
         return self
+
+    async def ended(self, answer: Any) -> Any:
+        """What a handler answered, after whatever there is to wait for."""
+        while isinstance(answer, Wait):
+            done: list[Any] = []
+            self.purgatory.park(answer, done.append)
+            while not done:
+                await asyncio.sleep(0)
+            (answer,) = done
+        return answer
 
 
 def leader_and_isr(

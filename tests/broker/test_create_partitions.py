@@ -18,14 +18,8 @@ from protocol.messages.create_partitions import (
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
 )
-from protocol.messages.update_metadata import (
-    UpdateMetadataRequest,
-    UpdateMetadataRequestEndpoint,
-    UpdateMetadataRequestLiveBroker,
-    UpdateMetadataRequestPartitionState,
-    UpdateMetadataRequestTopicState,
-)
 from tests.broker.asked_controller import AskedController, served
+from tests.broker.replicas import update_metadata
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import TopicAssignment
 
@@ -50,33 +44,8 @@ class Broker:
 
     def tell(self, led: int) -> None:
         """The controller says that so many partitions are led."""
-        endpoint = UpdateMetadataRequestEndpoint(
-            port=1, host="h", listener="PLAINTEXT", security_protocol=0
-        )
-        states = [
-            UpdateMetadataRequestPartitionState(
-                partition_index=index,
-                controller_epoch=1,
-                leader=2,
-                leader_epoch=0,
-                isr=(2,),
-                zk_version=0,
-                replicas=(2, 1),
-            )
-            for index in range(led)
-        ]
-        topic = UpdateMetadataRequestTopicState(topic_name="t", partition_states=states)
-        self.cache.update(
-            UpdateMetadataRequest(
-                controller_id=1,
-                controller_epoch=1,
-                topic_states=[topic],
-                live_brokers=[
-                    UpdateMetadataRequestLiveBroker(id=each, endpoints=[endpoint])
-                    for each in (1, 2, 3)
-                ],
-            )
-        )
+        live = {1: 9092, 2: 9093, 3: 9094}
+        self.cache.update(update_metadata("t", led, leader=2, isr=(2,), replicas=(2, 1), live=live))
 
     def create(
         self,

@@ -13,11 +13,7 @@ from broker.metadata_cache import MetadataCache
 from broker.purgatory import Wait
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.update_metadata import (
-    UpdateMetadataRequest,
-    UpdateMetadataRequestPartitionState,
-    UpdateMetadataRequestTopicState,
-)
+from tests.broker.replicas import update_metadata
 
 DELETED = -2
 
@@ -50,21 +46,7 @@ class Handler:
 
     def tell(self, topic: str, leader: int) -> None:
         """The controller says who leads the topic's only partition."""
-        state = UpdateMetadataRequestPartitionState(
-            partition_index=0,
-            controller_epoch=1,
-            leader=leader,
-            leader_epoch=0,
-            isr=(1,),
-            zk_version=0,
-            replicas=(1,),
-        )
-        of_topic = UpdateMetadataRequestTopicState(topic_name=topic, partition_states=[state])
-        self.cache.update(
-            UpdateMetadataRequest(
-                controller_id=1, controller_epoch=1, topic_states=[of_topic], live_brokers=()
-            )
-        )
+        self.cache.update(update_metadata(topic, leader=leader, isr=(1,), replicas=(1,)))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
 )
 from protocol.settings import declared
 from tests.broker.replicas import context, update_metadata
@@ -48,6 +49,12 @@ class World:
         keys: Sequence[str] | None = None,
         synonyms: bool = False,
     ) -> tuple[ErrorCode, dict[str, DescribeConfigsResponseConfig]]:
+        result = await self.result(kind, name, keys, synonyms)
+        return ErrorCode.of(result.error_code), {c.name: c for c in result.configs}
+
+    async def result(
+        self, kind: int, name: str, keys: Sequence[str] | None = None, synonyms: bool = False
+    ) -> DescribeConfigsResponseResult:
         config, _ = load_broker_config(
             {"zookeeper.connect": "zk:2181", "broker.id": "5"} | self.properties
         )
@@ -75,7 +82,7 @@ class World:
             answer = answer.try_complete(False)
         assert isinstance(answer, DescribeConfigsResponse)
         (result,) = answer.results
-        return ErrorCode.of(result.error_code), {c.name: c for c in result.configs}
+        return result
 
 
 async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
@@ -132,6 +139,7 @@ async def test_only_the_keys_asked_for_are_told() -> None:
 
 async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
     assert await World().describe(TOPIC, "u") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
+    assert (await World().result(TOPIC, "u")).error_message == "there is no topic u"
 
 
 async def test_a_broker_tells_its_own_settings_which_only_its_file_can_change() -> None:

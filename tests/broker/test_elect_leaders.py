@@ -15,15 +15,9 @@ from protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartitions,
 )
-from protocol.messages.update_metadata import (
-    UpdateMetadataRequest,
-    UpdateMetadataRequestEndpoint,
-    UpdateMetadataRequestLiveBroker,
-    UpdateMetadataRequestPartitionState,
-    UpdateMetadataRequestTopicState,
-)
 from protocol.topic_partition import TopicPartition
 from tests.broker.asked_controller import AskedController, served
+from tests.broker.replicas import update_metadata
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ELECTED = (ErrorCode.NONE, "")
@@ -38,31 +32,8 @@ def cache(leader: int = 1) -> MetadataCache:
 
 def tell(known: MetadataCache, leader: int) -> None:
     """Both partitions prefer broker 1 and are led by `leader`."""
-    endpoint = UpdateMetadataRequestEndpoint(
-        port=1, host="h", listener="PLAINTEXT", security_protocol=0
-    )
-    states = [
-        UpdateMetadataRequestPartitionState(
-            partition_index=index,
-            controller_epoch=1,
-            leader=leader,
-            leader_epoch=0,
-            isr=(1, 2),
-            zk_version=0,
-            replicas=(1, 2),
-        )
-        for index in (0, 1)
-    ]
-    known.update(
-        UpdateMetadataRequest(
-            controller_id=1,
-            controller_epoch=1,
-            topic_states=[UpdateMetadataRequestTopicState(topic_name="t", partition_states=states)],
-            live_brokers=[
-                UpdateMetadataRequestLiveBroker(id=each, endpoints=[endpoint]) for each in (1, 2)
-            ],
-        )
-    )
+    live = {1: 9092, 2: 9093}
+    known.update(update_metadata("t", 2, leader=leader, isr=(1, 2), replicas=(1, 2), live=live))
 
 
 def elect(

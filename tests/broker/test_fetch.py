@@ -60,7 +60,9 @@ def request(
     )
 
 
-def handle(replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30) -> Any:
+def handle(
+    replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30, *, version: int = 11
+) -> Any:
     return fetch.handle(
         replicas.manager,
         replicas.cache,
@@ -69,7 +71,7 @@ def handle(replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30) -
         replicas.deferred,
         replicas.leader_quota,
         asked,
-        context(11),
+        context(version),
     )
 
 
@@ -212,16 +214,7 @@ def test_it_is_the_epoch_that_says_whether_a_session_is_gone_on_with(
 def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -> None:
     replicas = Replicas(config=LogConfig(compression_type="zstd")).lead("t")
     replicas.manager.append(T0, batch(b"a"), all_in_sync=False, zstd_allowed=True, now_ms=0)
-    answer = fetch.handle(
-        replicas.manager,
-        replicas.cache,
-        replicas.sessions,
-        1 << 30,
-        replicas.deferred,
-        replicas.leader_quota,
-        request((T0, 0)),
-        context(version),
-    )
+    answer = handle(replicas, request((T0, 0)), version=version)
     assert parts(answer)[0].error_code == code
 
 

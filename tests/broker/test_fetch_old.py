@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from broker.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
-from broker.handlers import fetch
 from broker.purgatory import Wait
 from core_log.config import LogConfig
 from core_log.storage import FileRange
@@ -19,8 +17,8 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
-from tests.broker.test_fetch import parts, request
+from tests.broker.replicas import NOW_MS, Replicas, batch
+from tests.broker.test_fetch import handle, parts, request
 from tests.protocol.test_batch import resealed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -53,31 +51,13 @@ def old(first: int, *values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -
 
 async def ask(replicas: Replicas, version: int, *asked: Any, **limits: int) -> FetchResponse:
     """The answer, after whatever there is to wait for."""
-    return await ended(replicas, start(replicas, version, *asked, **limits))
+    answer = await replicas.ended(start(replicas, version, *asked, **limits))
+    assert isinstance(answer, FetchResponse)
+    return answer
 
 
 def start(replicas: Replicas, version: int, *asked: Any, **limits: int) -> Any:
-    return fetch.handle(
-        replicas.manager,
-        replicas.cache,
-        replicas.sessions,
-        1 << 30,
-        replicas.deferred,
-        replicas.leader_quota,
-        request(*(asked or ((T0, 0),)), **limits),
-        context(version),
-    )
-
-
-async def ended(replicas: Replicas, answer: Any) -> FetchResponse:
-    while isinstance(answer, Wait):
-        done: list[Any] = []
-        replicas.purgatory.park(answer, done.append)
-        while not done:
-            await asyncio.sleep(0)
-        (answer,) = done
-    assert isinstance(answer, FetchResponse)
-    return answer
+    return handle(replicas, request(*(asked or ((T0, 0),)), **limits), version=version)
 
 
 def sent(part: FetchResponsePartition) -> bytes:
@@ -311,7 +291,7 @@ async def test_reader_who_waits_is_answered_when_there_is_something_and_it_is_co
 
     (answer,) = answers
     assert isinstance(answer, Wait)
-    (part,) = parts(await ended(replicas, answer))
+    (part,) = parts(await replicas.ended(answer))
     assert [r.value for r in decode_records(sent(part))] == [b"a"]
 
 

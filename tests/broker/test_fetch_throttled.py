@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import fetch
 from broker.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replicas import Replicas, batch
+from tests.broker.test_fetch import handle
 
 SIZE = len(batch(b"a"))
 IN_SYNC, LAGGING, CONSUMER = 1, 2, -1
@@ -49,16 +49,7 @@ def asked(
         session_epoch=-1,
         topics=[FetchRequestTopic(topic="t", partitions=parts)],
     )
-    return fetch.handle(
-        replicas.manager,
-        replicas.cache,
-        replicas.sessions,
-        1 << 30,
-        replicas.deferred,
-        replicas.leader_quota,
-        request,
-        context(11),
-    )
+    return handle(replicas, request)
 
 
 def sizes(answer: Any) -> list[int]:

@@ -37,8 +37,8 @@ class Topics:
         self.created.append((name, partitions, factor, dict(configs)))
 
 
-def cache_with(*leaders: int) -> MetadataCache:
-    """Brokers 0 and 1; partition i of the offsets topic is led by the i-th of `leaders`."""
+def cache_with(*leaders: int, topic: str = OFFSETS_TOPIC) -> MetadataCache:
+    """Brokers 0 and 1; partition i of the topic is led by the i-th of `leaders`."""
     cache = MetadataCache()
     brokers = [
         UpdateMetadataRequestLiveBroker(
@@ -66,7 +66,7 @@ def cache_with(*leaders: int) -> MetadataCache:
         )
         for partition, leader in enumerate(leaders)
     ]
-    topics = [UpdateMetadataRequestTopicState(topic_name=OFFSETS_TOPIC, partition_states=states)]
+    topics = [UpdateMetadataRequestTopicState(topic_name=topic, partition_states=states)]
     cache.update(
         UpdateMetadataRequest(
             controller_id=0,
@@ -122,7 +122,21 @@ def test_partition_without_a_live_leader_has_no_coordinator() -> None:
     assert topics.created == []
 
 
-def test_transactions_have_no_coordinator_and_other_keys_are_invalid() -> None:
-    cache = cache_with(0, 0, 0, 0)
-    assert refusal(cache, Topics(), 1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert refusal(cache, Topics(), 2) is ErrorCode.INVALID_REQUEST
+def test_transactional_producer_is_told_to_give_up_and_why() -> None:
+    """COORDINATOR_NOT_AVAILABLE would make it ask again until its own time is over."""
+    response = find(cache_with(0, 0, 0, 0), Topics(), key_type=1)
+    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert response.error_message == "transactions are not served"
+
+
+def test_transactional_producer_is_sent_to_the_stock_broker_that_serves_it() -> None:
+    leaders = (0, 1, 1, 0)
+    cache = cache_with(*leaders, topic="__transaction_state")
+    for name in ("a", "b", "c", "d"):
+        response = find(cache, Topics(), name, key_type=1)
+        assert response.error_code == ErrorCode.NONE
+        assert response.node_id == leaders[partition_for(name, 4)]
+
+
+def test_keys_that_are_neither_groups_nor_transactions_are_invalid() -> None:
+    assert refusal(cache_with(0, 0, 0, 0), Topics(), 2) is ErrorCode.INVALID_REQUEST

@@ -22,8 +22,9 @@ from tests.broker.asked_controller import AskedController, served
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 CONTEXT = RequestContext(0, "client", "PLAINTEXT", "1", 0)
+TIMEOUT_MS = 20
 MOVE = AlterPartitionReassignmentsRequest(
-    timeout_ms=20,
+    timeout_ms=0,
     topics=[
         AlterPartitionReassignmentsRequestTopic(
             name="t",
@@ -39,22 +40,24 @@ MOVE = AlterPartitionReassignmentsRequest(
 def alter(controller: AskedController) -> Any:
     return served(
         lambda deferred: alter_partition_reassignments.handle(
-            controller.as_controller(), deferred, MOVE, CONTEXT
+            controller.as_controller(), deferred, TIMEOUT_MS, MOVE, CONTEXT
         )
     )
 
 
 def list_moving(controller: AskedController, *partitions: int) -> Any:
     topic = ListPartitionReassignmentsRequestTopic(name="t", partition_indexes=partitions)
-    request = ListPartitionReassignmentsRequest(topics=[topic] if partitions else None)
+    request = ListPartitionReassignmentsRequest(
+        timeout_ms=0, topics=[topic] if partitions else None
+    )
     return served(
         lambda deferred: list_partition_reassignments.handle(
-            controller.as_controller(), deferred, request, CONTEXT
+            controller.as_controller(), deferred, TIMEOUT_MS, request, CONTEXT
         )
     )
 
 
-def test_each_partition_has_its_verdict() -> None:
+def test_each_partition_has_its_verdict_though_the_client_has_no_time() -> None:
     refused = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on the move")
     controller = AskedController({P0: (ErrorCode.NONE, ""), P1: refused})
     (topic,) = alter(controller).responses

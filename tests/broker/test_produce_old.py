@@ -33,20 +33,9 @@ def old(*values: bytes, magic: int = 0, codec: Codec = Codec.NONE) -> bytes:
     return encode_messages(rows, magic, codec=codec)
 
 
-async def ended(replicas: Replicas, answer: Any) -> Any:
-    """The answer, after whatever there is to wait for."""
-    while isinstance(answer, Wait):
-        done: list[Any] = []
-        replicas.purgatory.park(answer, done.append)
-        while not done:
-            await asyncio.sleep(0)
-        (answer,) = done
-    return answer
-
-
 async def answered(replicas: Replicas, records: bytes, version: int) -> tuple[int, int, int]:
     """Error, base offset, time of appending."""
-    response = await ended(replicas, handle(replicas, request(("t", 0, records)), version))
+    response = await replicas.ended(handle(replicas, request(("t", 0, records)), version))
     (part,) = response.responses[0].partition_responses
     return part.error_code, part.base_offset, part.log_append_time_ms
 
@@ -187,16 +176,16 @@ async def test_little_is_checked_at_once_and_more_off_the_loop() -> None:
         waiting = handle(replicas, request(("t", 0, records)), 0)
         assert isinstance(waiting, Wait)
         assert stored(replicas) == b""
-        assert codes(await ended(replicas, waiting)) == [ErrorCode.NONE]
+        assert codes(await replicas.ended(waiting)) == [ErrorCode.NONE]
         assert stored(replicas) != b""
 
 
 async def test_producer_that_wants_no_answer_gets_none_after_a_wait() -> None:
     replicas = leading()
-    assert await ended(replicas, handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_ANSWER
+    assert await replicas.ended(handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_ANSWER
     assert replicas.manager.high_watermark(T0) == 2 * AT_ONCE_BYTES // 1000
     damaged = LARGE[:-1] + b"!"
-    assert await ended(replicas, handle(replicas, request(("t", 0, damaged), acks=0), 0)) is CLOSE
+    assert await replicas.ended(handle(replicas, request(("t", 0, damaged), acks=0), 0)) is CLOSE
 
 
 async def test_what_was_sent_is_appended_though_the_producer_is_gone() -> None:
@@ -216,7 +205,7 @@ async def test_producers_at_the_same_time_get_offsets_of_their_own(format_versio
     packed = [old(b"%d" % n, b"%d!" % n, magic=1, codec=Codec.GZIP) for n in range(3)]
 
     waiting = [handle(replicas, request(("t", 0, records)), 2) for records in packed]
-    answers = await asyncio.gather(*(ended(replicas, one) for one in waiting))
+    answers = await asyncio.gather(*(replicas.ended(one) for one in waiting))
 
     bases = [a.responses[0].partition_responses[0].base_offset for a in answers]
     assert sorted(bases) == [0, 2, 4]

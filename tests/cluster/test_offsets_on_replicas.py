@@ -15,7 +15,7 @@ import pytest
 
 from clients.admin import Admin, NewTopic
 from clients.connection import Connection
-from clients.offset_requests import commit_request, commit_results
+from offsets.requests import commit_request, commit_results
 from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

@@ -48,7 +48,8 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "500",
 }
 
-_COMPLAINT = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|CRITICAL)\b")
+_COMPLAINT = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|CRITICAL)\b(?! kafka.network.)")
+"""Not those of stock brokers about clients that went before they had their answer."""
 
 Line = tuple[int, bytes | None, bytes | None]
 """Offset, key and value of a record."""

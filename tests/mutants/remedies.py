@@ -464,7 +464,7 @@ REMEDIES: tuple[Remedy, ...] = (
     # --- offsets in Kafka ---------------------------------------------------------------------
     Remedy(
         *(44, "an error is not `no offset`", STORE),
-        "errors[partition] = ErrorCode.of(code).name",
+        "errors[partition] = code.name",
         "pass",
     ),
     Remedy(

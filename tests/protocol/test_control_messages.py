@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.encoding import decode, encode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrRequestLiveLeader,
@@ -30,7 +31,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestTopicState,
     UpdateMetadataResponse,
 )
-from protocol.wire import decode, encode
 
 BY_KAFKA = {
     ("LeaderAndIsrRequest", 0): (

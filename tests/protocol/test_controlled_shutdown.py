@@ -3,13 +3,13 @@
 import pytest
 
 from protocol.api_key import ApiKey
+from protocol.encoding import encode
 from protocol.header import RequestHeader, read_request, read_request_header
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     ControlledShutdownResponseRemainingPartition,
 )
-from protocol.wire import encode
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,10 @@ import attrs
 import pytest
 
 from protocol.api_key import ApiKey
+from protocol.encoding import decode, encode
 from protocol.primitives import WireError
 from protocol.registry import API
-from protocol.wire import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    Array,
-    WireField,
-    decode,
-    encode,
-)
+from protocol.wire import BOOL, BYTES, INT8, INT16, INT32, INT64, RECORDS, STRING, Array, WireField
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
 CONTROL = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.encoding import decode, encode
 from protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
@@ -23,7 +24,6 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
-from protocol.wire import decode, encode
 
 BY_KAFKA = {
     (

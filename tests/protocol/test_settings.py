@@ -57,7 +57,10 @@ def test_a_value_of_the_right_type_is_taken_as_it_is() -> None:
         ({"group.id": "g", "fetch.min.bytes": "x"}, "fetch.min.bytes: 'x' is not of type int"),
         ({"group.id": "g", "auto.commit.enable": "yes"}, "is not of type bool"),
         ({"group.id": "g", "auto.offset.reset": "none"}, "must be one of smallest, largest"),
-        ({"group.id": "g", "policy": "delete,burn"}, "must be a list of delete, compact"),
+        (
+            {"group.id": "g", "policy": "delete,burn"},
+            "policy: 'delete,burn' must be a list of delete, compact",
+        ),
         ({"group.id": "g", "group_id": "h"}, "given twice"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.encoding import Hole, decode, encode, encode_into
 from protocol.primitives import WireError
 from protocol.wire import (
     BOOL,
@@ -18,10 +19,6 @@ from protocol.wire import (
     RECORDS,
     STRING,
     Array,
-    Hole,
-    decode,
-    encode,
-    encode_into,
     message,
     nested,
     wire,

@@ -19,12 +19,12 @@ from broker.server import Broker, BrokerStopped
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
-from clients.offset_requests import fetch_offsets_request
 from compaction.clean import Event
 from compaction.job import CleaningJob
 from compaction.worker_pool import InLoop
 from core_log.memory_directory import Disk, MemoryDirectory
 from core_log.storage import Directory
+from offsets.requests import fetch_offsets_request
 from protocol.settings import load
 from protocol.topic_partition import TopicPartition
 from tests.simulation.invariants import Invariants

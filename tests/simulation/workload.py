@@ -14,15 +14,15 @@ from clients.admin import Admin
 from clients.cluster import Cluster as ClientCluster
 from clients.errors import ClientError
 from clients.high_level.connector import ConsumerConnector
-from clients.offset_requests import (
-    commit_request,
-    commit_results,
-    committed_offsets,
-    fetch_offsets_request,
-)
 from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
 from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed
+from offsets.requests import (
+    commit_request,
+    commit_results,
+    fetch_offsets_request,
+    fetched_offsets,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkError
@@ -185,7 +185,7 @@ class Committer:
         )
         if response.error_code:
             raise ApiError(ErrorCode.of(response.error_code), self.name)
-        found = committed_offsets(response)[partition]
+        found = fetched_offsets(response)[partition]
         if found.error is not ErrorCode.NONE:
             raise ApiError(found.error, str(partition))
         self.cluster.invariants.found_committed(self.name, partition.partition, found.offset)

@@ -311,6 +311,25 @@ def test_new_controller_goes_on_with_what_the_topics_tell() -> None:
     assert assignments(reign)[-1] == ((2,), (), ())
 
 
+def test_new_controller_takes_out_of_both_nodes_what_a_stock_one_noted_in_both() -> None:
+    reign = Reign(reigning([]), nodes={P0: led(1, [1], epoch=1)})
+    reign.take(
+        ClusterRead(
+            (broker(1), broker(2)),
+            {"t": {0: (2, 1)}},
+            dict(reign.nodes),
+            (),
+            reassigning={P0: Reassignment((1,), (2,))},
+            reassignments={P0: (2,)},
+        )
+    )
+    assert DropReassignments((P0,)) not in reign.done
+    reign.catches_up(P0, 1, 2)
+    assert reign.led(P0)[:2] == (2, (2,))
+    assert assignments(reign)[-1] == ((2,), (), ())
+    assert DropReassignments((P0,)) in reign.done
+
+
 # --- and deletions ---------------------------------------------------------------------------
 
 

@@ -11,9 +11,9 @@ from broker.controller.effects import (
 )
 from broker.controller.requests import Request, Send, Sender, request_for
 from broker.controller.state import Leadership, LiveBroker
+from protocol.encoding import decode, encode
 from protocol.messages import leader_and_isr, stop_replica, update_metadata
 from protocol.topic_partition import TopicPartition
-from protocol.wire import decode, encode
 from zk.znodes import Endpoint, PartitionState
 
 SENDER = Sender(controller_id=1, controller_epoch=9, inter_broker_listener="INTERNAL")

@@ -49,13 +49,13 @@ def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
     return {each: tuple(range(factor)) for each in range(partitions)}
 
 
-def plan(wanted: CreateTopicsRequestTopic, version: int = 4) -> NewTopic:
-    return plan_topic(wanted, {"existing", "a.b"}, DEFAULTS, place, version=version)
+def plan(wanted: CreateTopicsRequestTopic) -> NewTopic:
+    return plan_topic(wanted, {"existing", "a.b"}, DEFAULTS, place)
 
 
-def refusal(wanted: CreateTopicsRequestTopic, version: int = 4) -> ErrorCode:
+def refusal(wanted: CreateTopicsRequestTopic) -> ErrorCode:
     with pytest.raises(ApiError) as refused:
-        plan(wanted, version)
+        plan(wanted)
     assert refused.value.detail
     return refused.value.code
 
@@ -88,14 +88,13 @@ def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_c
     own = {"offsets": {"cleanup.policy": "compact", "segment.bytes": "100"}}
     defaults = attrs.evolve(DEFAULTS, own=own)
     wanted = topic("offsets", configs={"segment.bytes": "200"})
-    planned = plan_topic(wanted, (), defaults, place, version=4)
+    planned = plan_topic(wanted, (), defaults, place)
     assert planned.configs == {"cleanup.policy": "compact", "segment.bytes": "200"}
-    assert plan_topic(topic("t"), (), defaults, place, version=4).configs == {}
+    assert plan_topic(topic("t"), (), defaults, place).configs == {}
 
 
-def test_minus_one_is_the_brokers_default_from_version_four_on() -> None:
-    assert plan(topic(partitions=-1, factor=-1), 4).assignment == place(3, 2)
-    assert plan(topic(partitions=-1, factor=-1), 3).assignment == place(-1, -1)
+def test_minus_one_is_the_brokers_default() -> None:
+    assert plan(topic(partitions=-1, factor=-1)).assignment == place(3, 2)
 
 
 def test_manual_assignment_is_taken_as_it_is_even_on_unknown_brokers() -> None:

@@ -28,7 +28,6 @@ chooses (161), of idempotence, of threads, and of callbacks, of which a future h
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -42,27 +41,10 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponse
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
+from tests.clients.producer.test_producer import values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-Scenario = Callable[[Producer, ScriptedBroker], Awaitable[Any]]
-
-
-def with_producer(scenario: Scenario, topics: Any = None, **settings: Any) -> Any:
-    """Run a scenario with a producer, and bound it in time."""
-
-    async def run() -> Any:
-        async with ScriptedBroker(topics or {"t": 1}) as broker:
-            fast = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
-            async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
-                return await scenario(producer, broker)
-
-    return asyncio.run(asyncio.wait_for(run(), 20))
-
-
-def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:
-    return [record.value for record in broker.log[partition]]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])

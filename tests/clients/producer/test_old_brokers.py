@@ -39,4 +39,4 @@ def test_headers_that_the_broker_would_lose_fail_their_batch_alone() -> None:
             await lossy
         assert values(broker) == []
 
-    with_producer(scenario, partitions=2)
+    with_producer(scenario, {"t": 2})

@@ -1,7 +1,7 @@
 """The producer whole, against a scripted broker: what is acknowledged, retried, refused, lost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -27,13 +27,13 @@ P0 = TopicPartition("t", 0)
 
 def with_producer(
     scenario: Callable[[Producer, ScriptedBroker], Awaitable[Any]],
-    partitions: int = 1,
+    topics: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> Any:
-    """Run a scenario with a producer of topic t, and bound it in time."""
+    """Run a scenario with a producer, and bound it in time."""
 
     async def run() -> Any:
-        async with ScriptedBroker({"t": partitions}) as broker:
+        async with ScriptedBroker(dict(topics or {"t": 1})) as broker:
             fast = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
             async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
                 return await scenario(producer, broker)
@@ -73,7 +73,7 @@ def test_equal_keys_go_to_the_partition_of_their_hash() -> None:
         sent = [await producer.send_and_wait("t", b"", key=b"key") for _ in range(3)]
         assert {metadata.partition for metadata in sent} == {4}
 
-    with_producer(scenario, partitions=7)
+    with_producer(scenario, {"t": 7})
 
 
 def test_keyless_records_fill_a_batch_and_then_move_on() -> None:
@@ -84,7 +84,7 @@ def test_keyless_records_fill_a_batch_and_then_move_on() -> None:
         assert len(set(got)) > 1
         assert len(runs) <= 6, "a batch of 1000 bytes takes seven of these records"
 
-    with_producer(scenario, partitions=3, batch_size=1000, linger_ms=50)
+    with_producer(scenario, {"t": 3}, batch_size=1000, linger_ms=50)
 
 
 def test_own_partitioner_decides_and_is_held_to_the_range() -> None:
@@ -93,7 +93,7 @@ def test_own_partitioner_decides_and_is_held_to_the_range() -> None:
         with pytest.raises(ValueError, match="partitioner chose 9 of 3 for t"):
             await producer.send("t", b"", key=b"b")
 
-    with_producer(scenario, partitions=3, partitioner=lambda key, n: 1 if key == b"a" else 9)
+    with_producer(scenario, {"t": 3}, partitioner=lambda key, n: 1 if key == b"a" else 9)
 
 
 def test_batch_refused_by_an_old_leader_is_sent_again_before_later_records() -> None:
@@ -190,7 +190,7 @@ def test_several_partitions_of_a_leader_share_a_request() -> None:
         (topic,) = request.topic_data
         assert [sent.index for sent in topic.partition_data] == [0, 1, 2, 3, 4]
 
-    with_producer(scenario, partitions=5, linger_ms=10_000)
+    with_producer(scenario, {"t": 5}, linger_ms=10_000)
 
 
 def test_no_more_requests_are_unanswered_than_told() -> None:
@@ -205,7 +205,7 @@ def test_no_more_requests_are_unanswered_than_told() -> None:
         assert len(broker.asked(ApiKey.PRODUCE)) == 2
         await producer.close(timeout_ms=0)
 
-    with_producer(scenario, 3, max_in_flight_requests_per_connection=2)
+    with_producer(scenario, {"t": 3}, max_in_flight_requests_per_connection=2)
 
 
 def test_flush_ends_lingering_and_returns_when_all_is_acknowledged() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from groups.coordinator.events import CommitOffsets
-from groups.coordinator.listing import GroupOverview
+from groups.coordinator.listing import EMPTY, GroupOverview
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig
 from offsets.journal import MAX_WAITING_BYTES
@@ -314,7 +314,7 @@ def test_groups_are_refused_until_their_partition_is_loaded() -> None:
     bench.run()
     assert bench.refusal() is ErrorCode.NONE
     assert bench.committed() == 42
-    assert bench.coordinator.overviews() == (ErrorCode.NONE, [GroupOverview(OWN, "")])
+    assert bench.coordinator.overviews() == (ErrorCode.NONE, [GroupOverview(OWN, "", EMPTY)])
 
 
 def test_restarted_coordinator_has_what_the_old_one_acknowledged(bench: Bench) -> None:

@@ -1,6 +1,13 @@
 """What is shown of groups with members, groups that had some, and groups that only commit."""
 
-from groups.coordinator.listing import GroupDescription, GroupOverview, describe, overviews
+from groups.coordinator.listing import (
+    EMPTY,
+    STABLE,
+    GroupDescription,
+    GroupOverview,
+    describe,
+    overviews,
+)
 from groups.coordinator.shard import Shard
 from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
 from tests.replayed import replay
@@ -34,9 +41,9 @@ def shard() -> Shard:
 
 def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:
     assert overviews(shard()) == [
-        GroupOverview("live", "consumer"),
-        GroupOverview("left", "consumer"),
-        GroupOverview("simple", ""),
+        GroupOverview("live", "consumer", STABLE),
+        GroupOverview("left", "consumer", EMPTY),
+        GroupOverview("simple", "", EMPTY),
     ]
 
 

@@ -1,0 +1,387 @@
+"""Readers and writers of messages, compiled from what `protocol.wire` declares.
+
+`reader(cls, version)` and `writer(cls, version)` are compiled on first use into one straight-line
+function (neighbouring fixed-width fields share one `struct` call) and kept. Record data that is a
+range of a file leaves a *hole* that the caller fills, so it need not pass through Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from protocol.primitives import WireError, read_uvarint, uvarint
+from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
+
+Buffer = bytes | memoryview
+Hole = tuple[int, Any]
+Reader = Callable[[Buffer, int, int], tuple[Any, int]]
+Writer = Callable[[bytearray, Any, list[Hole]], None]
+Named = tuple[str, WireField]
+Tagged = dict[int, Named]
+
+
+def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int]:
+    """Read a message; return it and the position behind it. Raises WireError."""
+    try:
+        return reader(cls, version)(buf, pos, len(buf))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise WireError(f"{cls.__name__} v{version}: {error}") from error
+
+
+def encode(value: Any, version: int) -> bytes:
+    """The bytes of a message whose records, if any, are in memory. Raises WireError."""
+    out = bytearray()
+    holes: list[Hole] = []
+    encode_into(out, value, version, holes)
+    assert not holes, "a file range has no bytes here: use encode_into"
+    return bytes(out)
+
+
+def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> None:
+    """Append a message to `out`; record data kept in files is noted in `holes`."""
+    try:
+        writer(value.__class__, version)(out, value, holes)
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise WireError(f"{type(value).__name__} v{version}: {error}") from error
+
+
+@cache
+def reader(cls: type, version: int) -> Reader:
+    """The compiled reader of one version of a message."""
+    return _read_struct(cls, version, is_flexible(cls, version))
+
+
+@cache
+def writer(cls: type, version: int) -> Writer:
+    """The compiled writer of one version of a message."""
+    return _write_struct(cls, version, is_flexible(cls, version))
+
+
+class _Source:
+    """Source text of one function, with the names its globals bind."""
+
+    def __init__(self, head: str) -> None:
+        self.lines = [head]
+        self.globals: dict[str, Any] = {"WireError": WireError, "read_uvarint": read_uvarint}
+        self.globals.update(uvarint=uvarint, memoryview=memoryview)
+        self.pending: list[tuple[str, str]] = []
+        self.names = 0
+
+    def add(self, *lines: str) -> None:
+        self.lines += ["    " + line for line in lines]
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def bind(self, prefix: str, value: Any) -> str:
+        name = self.name(prefix)
+        self.globals[name] = value
+        return name
+
+    def compile(self, function: str) -> Any:
+        exec("\n".join(self.lines), self.globals)
+        return self.globals[function]
+
+
+def _by_tag(cls: type, version: int) -> tuple[list[Named], Tagged]:
+    """The fields that stand in wire order, and those that have a tag, by it."""
+    carried = list(fields(cls, version))
+    untagged = [(name, field) for name, field in carried if field.tag is None]
+    tagged = {field.tag: (name, field) for name, field in carried if field.tag is not None}
+    return untagged, tagged
+
+
+# ---- reading
+
+
+@cache
+def _read_struct(cls: type, version: int, flexible: bool) -> Reader:
+    source = _Source("def read(buf, pos, limit):")
+    arguments = []
+    untagged, tagged = _by_tag(cls, version)
+    for name, field in untagged:
+        null = field.may_be_null(version)
+        variable = _read_value(source, field.type, version, flexible, null, name)
+        arguments.append(f"{name}={variable}")
+    _flush_reads(source)
+    if flexible:
+        arguments += _read_tags(source, tagged, version)
+    source.globals["cls"] = cls
+    source.add(f"return cls({', '.join(arguments)}), pos")
+    compiled: Reader = source.compile("read")
+    return compiled
+
+
+def _flush_reads(source: _Source) -> None:
+    if not source.pending:
+        return
+    layout = struct.Struct(">" + "".join(code for code, _ in source.pending))
+    unpack = source.bind("unpack", layout.unpack_from)
+    targets = ", ".join(target for _, target in source.pending)
+    source.add(f"{targets}, = {unpack}(buf, pos)", f"pos += {layout.size}")
+    source.pending.clear()
+
+
+def _read_value(
+    source: _Source, kind: Any, version: int, flexible: bool, null: bool, name: str
+) -> str:
+    target = source.name("v")
+    if isinstance(kind, Array):
+        _read_array(source, kind, version, flexible, null, target, name)
+    elif not isinstance(kind, WireType):
+        _flush_reads(source)
+        read = source.bind("read", _read_struct(kind, version, flexible))
+        source.add(f"{target}, pos = {read}(buf, pos, limit)")
+    elif kind.code:
+        source.pending.append((kind.code, target))
+    else:
+        _read_sized(source, kind, flexible, null, target, name)
+    return target
+
+
+def _read_length(source: _Source, code: str, flexible: bool) -> str:
+    length = source.name("n")
+    if flexible:
+        _flush_reads(source)
+        source.add(f"{length}, pos = read_uvarint(buf, pos)", f"{length} -= 1")
+    else:
+        source.pending.append((code, length))
+        _flush_reads(source)
+    return length
+
+
+def _refuse_length(source: _Source, length: str, null: bool, name: str) -> None:
+    lowest = -1 if null else 0
+    source.add(
+        f"if {length} < {lowest} or {length} > limit - pos:",
+        f"    raise WireError(f'{name}: length {{{length}}} at byte {{pos}} of {{limit}}')",
+    )
+
+
+def _read_sized(
+    source: _Source, kind: WireType, flexible: bool, null: bool, target: str, name: str
+) -> None:
+    length = _read_length(source, "h" if kind is STRING else "i", flexible)
+    _refuse_length(source, length, null, name)
+    take = {
+        STRING: "str(buf[pos:pos + {n}], 'utf-8') if {n} else ''",
+        BYTES: "bytes(buf[pos:pos + {n}])",
+        RECORDS: "memoryview(buf)[pos:pos + {n}]",
+    }[kind].format(n=length)
+    if null:
+        source.add(f"if {length} < 0:", f"    {target} = None", "else:")
+        source.add(f"    {target} = {take}", f"    pos += {length}")
+    else:
+        source.add(f"{target} = {take}", f"pos += {length}")
+
+
+def _read_array(
+    source: _Source, kind: Array, version: int, flexible: bool, null: bool, target: str, name: str
+) -> None:
+    length = _read_length(source, "i", flexible)
+    _refuse_length(source, length, null, name)
+    if null:
+        source.add(f"{target} = None", f"if {length} >= 0:")
+    else:
+        source.add("if True:")
+    element = kind.of
+    if isinstance(element, WireType) and element.code:
+        unpack = source.bind("unpack", struct.unpack_from)
+        width = struct.calcsize(">" + element.code)
+        source.add(
+            f"    {target} = {unpack}(f'>{{{length}}}{element.code}', buf, pos)",
+            f"    pos += {length} * {width}",
+        )
+        return
+    items, item = source.name("a"), source.name("e")
+    read = source.bind("read", _element_reader(element, version, flexible))
+    source.add(
+        f"    {items} = []",
+        f"    for _ in range({length}):",
+        f"        {item}, pos = {read}(buf, pos, limit)",
+        f"        {items}.append({item})",
+        f"    {target} = tuple({items})",
+    )
+
+
+@cache
+def _element_reader(kind: Any, version: int, flexible: bool) -> Reader:
+    if not isinstance(kind, WireType):
+        return _read_struct(kind, version, flexible)
+    source = _Source("def read(buf, pos, limit):")
+    _read_sized(source, kind, flexible, False, "value", kind.name)
+    source.add("return value, pos")
+    compiled: Reader = source.compile("read")
+    return compiled
+
+
+def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
+    arguments = []
+    for tag, (name, field) in sorted(tagged.items()):
+        default = source.bind("default", field.default)
+        source.add(f"tag{tag} = {default}")
+        arguments.append(f"{name}=tag{tag}")
+    source.add(
+        "count, pos = read_uvarint(buf, pos)",
+        "for _ in range(count):",
+        "    tag, pos = read_uvarint(buf, pos)",
+        "    size, pos = read_uvarint(buf, pos)",
+        "    end = pos + size",
+        "    if end > limit: raise WireError(f'tagged field {tag} of {size} bytes is cut')",
+    )
+    for tag, (_, field) in sorted(tagged.items()):
+        single = source.bind("read", _tag_reader(field.type, version))
+        source.add(f"    if tag == {tag}: tag{tag} = {single}(buf, pos, end)[0]")
+    source.add("    pos = end")
+    return arguments
+
+
+@cache
+def _tag_reader(kind: Any, version: int) -> Reader:
+    source = _Source("def read(buf, pos, limit):")
+    value = _read_value(source, kind, version, True, False, "tagged field")
+    _flush_reads(source)
+    source.add(f"return {value}, pos")
+    compiled: Reader = source.compile("read")
+    return compiled
+
+
+# ---- writing
+
+
+@cache
+def _write_struct(cls: type, version: int, flexible: bool) -> Writer:
+    source = _Source("def write(out, m, holes):")
+    untagged, tagged = _by_tag(cls, version)
+    for name, field in untagged:
+        null = field.may_be_null(version)
+        _write_value(source, field.type, version, flexible, null, f"m.{name}")
+    _flush_writes(source)
+    if flexible:
+        _write_tags(source, tagged, version)
+    source.add("return None")
+    compiled: Writer = source.compile("write")
+    return compiled
+
+
+def _flush_writes(source: _Source) -> None:
+    if not source.pending:
+        return
+    pack = source.bind("pack", struct.Struct(">" + "".join(c for c, _ in source.pending)).pack)
+    values = ", ".join(value for _, value in source.pending)
+    source.add(f"out += {pack}({values})")
+    source.pending.clear()
+
+
+def _write_value(
+    source: _Source, kind: Any, version: int, flexible: bool, null: bool, value: str
+) -> None:
+    if isinstance(kind, Array):
+        _write_array(source, kind, version, flexible, null, value)
+    elif not isinstance(kind, WireType):
+        _flush_writes(source)
+        write = source.bind("write", _write_struct(kind, version, flexible))
+        source.add(f"{write}(out, {value}, holes)")
+    elif kind.code:
+        source.pending.append((kind.code, value))
+    elif kind is RECORDS:
+        _write_records(source, flexible, null, value)
+    else:
+        _write_sized(source, kind, flexible, null, value)
+
+
+def _write_length(source: _Source, code: str, flexible: bool, length: str) -> None:
+    if flexible:
+        _flush_writes(source)
+        source.add(f"out += uvarint({length} + 1)")
+    else:
+        source.pending.append((code, length))
+        _flush_writes(source)
+
+
+def _write_sized(source: _Source, kind: WireType, flexible: bool, null: bool, value: str) -> None:
+    body, length = source.name("b"), source.name("n")
+    text = f"{value}.encode()" if kind is STRING else value
+    if null:
+        source.add(f"{body} = None if {value} is None else {text}")
+        source.add(f"{length} = -1 if {body} is None else len({body})")
+    else:
+        source.add(f"{body} = {text}", f"{length} = len({body})")
+    _write_length(source, "h" if kind is STRING else "i", flexible, length)
+    source.add(f"if {length} > 0: out += {body}")
+
+
+def _write_records(source: _Source, flexible: bool, null: bool, value: str) -> None:
+    body, size, length = source.name("b"), source.name("s"), source.name("n")
+    absent = -1 if null else 0
+    source.add(
+        f"{body} = {value}",
+        f"{size} = getattr({body}, 'size', None)",
+        f"{length} = {absent} if {body} is None else len({body}) if {size} is None else {size}",
+    )
+    _write_length(source, "i", flexible, length)
+    source.add(
+        f"if {size} is not None: holes.append((len(out), {body}))",
+        f"elif {length} > 0: out += {body}",
+    )
+
+
+def _write_array(
+    source: _Source, kind: Array, version: int, flexible: bool, null: bool, value: str
+) -> None:
+    items, length = source.name("a"), source.name("n")
+    source.add(f"{items} = {value}")
+    if null:
+        source.add(f"{length} = -1 if {items} is None else len({items})")
+    else:
+        source.add(f"{length} = len({items})")
+    _write_length(source, "i", flexible, length)
+    element = kind.of
+    if isinstance(element, WireType) and element.code:
+        pack = source.bind("pack", struct.pack)
+        source.add(f"if {length} > 0: out += {pack}(f'>{{{length}}}{element.code}', *{items})")
+        return
+    write = source.bind("write", _element_writer(element, version, flexible))
+    source.add(f"for e in {items} or (): {write}(out, e, holes)")
+
+
+@cache
+def _element_writer(kind: Any, version: int, flexible: bool) -> Writer:
+    if not isinstance(kind, WireType):
+        return _write_struct(kind, version, flexible)
+    source = _Source("def write(out, m, holes):")
+    _write_sized(source, kind, flexible, False, "m")
+    compiled: Writer = source.compile("write")
+    return compiled
+
+
+def _write_tags(source: _Source, tagged: Tagged, version: int) -> None:
+    if not tagged:
+        source.add("out.append(0)")
+        return
+    source.add("tags = []")
+    for tag, (name, field) in sorted(tagged.items()):
+        default = source.bind("default", field.default)
+        write = source.bind("write", _tag_writer(field.type, version))
+        source.add(f"if m.{name} != {default}: tags.append(({tag}, {write}, m.{name}))")
+    source.add(
+        "out += uvarint(len(tags))",
+        "for tag, write, value in tags:",
+        "    body = bytearray()",
+        "    write(body, value, holes)",
+        "    out += uvarint(tag) + uvarint(len(body)) + body",
+    )
+
+
+@cache
+def _tag_writer(kind: Any, version: int) -> Writer:
+    source = _Source("def write(out, m, holes):")
+    _write_value(source, kind, version, True, False, "m")
+    _flush_writes(source)
+    source.add("return None")
+    compiled: Writer = source.compile("write")
+    return compiled
