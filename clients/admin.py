@@ -8,15 +8,15 @@ ApiError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
 from clients import admin_requests as requests
+from clients import group_answers as answers
 from clients.admin_calls import AdminCalls
 from clients.admin_requests import Verdicts, from_controller, raise_for, verdict
 from clients.cluster import Cluster
-from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.descriptions import (
     ClusterDescription,
@@ -37,18 +37,18 @@ from clients.offset_requests import (
 )
 from offsets.requests import (
     commit_request,
-    commit_results,
+    delete_offsets_request,
     fetch_offsets_request,
-    fetched_offsets,
 )
 from protocol.errors import ApiError
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
 )
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponseGroup
+from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from protocol.messages.list_groups import ListGroupsRequest
@@ -184,11 +184,8 @@ class Admin:
                 for result in response.results
             }
 
-        described: dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]] = {}
-        for broker, asked in requests.by_keeper(resources).items():
-            request = requests.describe_configs_request(asked, synonyms=synonyms)
-            described |= await self._ask.broker(broker, request, read)
-        return described
+        request_for = partial(requests.describe_configs_request, synonyms=synonyms)
+        return await self._ask.keepers(resources, request_for, read)
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
@@ -197,10 +194,12 @@ class Admin:
 
         Gives per resource None or what spoke against it.
         """
-        return await self._alter_configs(
-            configs,
-            lambda these: requests.alter_configs_request(these, validate_only=validate_only),
-        )
+
+        def request_for(kept: Iterable[ConfigResource]) -> Any:
+            changes = {resource: configs[resource] for resource in kept}
+            return requests.alter_configs_request(changes, validate_only=validate_only)
+
+        return await self._ask.keepers(configs, request_for, requests.altered_configs)
 
     async def incremental_alter_configs(
         self,
@@ -212,12 +211,12 @@ class Admin:
 
         Gives per resource None or what spoke against it.
         """
-        return await self._alter_configs(
-            changes,
-            lambda these: requests.incremental_alter_configs_request(
-                these, validate_only=validate_only
-            ),
-        )
+
+        def request_for(kept: Iterable[ConfigResource]) -> Any:
+            of_these = {resource: changes[resource] for resource in kept}
+            return requests.incremental_alter_configs_request(of_these, validate_only=validate_only)
+
+        return await self._ask.keepers(changes, request_for, requests.altered_configs)
 
     # -- replicas
 
@@ -315,27 +314,16 @@ class Admin:
 
     async def list_groups(self) -> list[GroupListing]:
         """The groups of all brokers, sorted by id. Groups kept in ZooKeeper are not among them."""
-
-        def read(broker: BrokerEndpoint, response: Any) -> list[GroupListing]:
-            raise_for(response.error_code, f"groups of broker {broker.node_id}")
-            return [GroupListing(g.group_id, g.protocol_type, broker) for g in response.groups]
-
-        lists = await self._ask.brokers(ListGroupsRequest(), read, "groups")
+        lists = await self._ask.brokers(ListGroupsRequest(), answers.listed_groups, "groups")
         return sorted((group for groups in lists for group in groups), key=lambda g: g.group_id)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State and members of groups. One that does not exist has the state "Dead"."""
 
         async def of_group(group_id: str) -> GroupDescription:
-            def read(response: Any) -> DescribeGroupsResponseGroup:
-                (group,) = response.groups
-                raise_for(group.error_code, group_id)
-                assert isinstance(group, DescribeGroupsResponseGroup)
-                return group
-
-            group = await self._ask.coordinator(
-                group_id, DescribeGroupsRequest(groups=[group_id]), read
-            )
+            request = DescribeGroupsRequest(groups=[group_id])
+            read = partial(answers.described_group, group_id)
+            group = await self._ask.coordinator(group_id, request, read)
             return GroupDescription(await self._cluster.coordinator(group_id), group)
 
         wanted = list(dict.fromkeys(group_ids))
@@ -346,21 +334,9 @@ class Admin:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed with its coordinator; partitions without are absent."""
-
-        def read(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-            raise_for(response.error_code, f"offsets of group {group_id}")
-            committed = fetched_offsets(response)
-            for partition, offset in committed.items():
-                raise_for(offset.error, f"offset of group {group_id} for {partition}")
-            return {
-                partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
-                for partition, offset in committed.items()
-                if offset.offset >= 0
-            }
-
-        return await self._ask.coordinator(
-            group_id, fetch_offsets_request(group_id, partitions), read
-        )
+        request = fetch_offsets_request(group_id, partitions)
+        read = partial(answers.committed_offsets, group_id)
+        return await self._ask.coordinator(group_id, request, read)
 
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -369,22 +345,38 @@ class Admin:
 
         Raises ApiError naming the partition, UNKNOWN_MEMBER_ID if the group has members.
         """
+        request = commit_request(group_id, offsets)
+        await self._ask.coordinator(group_id, request, partial(answers.all_committed, group_id))
 
-        def read(response: Any) -> None:
-            for partition, code in commit_results(response).items():
-                raise_for(code, f"commit of group {group_id} for {partition}")
+    async def delete_groups(self, group_ids: Iterable[str]) -> Verdicts[str]:
+        """Forget groups and all they have committed (brokers from 1.1 on).
 
-        await self._ask.coordinator(group_id, commit_request(group_id, offsets), read)
+        Gives per group None or what spoke against it: NON_EMPTY_GROUP where it has members,
+        GROUP_ID_NOT_FOUND.
+        """
 
-    # -- inside
+        async def of_group(group_id: str) -> ApiError | None:
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            try:
+                await self._ask.deletion(
+                    group_id, request, partial(answers.group_deleted, group_id)
+                )
+            except ApiError as error:
+                return error
+            return None
 
-    async def _alter_configs(
-        self,
-        changes: Mapping[ConfigResource, Any],
-        request_for: Callable[[Mapping[ConfigResource, Any]], Any],
-    ) -> Verdicts[ConfigResource]:
-        verdicts: Verdicts[ConfigResource] = {}
-        for broker, asked in requests.by_keeper(changes).items():
-            request = request_for({resource: changes[resource] for resource in asked})
-            verdicts |= await self._ask.broker(broker, request, requests.altered_configs)
-        return verdicts
+        wanted = list(dict.fromkeys(group_ids))
+        return dict(zip(wanted, await asyncio.gather(*map(of_group, wanted)), strict=True))
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Verdicts[TopicPartition]:
+        """Forget what a group has committed for these (brokers from 2.4 on).
+
+        Gives per partition None, also where there was nothing to forget, or what spoke against it:
+        GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises ApiError for the group.
+        """
+        asked = list(partitions)
+        request = delete_offsets_request(group_id, asked)
+        read = partial(answers.offsets_deleted, group_id)
+        return await self._ask.deletion(group_id, request, read) or dict.fromkeys(asked)

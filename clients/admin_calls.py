@@ -6,14 +6,15 @@ moved, a leader is being elected. Raises DeadlineExceeded then, and ApiError for
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
+from clients.admin_requests import by_keeper
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint, ClusterView
-from clients.descriptions import ListedOffset
+from clients.descriptions import ConfigResource, ListedOffset
 from clients.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -94,19 +95,55 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, "controller")
 
+    async def keepers(
+        self,
+        resources: Iterable[ConfigResource],
+        request_for: Callable[[list[ConfigResource]], Any],
+        read: Callable[[Any], dict[ConfigResource, T]],
+    ) -> dict[ConfigResource, T]:
+        """Ask for each resource whoever keeps its settings: a broker its own, any all others."""
+        found: dict[ConfigResource, T] = {}
+        for broker, kept in by_keeper(resources).items():
+            found |= await self.broker(broker, request_for(kept), read)
+        return found
+
     async def coordinator(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
         """Ask a group's coordinator, and the next one when it has moved."""
 
         async def ask() -> T:
-            response = await self.cluster.call_coordinator(group_id, request, "admin")
+            return await self._coordinator_once(group_id, request, read)
+
+        return await self.cluster.retrying(ask, f"group {group_id}")
+
+    async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
+        """Have a group's coordinator delete what it keeps; asked as above.
+
+        None if it finds no such group after an attempt that may well have been the one that deleted
+        it: whose answer is lost, or was that nobody knows.
+        """
+        may_be_done = False
+
+        async def ask() -> T | None:
+            nonlocal may_be_done
             try:
-                return read(response)
-            except ApiError as error:
-                if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                    self.cluster.forget_coordinator(group_id)
+                return await self._coordinator_once(group_id, request, read)
+            except (ApiError, ConnectionFailed) as error:
+                code = error.code if isinstance(error, ApiError) else None
+                if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
+                    return None
+                may_be_done |= code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 raise
 
         return await self.cluster.retrying(ask, f"group {group_id}")
+
+    async def _coordinator_once(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
+        response = await self.cluster.call_coordinator(group_id, request, "admin")
+        try:
+            return read(response)
+        except ApiError as error:
+            if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                self.cluster.forget_coordinator(group_id)
+            raise
 
     async def leaders(
         self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None

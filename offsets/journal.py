@@ -66,9 +66,14 @@ class Journal(Generic[T]):
         """Whether nothing more may be added until a batch ends."""
         return self._waiting_bytes >= MAX_WAITING_BYTES
 
+    def under_way(self) -> Iterator[Entry[T]]:
+        """What is in flight or waits, in order."""
+        yield from self._in_flight
+        yield from self._waiting
+
     def keys_under_way(self) -> Iterator[Key]:
-        """Of all records that are in flight or wait."""
-        for entry in (*self._in_flight, *self._waiting):
+        """Of all its records."""
+        for entry in self.under_way():
             for key, _ in entry.records:
                 yield key
 

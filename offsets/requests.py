@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch from plain mappings, and plain mappings from their responses.
+"""OffsetCommit, OffsetFetch and OffsetDelete from plain mappings, and such from their responses.
 
 As whoever is no member of a generation asks a group's coordinator: members of ZooKeeper groups,
 the simple consumer, the admin client. Pure.
@@ -14,6 +14,12 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -91,6 +97,31 @@ def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Fetch
             answer.committed_leader_epoch,
             ErrorCode.of(answer.error_code),
         )
+        for topic in response.topics
+        for answer in topic.partitions
+    }
+
+
+def delete_offsets_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetDeleteRequest:
+    """Ask to forget what a group has committed for these."""
+    return OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=p.partition) for p in same_topic
+                ],
+            )
+            for topic, same_topic in by_topic(partitions)
+        ],
+    )
+
+
+def delete_results(response: OffsetDeleteResponse) -> dict[TopicPartition, ErrorCode]:
+    """Each partition's error code; the error of the whole response is not looked at."""
+    return {
+        TopicPartition(topic.name, answer.partition_index): ErrorCode.of(answer.error_code)
         for topic in response.topics
         for answer in topic.partitions
     }

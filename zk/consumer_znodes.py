@@ -30,6 +30,11 @@ class ConsumerGroup:
         return "/consumers"
 
     @staticmethod
+    def can_hold(name: str) -> bool:
+        """Whether a group or topic of that name can be here: it is the name of one node."""
+        return name not in ("", ".", "..") and "/" not in name and name.isprintable()
+
+    @staticmethod
     def path(group: str) -> str:
         return f"/consumers/{group}"
 

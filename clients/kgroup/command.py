@@ -17,6 +17,8 @@ ROWS = {
     "describe": ("clients.kgroup.describe", "Who owns what, offsets and lag."),
     "consume": ("clients.kgroup.consume", "Print messages as a member of a group."),
     "produce": ("clients.kgroup.produce", "Send lines of standard input."),
+    "delete": ("clients.kgroup.delete", "Forget groups and all they have committed."),
+    "delete-offsets": ("clients.kgroup.delete_offsets", "Forget what a group has committed."),
     "export": ("clients.kgroup.export", "Committed offsets to a file."),
     "import": ("clients.kgroup.import_offsets", "Committed offsets from a file."),
     "verify-rebalance": (
@@ -27,7 +29,12 @@ ROWS = {
     "offsets": ("clients.kgroup.offsets", "The first or last offsets of a topic, or at a time."),
 }
 
-KAFKA_ACTIONS = {"--list": "list", "--describe": "describe"}
+KAFKA_ACTIONS = {
+    "--list": "list",
+    "--describe": "describe",
+    "--delete": "delete",
+    "--delete-offsets": "delete-offsets",
+}
 
 
 def expected_errors() -> tuple[type[Exception], ...]:

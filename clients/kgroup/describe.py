@@ -32,6 +32,12 @@ class TopicScope:
     topic: str
     partitions: frozenset[int] | None = None
 
+    def __str__(self) -> str:
+        numbers = (
+            "" if self.partitions is None else f":{','.join(map(str, sorted(self.partitions)))}"
+        )
+        return f"{self.topic}{numbers}"
+
     def holds(self, tp: TopicPartition) -> bool:
         """Whether the partition is meant."""
         return tp.topic == self.topic and (

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,21 +31,26 @@ from groups.coordinator.decide import decide
 from groups.coordinator.effects import Append, DropLater, Effect, Reply
 from groups.coordinator.events import (
     CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
     Ended,
     Event,
     PartitionsDeleted,
+    Request,
     RequestId,
     RetentionCheck,
     StaleOffsets,
 )
+from groups.coordinator.expiry import EXPIRY_SLICE, group_slices
 from groups.coordinator.listing import GroupDescription, GroupOverview
 from groups.coordinator.offsets_log import OffsetsLog
+from groups.coordinator.owned import Owned
 from groups.coordinator.shard import Shard
 from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
 from offsets.journal import Journal
 from offsets.loader import Loader, LoadError
-from offsets.records import OFFSET_VALUE_VERSION, OffsetKey
+from offsets.records import OFFSET_VALUE_VERSION
 from offsets.topic import offsets_partition, partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.compression import Codec
@@ -58,8 +63,6 @@ FIRST_BACKOFF_MS = 1000
 MAX_BACKOFF_MS = 60_000
 NAMED_GROUPS = 10
 """How many groups a line of the log names."""
-EXPIRY_SLICE = 500
-"""Offsets looked at, and tombstones written, between two turns of the loop: up to 4 ms."""
 EXPIRY_PAUSE_S = 0.01
 """Left to others after each slice of which something was written."""
 EXPIRY_BACKLOG_BYTES = 256 * 1024
@@ -68,7 +71,7 @@ EXPIRY_BACKLOG_BYTES = 256 * 1024
 
 @attrs.define(eq=False)
 class Pending:
-    """A request whose answer, `error`, may be still to come.
+    """A request whose answer, `error`, may be still to come; `refused` has its exceptions.
 
     It comes while the partition of the offsets topic is being touched: when its high watermark
     moves, or its leadership.
@@ -76,25 +79,7 @@ class Pending:
 
     partition: int
     error: ErrorCode | None = None
-
-
-@attrs.define(eq=False)
-class Owned:
-    """A partition this broker leads. `refusal` is what its groups are told: NONE once served.
-
-    `loaded_until` is where the load ended; `deleted` what was deleted before it is served, `stale`
-    the offsets that could not be dropped with it.
-    """
-
-    partition: int
-    journal: Journal[Ended]
-    shard: Shard = attrs.field(factory=Shard)
-    refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    in_flight_until: int | None = None
-    loaded_until: int | None = None
-    failed_appends: int = 0
-    deleted: set[TopicPartition] = attrs.field(factory=set)
-    stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
+    refused: Mapping[TopicPartition, ErrorCode] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -120,12 +105,26 @@ class GroupCoordinator:
 
     def submit(self, event: CommitOffsets) -> Pending:
         """Give a request to its group. Raises ApiError when this is not its coordinator."""
-        owned = self._serving(event.group_id)
-        pending = self._pending[event.request_id] = Pending(owned.partition)
-        self._perform(owned, decide(owned.shard, event))
-        self._advance(owned)
+        pending, _ = self._begin(self._serving(event.group_id), event)
         if pending.error:
             logger.debug("a commit of group %s is refused: %s", event.group_id, pending.error.name)
+        return pending
+
+    def delete_group(self, group_id: str) -> Pending:
+        """Remove all that is kept of a group. Raises ApiError when this is not its coordinator."""
+        owned, request_id = self._serving(group_id), next(self.request_ids)
+        event = DeleteGroup(request_id, group_id, owned.group_under_way(group_id))
+        pending, removed = self._begin(owned, event)
+        self._log_removed(owned, removed, f"of group {group_id}, which is deleted")
+        return pending
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending:
+        """Remove what a group has committed for these. Raises ApiError as above."""
+        owned, request_id = self._serving(group_id), next(self.request_ids)
+        under_way = owned.group_under_way(group_id)
+        event = DeleteOffsets(request_id, group_id, partitions, under_way)
+        pending, removed = self._begin(owned, event)
+        self._log_removed(owned, removed, f"of group {group_id}, whose offsets are deleted")
         return pending
 
     def offsets(self, group_id: str) -> CommittedOffsets:
@@ -152,10 +151,24 @@ class GroupCoordinator:
 
     # ---- writing
 
+    def _begin(self, owned: Owned, request: Request) -> tuple[Pending, int]:
+        """Give a request to its group; gives what waits, and how many records it writes."""
+        pending = self._pending[request.request_id] = Pending(owned.partition)
+        return pending, self._write(owned, request)
+
+    def _write(self, owned: Owned, event: Event) -> int:
+        """Put into effect what `event` leads to; how many records that is to write."""
+        effects = decide(owned.shard, event)
+        self._perform(owned, effects)
+        self._advance(owned)
+        return sum(len(each.records) for each in effects if isinstance(each, Append))
+
     def _perform(self, owned: Owned, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                self._pending.pop(effect.request_id).error = effect.error
+                pending = self._pending.pop(effect.request_id, None)
+                if pending is not None:
+                    pending.error, pending.refused = effect.error, effect.refused
             elif isinstance(effect, DropLater):
                 owned.stale.update(effect.values)
             elif owned.journal.full:
@@ -226,20 +239,13 @@ class GroupCoordinator:
                 self._drop(owned, deleted)
 
     def _drop(self, owned: Owned, deleted: frozenset[TopicPartition]) -> None:
-        event = PartitionsDeleted(deleted, _offset_keys_under_way(owned))
-        self._log_removed(owned, self._remove(owned, event), "of partitions that are deleted")
+        event = PartitionsDeleted(deleted, owned.offsets_under_way())
+        self._log_removed(owned, self._write(owned, event), "of partitions that are deleted")
 
     def _drop_stale(self, owned: Owned) -> None:
         stale, owned.stale = owned.stale, {}
-        removed = self._remove(owned, StaleOffsets(stale, _offset_keys_under_way(owned)))
+        removed = self._write(owned, StaleOffsets(stale, owned.offsets_under_way()))
         self._log_removed(owned, removed, "of partitions that were deleted")
-
-    def _remove(self, owned: Owned, event: Event) -> int:
-        """Write the tombstones that `event` leads to; how many."""
-        effects = decide(owned.shard, event)
-        self._perform(owned, effects)
-        self._advance(owned)
-        return sum(len(each.records) for each in effects if isinstance(each, Append))
 
     def _log_removed(self, owned: Owned, removed: int, what: str) -> None:
         if removed:
@@ -261,13 +267,13 @@ class GroupCoordinator:
 
     async def _expire(self, owned: Owned) -> None:
         failed_before, removed = owned.failed_appends, 0
-        slices = _slices(owned.shard)
+        slices = group_slices(owned.shard)
         group_ids = next(slices, None)
         while group_ids and self._is_served(owned) and owned.failed_appends == failed_before:
             if owned.journal.waiting_bytes > EXPIRY_BACKLOG_BYTES:
                 await asyncio.sleep(EXPIRY_PAUSE_S)
                 continue
-            count = self._remove(owned, self._retention_check(owned, group_ids))
+            count = self._write(owned, self._retention_check(owned, group_ids))
             removed += count
             if count < EXPIRY_SLICE:
                 group_ids = next(slices, None)
@@ -373,23 +379,3 @@ class GroupCoordinator:
 
     def _is_current(self, owned: Owned) -> bool:
         return self._owned.get(owned.partition) is owned
-
-
-def _offset_keys_under_way(owned: Owned) -> frozenset[OffsetKey]:
-    keys = owned.journal.keys_under_way()
-    return frozenset(key for key in keys if isinstance(key, OffsetKey))
-
-
-def _slices(shard: Shard) -> Iterator[list[str]]:
-    """All groups, some at a time: those that have EXPIRY_SLICE offsets together, or one more."""
-    group_ids = [*shard.groups, *(g for g in shard.offsets.groups() if g not in shard.groups)]
-    taken: list[str] = []
-    offsets = 0
-    for group_id in group_ids:
-        taken.append(group_id)
-        offsets += 1 + shard.offsets.count_of(group_id)
-        if offsets >= EXPIRY_SLICE:
-            yield taken
-            taken, offsets = [], 0
-    if taken:
-        yield taken

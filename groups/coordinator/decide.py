@@ -11,13 +11,17 @@ from groups.coordinator.effects import Effect
 from groups.coordinator.events import (
     CommitOffsets,
     Committed,
+    DeleteGroup,
+    DeleteOffsets,
     Dropped,
     Event,
     PartitionsDeleted,
+    Removed,
     RetentionCheck,
     StaleOffsets,
 )
 from groups.coordinator.expiry import expire
+from groups.coordinator.group_deletion import delete_group, delete_offsets, removed
 from groups.coordinator.shard import Shard
 
 
@@ -29,6 +33,9 @@ def decide(shard: Shard, event: Event) -> list[Effect]:
 DECIDE: dict[type[Event], Callable[[Shard, Any], list[Effect]]] = {
     CommitOffsets: commit,
     Committed: committed,
+    DeleteGroup: delete_group,
+    DeleteOffsets: delete_offsets,
+    Removed: removed,
     PartitionsDeleted: drop,
     StaleOffsets: drop_stale,
     RetentionCheck: expire,

@@ -9,6 +9,7 @@ import attrs
 from groups.coordinator.events import Ended, RequestId
 from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 
 @attrs.frozen
@@ -21,10 +22,14 @@ class Append:
 
 @attrs.frozen
 class Reply:
-    """Answer a request."""
+    """Answer a request, unless it was: one that took several appends hears of the first failure.
+
+    `refused` are the partitions for which something else is true than `error`.
+    """
 
     request_id: RequestId
     error: ErrorCode
+    refused: Mapping[TopicPartition, ErrorCode] = attrs.field(factory=dict)
 
 
 @attrs.frozen

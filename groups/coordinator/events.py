@@ -2,7 +2,7 @@
 written came to its end, or it is time to look whether something has expired.
 
 A request that cannot be answered at once is known by its id, which the shell maps to whoever
-asked; every id is answered exactly once.
+asked; every id is answered, and the first answer counts.
 """
 
 from __future__ import annotations
@@ -36,6 +36,39 @@ class Committed:
 
     request_id: RequestId
     group_id: str
+    error: ErrorCode = ErrorCode.NONE
+
+
+@attrs.frozen
+class DeleteGroup:
+    """DeleteGroups, of one group. `under_way` are its keys that are written and not replayed."""
+
+    request_id: RequestId
+    group_id: str
+    under_way: frozenset[OffsetKey] = frozenset()
+
+
+@attrs.frozen
+class DeleteOffsets:
+    """OffsetDelete, of partitions that exist; `under_way` as above."""
+
+    request_id: RequestId
+    group_id: str
+    partitions: Sequence[TopicPartition]
+    under_way: frozenset[OffsetKey] = frozenset()
+
+
+@attrs.frozen
+class Removed:
+    """One of the appends that answer a deletion is replicated and replayed; or was not.
+
+    `refused` are partitions whose offsets stay, and why.
+    """
+
+    request_id: RequestId
+    group_id: str
+    is_last: bool
+    refused: Mapping[TopicPartition, ErrorCode] = attrs.field(factory=dict)
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -87,7 +120,9 @@ class Dropped:
     error: ErrorCode = ErrorCode.NONE
 
 
-Event = CommitOffsets | Committed | PartitionsDeleted | StaleOffsets | RetentionCheck | Dropped
-"""What `decide` takes."""
-Ended = Committed | Dropped
+Request = CommitOffsets | DeleteGroup | DeleteOffsets
+"""What is answered."""
+Ended = Committed | Removed | Dropped
 """What may follow an append."""
+Event = Request | Ended | PartitionsDeleted | StaleOffsets | RetentionCheck
+"""What `decide` takes."""

@@ -20,15 +20,30 @@ from itertools import islice
 from groups.coordinator.effects import Append, Effect
 from groups.coordinator.events import Dropped, RetentionCheck
 from groups.coordinator.shard import Shard
+from groups.coordinator.subscriptions import subscribed_topics
 from groups.coordinator.tombstones import tombstones
 from offsets.records import NO_TIMESTAMP, GroupKey, GroupMetadata, Key, OffsetKey, times_of
-from protocol.consumer_protocol import decode_subscription
-from protocol.primitives import WireError
 
-CONSUMER = "consumer"
+EXPIRY_SLICE = 500
+"""Offsets looked at, and tombstones written, between two turns of the loop: up to 4 ms."""
 
 IsExpired = Callable[[str, bytes], bool]
 """By topic and value."""
+
+
+def group_slices(shard: Shard) -> Iterator[list[str]]:
+    """All groups, some at a time: those that have EXPIRY_SLICE offsets together, or one more."""
+    group_ids = [*shard.groups, *(g for g in shard.offsets.groups() if g not in shard.groups)]
+    taken: list[str] = []
+    offsets = 0
+    for group_id in group_ids:
+        taken.append(group_id)
+        offsets += 1 + shard.offsets.count_of(group_id)
+        if offsets >= EXPIRY_SLICE:
+            yield taken
+            taken, offsets = [], 0
+    if taken:
+        yield taken
 
 
 def expire(shard: Shard, event: RetentionCheck) -> list[Effect]:
@@ -69,7 +84,7 @@ def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsE
     since_ms = NO_TIMESTAMP
     subscribed: frozenset[str] = frozenset()
     if metadata is not None and metadata.members:
-        found = _subscribed(metadata)
+        found = subscribed_topics(metadata)
         if found is None:
             return None
         subscribed = found
@@ -86,16 +101,3 @@ def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsE
         return now_ms - begins_ms >= retention_ms
 
     return is_expired
-
-
-def _subscribed(metadata: GroupMetadata) -> frozenset[str] | None:
-    """The topics that the members subscribe to; None where that cannot be known."""
-    if metadata.protocol_type != CONSUMER or metadata.protocol is None:
-        return None
-    topics: set[str] = set()
-    try:
-        for member in metadata.members:
-            topics.update(decode_subscription(member.subscription))
-    except WireError:
-        return None
-    return frozenset(topics)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from groups.coordinator.effects import Append
-from groups.coordinator.events import Dropped
+from groups.coordinator.events import Ended
 from offsets.journal import RECORD_OVERHEAD
 from offsets.records import Key, Record, encode_key
 
@@ -20,7 +20,7 @@ APPEND_BYTES = 8192
 lets appends share a batch, so small ones cost nothing."""
 
 
-def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Dropped]) -> list[Append]:
+def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Ended]) -> list[Append]:
     """Appends that remove `keys`, which are of one group, in order; each with its `then`."""
     appends: list[Append] = []
     taken: list[K] = []
@@ -37,6 +37,6 @@ def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Dropped]) -> lis
     return appends
 
 
-def _append(keys: Sequence[K], then: Callable[[Sequence[K]], Dropped]) -> Append:
+def _append(keys: Sequence[K], then: Callable[[Sequence[K]], Ended]) -> Append:
     records: list[Record] = [(key, None) for key in keys]
     return Append(records, then=then(keys))

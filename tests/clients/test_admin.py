@@ -10,7 +10,14 @@ import pytest
 from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages import create_topics, list_groups, offset_commit, offset_fetch
+from protocol.messages import (
+    create_topics,
+    delete_groups,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+)
 from protocol.messages.create_topics import CreateTopicsResponse, CreateTopicsResponseTopic
 from protocol.messages.delete_topics import DeleteTopicsResponse, DeleteTopicsResponseResult
 from protocol.messages.describe_configs import (
@@ -26,7 +33,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponseTopic,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.clients.scripted_broker import ScriptedBroker
+from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -249,6 +256,72 @@ def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses()
         assert len(one.asked(ApiKey.FIND_COORDINATOR)) == 2
         with pytest.raises(ApiError, match="UNKNOWN_MEMBER_ID: commit of group g for t-0"):
             await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
+
+    with_admin(scenario)
+
+
+def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        codes = {"g": ErrorCode.NONE, "full": ErrorCode.NON_EMPTY_GROUP}
+        one.answers[ApiKey.DELETE_GROUPS] = lambda request: delete_groups.error_response(
+            request, codes[request.groups_names[0]], 1
+        )
+        deleted = await admin.delete_groups(["g", "full", "g"])
+        assert {g: error and error.code for g, error in deleted.items()} == {
+            "g": None,
+            "full": ErrorCode.NON_EMPTY_GROUP,
+        }
+        assert len(one.asked(ApiKey.DELETE_GROUPS)) == 2
+
+    with_admin(scenario)
+
+
+@pytest.mark.parametrize(
+    ("first", "verdict"),
+    [
+        (ErrorCode.NOT_COORDINATOR, None),
+        (ErrorCode.REQUEST_TIMED_OUT, None),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.GROUP_ID_NOT_FOUND),
+        (HANG_UP, None),
+    ],
+)
+def test_group_not_found_by_a_second_attempt_was_deleted_if_the_first_may_have_been_done(
+    first: Any, verdict: ErrorCode | None
+) -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        said = [first, ErrorCode.GROUP_ID_NOT_FOUND, first, ErrorCode.GROUP_ID_NOT_FOUND]
+
+        def answer(error_response: Callable[..., Any], request: Any) -> Any:
+            code = said.pop(0)
+            return code if code is HANG_UP else error_response(request, code, 0)
+
+        one.answers[ApiKey.DELETE_GROUPS] = partial(answer, delete_groups.error_response)
+        one.answers[ApiKey.OFFSET_DELETE] = partial(answer, offset_delete.error_response)
+        error = (await admin.delete_groups(["g"]))["g"]
+        assert (error and error.code) == verdict
+        if verdict is None:
+            assert await admin.delete_group_offsets("g", [P0]) == {P0: None}
+        else:
+            with pytest.raises(ApiError, match="GROUP_ID_NOT_FOUND: g"):
+                await admin.delete_group_offsets("g", [P0])
+
+    with_admin(scenario)
+
+
+def test_offsets_deleted_have_a_verdict_for_each_partition() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        results = [
+            offset_delete.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+            for index, code in enumerate((0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+        ]
+        one.answers[ApiKey.OFFSET_DELETE] = lambda request: offset_delete.OffsetDeleteResponse(
+            topics=[offset_delete.OffsetDeleteResponseTopic(name="t", partitions=results)]
+        )
+        deleted = await admin.delete_group_offsets("g", [P1, P0])
+        assert deleted[P0] is None
+        assert str(deleted[P1]) == "GROUP_SUBSCRIBED_TO_TOPIC: t-1"
+        asked = one.asked(ApiKey.OFFSET_DELETE)[0]
+        assert [p.partition_index for p in asked.topics[0].partitions] == [0, 1]
 
     with_admin(scenario)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from clients.admin import Admin, NewTopic
 from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, until
+from zk.znodes import ConsumerOffset
 
 GUIDE = (ROOT / "docs" / "consumer-groups.md").read_text()
 ABOVE = """
@@ -63,9 +64,34 @@ def follow(cluster: DevCluster) -> None:
             done = cluster.run("kgroup", *words.split())
             assert done.returncode == 0, done.stderr
             assert "flights" in done.stdout
+        asyncio.run(committed(cluster, "analytics", "flights"))
+        offsets, group = commands_to_forget(cluster)
+        for words, said in ((offsets, "GROUP_SUBSCRIBED_TO_TOPIC"), (group, "NON_EMPTY_GROUP")):
+            refused = cluster.run(*words)
+            assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
     finally:
         consumer.kill()
         consumer.communicate()
+    until(lambda: cluster.run(*offsets).returncode == 0, "its session ends", DEADLINE_S)
+    assert cluster.run(*group).returncode == 0
+    assert "analytics" not in cluster.run("kgroup", "list").stdout
+
+
+def commands_to_forget(cluster: DevCluster) -> list[list[str]]:
+    """The words of each line of its block of shell."""
+    (block,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+    for name, place in (("zookeeper", "localhost:2181"), ("bootstrap", "localhost:9092")):
+        block = block.replace(place, cluster.address(name))
+    return [line.split() for line in block.splitlines()]
+
+
+async def committed(cluster: DevCluster, group: str, topic: str) -> None:
+    """As a member does from time to time."""
+    async with cluster.zookeeper_session() as zk:
+        for partition in range(4):
+            path = ConsumerOffset.path(group, topic, partition)
+            if await zk.exists(path) is None:
+                await zk.create(path, b"0", make_parents=True)
 
 
 async def created(cluster: DevCluster, topic: str) -> object:

@@ -246,3 +246,30 @@ def test_offsets_of_a_deleted_topic_are_gone_when_it_is_created_again(
             await cluster.in_sync(zk)
 
     play(scenario())
+
+
+def test_group_that_was_deleted_stays_so_when_its_coordinator_dies(
+    cluster: RestartableCluster, tmp_path: Path
+) -> None:
+    topic, group = TopicPartition("forgotten", 0), "forgotten"
+
+    async def scenario() -> None:
+        async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
+            await admin.create_topics([NewTopic(topic.topic, 1, BROKERS)])
+            await admin.commit_group_offsets(group, of(topic, 7))
+            await raise_to_three(cluster, zk, tmp_path)
+            before = await coordinator(zk)
+            async with cluster.without(before):
+                assert await admin.delete_groups([group]) == {group: None}
+                assert await coordinator(zk) != before  # who was asked first
+                assert await admin.group_offsets(group) == {}
+                await admin.commit_group_offsets(group, of(topic, 3))
+                assert await admin.delete_group_offsets(group, [topic]) == {topic: None}
+                after = await coordinator(zk)
+            await cluster.in_sync(zk)
+            async with cluster.without(after):
+                await next_coordinator(zk, after)
+                assert await admin.group_offsets(group) == {}
+            await cluster.in_sync(zk)
+
+    play(scenario())

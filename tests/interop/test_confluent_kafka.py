@@ -153,6 +153,21 @@ def test_it_commits_and_fetches_offsets(bootstrap: str) -> None:
     assert (of_group.topic, of_group.partition, of_group.offset) == (topic, 0, 33)
 
 
+def test_its_admin_deletes_groups(bootstrap: str) -> None:
+    topic, group = asyncio.run(new_topic(bootstrap)), f"g-{uuid4().hex[:8]}"
+    with consumer(bootstrap, group) as messages:
+        messages.commit(offsets=[TopicPartition(topic, 0, 33)], asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deleted = admin.delete_consumer_groups([group], request_timeout=TIMEOUT_S)
+    assert deleted[group].result() is None
+    with consumer(bootstrap, group) as messages:
+        (after,) = messages.committed([TopicPartition(topic, 0)], TIMEOUT_S)
+        assert after.offset == confluent_kafka.OFFSET_INVALID
+    again = admin.delete_consumer_groups([group], request_timeout=TIMEOUT_S)
+    with pytest.raises(confluent_kafka.KafkaException, match="GROUP_ID_NOT_FOUND"):
+        again[group].result()
+
+
 def test_its_transactional_producer_is_told_at_once_that_there_are_no_transactions(
     bootstrap: str,
 ) -> None:

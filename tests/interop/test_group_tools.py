@@ -100,3 +100,26 @@ def test_kafkas_tool_resets_a_group_to_what_a_file_says(
     reset = ("--reset-offsets", "--group", committer.group, "--from-file", str(plan))
     committer.run(*reset, "--execute")
     assert committer.committed() == 7
+
+
+def test_kafkas_tool_deletes_a_group(committer: Committer) -> None:
+    said = committer.run("--delete", "--group", committer.group)
+    assert f"('{committer.group}') was successful" in said
+    assert committer.group not in committer.run("--list")
+    again = committer.run("--delete", "--group", committer.group)
+    assert f"Group '{committer.group}' could not be deleted due to:" in again
+    assert "GroupIdNotFoundException" in again
+
+
+def test_kafkas_tool_deletes_offsets_of_a_topic(committer: Committer) -> None:
+    other = attrs.evolve(committer, partition=TopicPartition(unique("t"), 0))
+    asyncio.run(other.commit(1, 1))
+    unknown = unique("t")
+    topics = ("--topic", committer.partition.topic, "--topic", f"{unknown}:0")
+    said = committer.run("--delete-offsets", "--group", committer.group, *topics)
+    rows = {row[0]: row[1:] for line in said.splitlines() if (row := line.split())}
+    assert rows[committer.partition.topic][:2] == ["0", "Successful"]
+    assert rows[unknown][:2] == ["0", "Error:"]
+    assert other.committed() == 1
+    with pytest.raises(KeyError):
+        committer.committed()

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.coordinator import EXPIRY_BACKLOG_BYTES, EXPIRY_SLICE
+from groups.coordinator.coordinator import EXPIRY_BACKLOG_BYTES
 from groups.coordinator.events import CommitOffsets
+from groups.coordinator.expiry import EXPIRY_SLICE
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig
 from offsets.records import (

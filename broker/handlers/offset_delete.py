@@ -1,0 +1,75 @@
+"""OffsetDelete: forget what a group has committed for some partitions; answered once that is
+replicated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+
+from broker.dispatch import RequestContext
+from broker.purgatory import Wait
+from groups.coordinator.coordinator import GroupCoordinator
+from offsets.topic import offsets_partition
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    error_response,
+)
+from protocol.topic_partition import TopicPartition
+
+
+def handle(
+    coordinator: GroupCoordinator,
+    known_partitions: Callable[[str], Container[int]],
+    request: OffsetDeleteRequest,
+    context: RequestContext,
+) -> OffsetDeleteResponse | Wait:
+    """Delete. `known_partitions(topic)` are those of the metadata cache."""
+    if not request.group_id:
+        return error_response(request, ErrorCode.INVALID_GROUP_ID, 0)
+    asked = [
+        TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions
+    ]
+    known = [tp for tp in asked if tp.partition in known_partitions(tp.topic)]
+    unknown = dict.fromkeys(set(asked).difference(known), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        pending = coordinator.delete_offsets(request.group_id, known)
+    except ApiError as error:
+        return error_response(request, error.code, 0)
+
+    def answer(expired: bool) -> OffsetDeleteResponse | None:
+        if pending.error is None:
+            return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0) if expired else None
+        if pending.error:
+            return error_response(request, pending.error, 0)
+        return _response(request, {**unknown, **pending.refused})
+
+    return answer(False) or Wait(
+        keys=(offsets_partition(pending.partition),),
+        timeout_ms=coordinator.config.commit_timeout_ms,
+        try_complete=answer,
+    )
+
+
+def _response(
+    request: OffsetDeleteRequest, refused: Mapping[TopicPartition, ErrorCode]
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=p.partition_index,
+                        error_code=refused.get(
+                            TopicPartition(topic.name, p.partition_index), ErrorCode.NONE
+                        ),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

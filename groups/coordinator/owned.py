@@ -1,0 +1,47 @@
+"""A partition of `__consumer_offsets` that this broker leads: its groups, and what is under way."""
+
+from __future__ import annotations
+
+import attrs
+
+from groups.coordinator.events import Ended
+from groups.coordinator.shard import Shard
+from offsets.journal import Journal
+from offsets.records import OffsetKey
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.define(eq=False)
+class Owned:
+    """What the coordinator's shell knows of one. `refusal` is what its groups are told: NONE once
+    it is served.
+
+    `loaded_until` is where the load ended; `deleted` what was deleted before it is served, `stale`
+    the offsets that could not be dropped with it.
+    """
+
+    partition: int
+    journal: Journal[Ended]
+    shard: Shard = attrs.field(factory=Shard)
+    refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    in_flight_until: int | None = None
+    loaded_until: int | None = None
+    failed_appends: int = 0
+    deleted: set[TopicPartition] = attrs.field(factory=set)
+    stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
+
+    def offsets_under_way(self) -> frozenset[OffsetKey]:
+        """The keys of offsets, and of their tombstones, that are written and not replayed yet."""
+        keys = self.journal.keys_under_way()
+        return frozenset(key for key in keys if isinstance(key, OffsetKey))
+
+    def group_under_way(self, group_id: str) -> frozenset[OffsetKey]:
+        """Those of one group."""
+        return frozenset(
+            key
+            for entry in self.journal.under_way()
+            if entry.then.group_id == group_id
+            for key, _ in entry.records
+            if isinstance(key, OffsetKey)
+        )

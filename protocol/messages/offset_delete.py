@@ -1,0 +1,66 @@
+"""OffsetDelete, version 0: forget what a group has committed for some partitions (KIP-496)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
+
+
+@nested
+class OffsetDeleteRequestPartition:
+    """A partition of OffsetDeleteRequest."""
+
+    partition_index: int = wire(INT32)
+
+
+@nested
+class OffsetDeleteRequestTopic:
+    """A topic of OffsetDeleteRequest."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[OffsetDeleteRequestPartition] = wire(Array(OffsetDeleteRequestPartition))
+
+
+@message()
+class OffsetDeleteRequest:
+    """Delete the offsets of a group that does not consume these partitions now."""
+
+    group_id: str = wire(STRING)
+    topics: Sequence[OffsetDeleteRequestTopic] = wire(Array(OffsetDeleteRequestTopic))
+
+
+@nested
+class OffsetDeleteResponsePartition:
+    """A partition of OffsetDeleteResponse."""
+
+    partition_index: int = wire(INT32)
+    error_code: int = wire(INT16)
+
+
+@nested
+class OffsetDeleteResponseTopic:
+    """A topic of OffsetDeleteResponse."""
+
+    name: str = wire(STRING)
+    partitions: Sequence[OffsetDeleteResponsePartition] = wire(Array(OffsetDeleteResponsePartition))
+
+
+@message()
+class OffsetDeleteResponse:
+    """Per partition, whether there is no offset any more; of none when the request has an error.
+
+    Unlike in all other responses the error comes before the throttle time.
+    """
+
+    error_code: int = wire(INT16, default=0)
+    throttle_time_ms: int = wire(INT32, default=0)
+    topics: Sequence[OffsetDeleteResponseTopic] = wire(Array(OffsetDeleteResponseTopic))
+
+
+def error_response(
+    request: OffsetDeleteRequest, code: ErrorCode, version: int
+) -> OffsetDeleteResponse:
+    """The answer for a request of which nothing could be done."""
+    return OffsetDeleteResponse(error_code=code, topics=[])

@@ -1,0 +1,206 @@
+"""`kgroup delete` and `delete-offsets` on a running cluster, for groups of both kinds."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from clients.admin import Admin
+from clients.kgroup.command import main
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.dev_cluster import DevCluster
+from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner
+
+TOPIC = "forgotten"
+P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def cluster(dev_cluster: DevCluster) -> DevCluster:
+    """With a topic of two partitions."""
+    created = dev_cluster.run("kbroker", "topics", "create", TOPIC, "--partitions", "2")
+    assert created.returncode == 0, created.stderr
+    return dev_cluster
+
+
+@pytest.fixture
+def group(cluster: DevCluster) -> str:
+    """A group that has committed 3 for partition 0 in ZooKeeper, and 5 for both with Kafka."""
+    name = f"g-{uuid.uuid4().hex[:8]}"
+
+    async def commit() -> None:
+        async with cluster.zookeeper_session() as zk:
+            await zk.create(ConsumerOffset.path(name, *P0), b"3", make_parents=True)
+        async with Admin(cluster.address("bootstrap")) as admin:
+            await admin.commit_group_offsets(name, dict.fromkeys((P0, P1), OffsetAndMetadata(5)))
+
+    asyncio.run(commit())
+    return name
+
+
+def write(cluster: DevCluster, path: str, data: bytes = b"") -> None:
+    async def run() -> None:
+        async with cluster.zookeeper_session() as zk:
+            await zk.create(path, data, make_parents=True)
+
+    asyncio.run(run())
+
+
+def kept(cluster: DevCluster, group: str) -> list[tuple[str, int, int]]:
+    """Store, partition and offset of all there is."""
+    exported = cluster.run("kgroup", "export", group)
+    items = json.loads(exported.stdout)["items"] if exported.stdout else []
+    return sorted((i["store"], i["partition"], i["offset"]) for i in items)
+
+
+def envelope(cluster: DevCluster, *args: str) -> tuple[int, Any, list[tuple[str, str]]]:
+    """Exit code, items, and (what, error) of each error."""
+    result = cluster.run("kgroup", *args, "-o", "json")
+    said = json.loads(result.stdout)
+    return result.returncode, said["items"], [(e["what"], e["error"]) for e in said["errors"]]
+
+
+ALL = [("kafka", 0, 5), ("kafka", 1, 5), ("zookeeper", 0, 3)]
+
+
+# ---- groups
+
+
+def test_group_is_deleted_in_both_stores(cluster: DevCluster, group: str) -> None:
+    assert kept(cluster, group) == ALL
+    result = cluster.run("kgroup", "delete", group)
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows == [["GROUP", "STORE"], [group, "zookeeper"], [group, "kafka"]]
+    assert group not in cluster.run("kgroup", "list").stdout
+    gone = cluster.run("kgroup", "delete", group)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert gone.stderr == f"error: {group}: Consumer group '{group}' does not exist.\n"
+
+
+def test_group_of_one_store_alone_is_deleted_there_and_others_go_on(
+    cluster: DevCluster, group: str
+) -> None:
+    path = ConsumerOffset.path(f"{group}-zk", *P0)
+    write(cluster, path, b"1")
+    code, items, errors = envelope(cluster, "delete", f"{group}-zk", "nobody", "--group", group)
+    assert code == 1
+    assert [(i["group"], i["store"]) for i in items] == [
+        (f"{group}-zk", "zookeeper"),
+        (group, "zookeeper"),
+        (group, "kafka"),
+    ]
+    assert errors == [("nobody", "GROUP_ID_NOT_FOUND")]
+
+
+def test_group_with_a_member_in_zookeeper_keeps_its_offsets_in_both(
+    cluster: DevCluster, group: str
+) -> None:
+    write(cluster, f"{ConsumerGroup.ids_path(group)}/{group}_m")
+    code, items, errors = envelope(cluster, "delete", group)
+    assert (code, items, errors) == (1, [], [(f"{group} in zookeeper", "NON_EMPTY_GROUP")])
+    assert kept(cluster, group) == ALL
+
+
+def test_coordinator_that_is_not_reached_is_named_and_zookeeper_is_done(
+    cluster: DevCluster, group: str
+) -> None:
+    code, items, errors = envelope(cluster, "delete", group, "-b", NOWHERE, "--timeout", "300")
+    assert (code, [i["store"] for i in items]) == (1, ["zookeeper"])
+    assert [what for what, _ in errors] == [f"{group} in kafka"]
+    assert kept(cluster, group) == ALL[:2]
+
+
+def test_kafkas_spelling_deletes_with_the_coordinator_alone(
+    cluster: DevCluster, group: str
+) -> None:
+    result = run_without_environment(
+        *("--bootstrap-server", cluster.address("bootstrap"), "--delete", "--group", group)
+    )
+    assert result.exit_code == 0, result.output
+    assert kept(cluster, group) == ALL[2:]
+    result = run_without_environment(
+        *("--zookeeper", cluster.address("zookeeper"), "--delete", "--group", group)
+    )
+    assert result.exit_code == 0, result.output
+    assert kept(cluster, group) == []
+
+
+def run_without_environment(*args: str) -> Any:
+    names = ("KGROUP_BOOTSTRAP_SERVER", "KGROUP_ZOOKEEPER")
+    return CliRunner().invoke(main, args, env=dict.fromkeys(names))
+
+
+# ---- offsets
+
+
+def test_offsets_of_a_topic_are_deleted_in_both_stores_and_shown(
+    cluster: DevCluster, group: str
+) -> None:
+    result = cluster.run("kgroup", "delete-offsets", group, "--topic", TOPIC)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["GROUP", "TOPIC", "PARTITION", "OFFSET", "STORE"],
+        [group, TOPIC, "0", "5", "kafka"],
+        [group, TOPIC, "0", "3", "zookeeper"],
+        [group, TOPIC, "1", "5", "kafka"],
+    ]
+    assert kept(cluster, group) == []
+
+
+def test_offsets_of_one_partition_are_deleted_by_kafkas_spelling(
+    cluster: DevCluster, group: str
+) -> None:
+    words = ("--delete-offsets", "--group", group, "--topic", f"{TOPIC}:1")
+    result = cluster.run("kgroup", *words)
+    assert result.returncode == 0, result.stderr
+    assert kept(cluster, group) == [ALL[0], ALL[2]]
+    again, items, errors = envelope(cluster, *words)
+    assert (again, items, errors) == (1, [], [(f"{TOPIC}:1", "NoOffsets")])
+
+
+def test_offset_of_a_partition_that_has_an_owner_stays_in_both(
+    cluster: DevCluster, group: str
+) -> None:
+    write(cluster, PartitionOwner.path(group, *P0), b"g_m-0")
+    code, items, errors = envelope(cluster, "delete-offsets", group, "--topic", TOPIC)
+    assert (code, [(i["partition"], i["store"]) for i in items]) == (1, [(1, "kafka")])
+    assert errors == [(str(P0), "GROUP_SUBSCRIBED_TO_TOPIC")]
+    assert kept(cluster, group) == [ALL[0], ALL[2]]
+
+
+def test_offset_that_is_no_number_is_deleted_too(cluster: DevCluster, group: str) -> None:
+    write(cluster, ConsumerOffset.path(group, *P1), b"many")
+    connect = ("--zookeeper", cluster.address("zookeeper"))
+    result = run_without_environment(
+        "delete-offsets", group, "--topic", f"{TOPIC}:1", *connect, "-o", "json"
+    )
+    assert result.exit_code == 0, result.output
+    (item,) = json.loads(result.stdout)["items"]
+    assert (item["offset"], item["store"]) == (None, "zookeeper")
+    assert kept(cluster, group) == ALL
+
+
+# ---- usage
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["delete"],
+        ["delete-offsets", "g"],
+        ["delete-offsets", "--topic", "t"],
+        ["delete-offsets", "g", "--topic", "t:x"],
+        ["delete-offsets", "g", "--group", "h", "--topic", "t"],
+        ["delete", "", "--zookeeper", NOWHERE],
+        ["delete", "g/owners", "--zookeeper", NOWHERE],
+        ["delete-offsets", "..", "--topic", "t", "--zookeeper", NOWHERE],
+        ["delete-offsets", "g", "--topic", "", "--zookeeper", NOWHERE],
+    ],
+)
+def test_wrong_usage_ends_before_anything_is_asked(args: list[str]) -> None:
+    assert run_without_environment(*args).exit_code == 2
