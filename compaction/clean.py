@@ -31,7 +31,7 @@ from compaction.job import (
     SourceSegment,
 )
 from compaction.map_building import MapBuilder
-from compaction.offset_map import OffsetMap
+from compaction.offset_map import offset_map
 from compaction.record_filter import RecordFilter
 from compaction.source import pieces
 from compaction.transactions import CleanedTransactions, aborted_transactions
@@ -48,7 +48,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
     aborted = aborted_transactions(
         directory, job.segments[0].base_offset, job.first_uncleanable_offset
     )
-    newest = OffsetMap(int(job.dedupe_bytes * job.load_factor))
+    newest = offset_map(int(job.dedupe_bytes * job.load_factor))
     first_dirty = job.first_dirty_offset
     # The map's reader sees no marker of the clean part: what ended there would seem to go on, and
     # what its producer committed since, tombstones perhaps, would hide no older value.
@@ -80,7 +80,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
         CleanerStatistics(
             map_bytes_read=mapped.bytes_read,
             map_messages_read=mapped.messages_read,
-            map_utilization=newest.utilization,
+            map_utilization=len(newest) / newest.capacity,
             bytes_read=copying.bytes_read,
             messages_read=rules.messages_read,
             bytes_written=copying.bytes_written,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import cast
 
 import attrs
 
+from compaction.keys import NO_KEY, Keys
 from compaction.offset_map import OffsetMap
 from compaction.source import OLD, Piece, marker_key, read_messages, read_records
 from compaction.transactions import CleanedTransactions
@@ -55,9 +55,8 @@ class MapBuilder:
                 self._add_batches(piece, wanted)
                 wanted = []
                 messages = read_messages(piece, row)
-                self._add_records(
-                    [message[2] for message in messages], [message[0] for message in messages]
-                )
+                keys = Keys.of([message[2] for message in messages])
+                self._add_records(keys, [message[0] for message in messages])
             elif kind & CONTROL:
                 self.transactions.may_discard(piece.header(row), marker_key(piece, row))
             elif not (kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row))):
@@ -66,24 +65,22 @@ class MapBuilder:
 
     def _add_batches(self, piece: Piece, rows: Sequence[int]) -> None:
         while rows and not self.is_full:
-            _, spans, firsts = read_records(piece, rows)
-            self.keyless += spans.keyless
-            self._add_records(spans.keys, spans.offsets, keyless=spans.keyless)
-            rows = rows[len(firsts) - 1 :]
+            records = read_records(piece, rows)
+            self.keyless += records.spans.keyless
+            self._add_records(records.keys, records.spans.offsets, keyless=records.spans.keyless)
+            rows = rows[len(records.firsts) - 1 :]
 
-    def _add_records(
-        self, keys: Sequence[bytes | None], offsets: Sequence[int], keyless: int | None = None
-    ) -> None:
+    def _add_records(self, keys: Keys, offsets: Sequence[int], keyless: int | None = None) -> None:
         if self.is_full or not offsets:
             return
         if keyless != 0 or offsets[0] < self.first_dirty_offset:
             rows = [
-                (key, offset)
-                for key, offset in zip(keys, offsets, strict=True)
-                if key is not None and offset >= self.first_dirty_offset
+                row
+                for row, (end, offset) in enumerate(zip(keys.ends, offsets, strict=True))
+                if end != NO_KEY and offset >= self.first_dirty_offset
             ]
-            keys, offsets = [row[0] for row in rows], [row[1] for row in rows]
-        added = self.newest.add(cast(Sequence[bytes], keys), offsets)
+            keys, offsets = keys.rows(rows), [offsets[row] for row in rows]
+        added = self.newest.add(keys, offsets)
         self.messages_read += added
         if added < len(keys):
             self.is_full = True

@@ -9,17 +9,17 @@ stranger. That is told by offset: numbers come again (KAFKA-8335).
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress as chosen
 from itertools import pairwise
 from operator import ge
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import attrs
 
 from compaction.job import NO_DATA
+from compaction.keys import NO_KEY, Keys
 from compaction.offset_map import OffsetMap
 from compaction.rewriting import emptied, with_records
 from compaction.source import OLD, Batches, Piece, Records, marker_key, read_messages, read_records
@@ -73,7 +73,7 @@ class RecordFilter:
     keyless: int = 0
     outgrown: int = 0
     """Batches that compressing what stays has made larger, and too large."""
-    _newest_offsets: array[int] = attrs.field(init=False)
+    _newest_offsets: Sequence[int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._newest_offsets = self.newest.offsets()
@@ -135,10 +135,12 @@ class RecordFilter:
         """Of each batch: where its records are, the first one's row, and which of them stay."""
         while rows:
             is_mapped = piece.batches.first_offsets[rows[0]] >= self.first_dirty_offset
-            records = read_records(piece, rows, with_keys=not is_mapped)
-            if is_mapped and records.spans.keyless:
-                is_mapped, records = False, read_records(piece, rows)
-            keep = (self._keep_mapped if is_mapped else self._keep)(records.spans)
+            records = read_records(piece, rows)
+            spans = records.spans
+            if is_mapped and not spans.keyless:
+                keep = self._keep_mapped(spans)
+            else:
+                keep = self._keep(records.keys, spans.offsets, spans.tombstones)
             self.messages_read += len(keep)
             for first, end in pairwise(records.firsts):
                 yield records, first, keep[first:end]
@@ -171,43 +173,29 @@ class RecordFilter:
             stay.difference_update(offset for offset in gone if offset <= latest)
         return bytes(map(stay.__contains__, offsets))
 
-    def _keep(self, spans: Spans) -> bytes:
+    def _keep(self, keys: Keys, offsets: Sequence[int], tombstones: Sequence[int]) -> bytes:
         """A byte for each record, 1 for those that stay."""
-        keys, offsets = spans.keys, spans.offsets
-        if spans.keyless:
-            known = [b"" if key is None else key for key in keys]
-            self.keyless += sum(
-                key is None and offset <= self.latest_offset
-                for key, offset in zip(keys, offsets, strict=True)
-            )
-        else:
-            known = cast(list[bytes], keys)
-        newest = self.newest.newest(known)
-        if not spans.keyless and (self.retain_tombstones or not any(spans.tombstones)):
+        newest, latest = self.newest.newest(keys), self.latest_offset
+        keyless = [row for row, end in enumerate(keys.ends) if end == NO_KEY]
+        gone = [False] * len(keys) if self.retain_tombstones else list(tombstones)
+        if not keyless and not any(gone):
             return bytes(map(ge, offsets, newest))
-        gone = spans.tombstones
-        latest = self.latest_offset
-        if self.retain_tombstones:
-            gone = [False] * len(keys)
+        self.keyless += sum(offsets[row] <= latest for row in keyless)
+        for row in keyless:
+            gone[row] = True
         return bytes(
             [
-                (offset >= other and not is_gone and key is not None) or offset > latest
-                for offset, other, is_gone, key in zip(offsets, newest, gone, keys, strict=True)
+                (offset >= other and not is_gone) or offset > latest
+                for offset, other, is_gone in zip(offsets, newest, gone, strict=True)
             ]
         )
 
     def _message(self, piece: Piece, row: int) -> Iterator[Kept]:
         messages = read_messages(piece, row)
         keep = self._keep(
-            Spans(
-                starts=[],
-                ends=[],
-                offsets=[message[0] for message in messages],
-                timestamp_deltas=[],
-                keys=[message[2] for message in messages],
-                tombstones=[message[3] is None for message in messages],
-                keyless=sum(message[2] is None for message in messages),
-            )
+            Keys.of([message[2] for message in messages]),
+            [message[0] for message in messages],
+            [message[3] is None for message in messages],
         )
         self.messages_read += len(messages)
         left = list(chosen(messages, keep))

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from compaction.job import SourceSegment
+from compaction.keys import Keys
 from core_log.file_name import LOG, file_name
 from core_log.storage import Directory, StorageFile
 from protocol.records.batch_header import (
@@ -193,13 +194,18 @@ class Records(NamedTuple):
     spans: Spans
     firsts: list[int]
 
+    @property
+    def keys(self) -> Keys:
+        """Of all of them."""
+        return Keys(self.buffer, self.spans.key_starts, self.spans.key_ends)
 
-def read_records(piece: Piece, rows: Sequence[int], *, with_keys: bool = True) -> Records:
+
+def read_records(piece: Piece, rows: Sequence[int]) -> Records:
     """Read the records of the first of the batches in `rows`: all, unless decompressing them
     takes too much memory at once. Raises CorruptRecord and CompressionUnavailable."""
     try:
         buffer, bodies = _bodies(piece, rows)
-        spans = record_spans(buffer, bodies, with_keys=with_keys)
+        spans = record_spans(buffer, bodies)
     except CorruptRecord as error:
         raise CorruptRecord(f"{piece.name}, from position {piece.position}: {error}") from None
     return Records(buffer, spans, list(accumulate(bodies.counts, initial=0)))
@@ -241,7 +247,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
 
 def marker_key(piece: Piece, row: int) -> bytes | None:
     """The key of a marker's record; None if it has been emptied. Raises CorruptRecord."""
-    keys = read_records(piece, [row]).spans.keys
+    keys = read_records(piece, [row]).keys.listed()
     return keys[0] or b"" if keys else None
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.record_run import SHORTEST_RUN, Run, find_run, payloads_of, timestamps_of
+from protocol.records.record_run import SHORTEST_RUN, Run, find_run, timestamps_of
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.varint import decode_folded
 
@@ -22,6 +22,7 @@ _STRETCH: Final = 64
 """Records read one by one before looking for a run again."""
 _FEWEST_FOR_COLUMNS: Final = 64
 """Records from which numpy is faster."""
+_NO_KEY: Final = -1
 
 
 class Bodies(NamedTuple):
@@ -37,29 +38,30 @@ class Bodies(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Columns, a row for each record of all bodies in turn; `keyless` of them have no key."""
+    """Columns, a row for each record of all bodies in turn; `keyless` of them have no key, and an
+    end of -1 in place of its."""
 
     starts: Sequence[int]
     ends: Sequence[int]
     offsets: Sequence[int]
     timestamp_deltas: Sequence[int]
-    keys: Sequence[bytes | None]
+    key_starts: Sequence[int]
+    key_ends: Sequence[int]
     tombstones: Sequence[int]
     keyless: int
 
 
-def record_spans(buffer: bytes, bodies: Bodies, *, with_keys: bool = True) -> Spans:
+def record_spans(buffer: bytes, bodies: Bodies) -> Spans:
     """Read exactly the records of all `bodies`, each of which fills its place in `buffer`.
 
-    Without `with_keys` those of the answer are not to be used: with numpy there are none. Offsets
-    go up within a batch. Raises CorruptRecord, which names the batch by its base offset.
+    Offsets go up within a batch. Raises CorruptRecord, which names the batch by its base offset.
     """
     find = _columns_finder()
     if find is not None and sum(bodies.counts) >= _FEWEST_FOR_COLUMNS:
-        spans = find(buffer, bodies, with_keys)
+        spans = find(buffer, bodies)
         if spans is not None:
             return spans
-    lists = _Lists([], [], [], [], [], [])
+    lists = _Lists([], [], [], [], [], [], [])
     for start, end, count, base_offset in zip(*bodies, strict=True):
         first = len(lists.starts)
         try:
@@ -67,7 +69,7 @@ def record_spans(buffer: bytes, bodies: Bodies, *, with_keys: bool = True) -> Sp
         except (IndexError, CorruptRecord) as error:
             nth = len(lists.starts) - first
             raise CorruptRecord(f"record {nth} of the batch at {base_offset}: {error}") from None
-    return Spans(*lists, lists.keys.count(None))
+    return Spans(*lists, lists.key_ends.count(_NO_KEY))
 
 
 class _Lists(NamedTuple):
@@ -77,12 +79,13 @@ class _Lists(NamedTuple):
     ends: list[int]
     offsets: list[int]
     timestamp_deltas: list[int]
-    keys: list[bytes | None]
+    key_starts: list[int]
+    key_ends: list[int]
     tombstones: list[int]
 
 
 class _FindColumns(Protocol):
-    def __call__(self, buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None: ...
+    def __call__(self, buffer: bytes, bodies: Bodies) -> Spans | None: ...
 
 
 @cache
@@ -124,7 +127,11 @@ def _add_run(buffer: bytes, run: Run, base_offset: int, spans: _Lists) -> None:
     offset = base_offset + run.first_delta
     spans.offsets.extend(range(offset, offset + run.records))
     spans.timestamp_deltas.extend(timestamps_of(buffer, run, 0))
-    spans.keys.extend(payloads_of(buffer, run, run.key_at, run.key_length))
+    spans.key_starts.extend(range(run.key_at, run.end, run.stride))
+    if run.key_length < 0:
+        spans.key_ends.extend([_NO_KEY] * run.records)
+    else:
+        spans.key_ends.extend(range(run.key_at + run.key_length, run.end, run.stride))
     spans.tombstones.extend([run.value_length < 0] * run.records)
 
 
@@ -135,7 +142,7 @@ def _read_stretch(
 
     Numbers stay folded (varint.py): null is 1, and `size >> 1` steps over a null as over nothing.
     """
-    starts, ends, offsets, timestamp_deltas, keys, tombstones = spans
+    starts, ends, offsets, timestamp_deltas, key_starts, key_ends, tombstones = spans
     for _ in range(count):
         starts.append(pos)
         if (length := buffer[pos]) < 128:
@@ -173,9 +180,9 @@ def _read_stretch(
             pos += 2
         else:
             size, pos = decode_folded(buffer, pos, 32)
-        key_at = pos
+        key_starts.append(pos)
         pos += size >> 1
-        keys.append(None if size == 1 else buffer[key_at:pos])
+        key_ends.append(_NO_KEY if size == 1 else pos)
         odd_length = size & 1 and size != 1
 
         if (size := buffer[pos]) < 128:

@@ -11,7 +11,7 @@ answer None: the plain walk (record_spans.py) is to judge. All numbers are int64
 2**60 even where a lie has been read.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -23,8 +23,6 @@ _WINDOW: Final = 8
 """Bytes loaded at once."""
 _FEW_CHAINS: Final = 48
 """Up to so many chains are followed one by one: a step for all costs as much as that."""
-_FEWEST_OF_LENGTH: Final = 200
-"""Slices of one length, on average, from which to take them together is faster."""
 _NULL: Final = 1
 """A folded length of -1."""
 _WIDEST: Final = 4
@@ -32,9 +30,8 @@ _WIDEST: Final = 4
 _WIDEST_TIMESTAMP: Final = 7
 
 
-def find_spans(buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None:
-    """Read the records of all `bodies`, keys if they are wanted; None when that takes a closer
-    look."""
+def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
+    """Read the records of all `bodies`; None when that takes a closer look."""
     body_starts, body_ends, counts, base_offsets = (np.array(column, np.int64) for column in bodies)
     if (counts < 0).any() or (counts * SMALLEST_RECORD > body_ends - body_starts).any():
         return None
@@ -68,38 +65,17 @@ def find_spans(buffer: bytes, bodies: Bodies, with_keys: bool) -> Spans | None:
     if odd.any() or not _go_up(offsets, firsts, counts):
         return None
     keyless = keys == _NULL
-    key_list: list[bytes | None] = []
-    if with_keys:
-        key_list = _slices(buffer, at, key_ends - at)
-        for row in np.flatnonzero(keyless).tolist():
-            key_list[row] = None
+    key_ends[keyless] = -1
     return Spans(
         starts=starts.data,
         ends=ends.data,
         offsets=offsets.tolist(),
         timestamp_deltas=(timestamps >> 1 ^ -(timestamps & 1)).data,
-        keys=key_list,
+        key_starts=at.data,
+        key_ends=key_ends.data,
         tombstones=(values == _NULL).data,
         keyless=int(np.count_nonzero(keyless)),
     )
-
-
-def _slices(buffer: bytes, starts: Ints, lengths: Ints) -> list[Any]:
-    """The bytes at so many places: those of one length are taken at once, as items of that size."""
-    if not len(lengths):
-        return []
-    sizes = lengths[:1] if (lengths == lengths[0]).all() else np.unique(lengths)
-    if len(sizes) * _FEWEST_OF_LENGTH > len(lengths) and len(sizes) > 1:
-        ends = starts + lengths
-        return [
-            buffer[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
-    found = np.full(len(lengths), b"", object)
-    for size in sizes[sizes > 0].tolist():
-        places = np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, 0, (1,))
-        rows = slice(None) if len(sizes) == 1 else np.flatnonzero(lengths == size)
-        found[rows] = places[starts[rows]].astype(object)
-    return found.tolist()
 
 
 def _starts(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from compaction import offset_map
 from protocol.records import record_spans
 from tests.compaction.partition import Partition
 
@@ -21,7 +22,11 @@ def partition() -> Partition:
 def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The test runs twice: with numpy, and as on a machine that does not have it."""
     if request.param == "plain":
-        monkeypatch.setitem(sys.modules, "protocol.records.span_columns", None)
-    record_spans._columns_finder.cache_clear()
+        for name in ("protocol.records.span_columns", "compaction.sum_table"):
+            monkeypatch.setitem(sys.modules, name, None)
+    chosen = (record_spans._columns_finder, offset_map._fastest)
+    for choice in chosen:
+        choice.cache_clear()
     yield request.param
-    record_spans._columns_finder.cache_clear()
+    for choice in chosen:
+        choice.cache_clear()

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from compaction.clean import clean
 from compaction.job import CleaningJob, Finished, GroupCleaned, Progress, SourceSegment
-from compaction.offset_map import entry_bytes
+from compaction.offset_map import offset_map
 from core_log.config import LogConfig
 from core_log.file_name import (
     ALL_SUFFIXES,
@@ -47,7 +47,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 def room_for(keys: int) -> int:
     """Bytes of a map that has room for so many short keys."""
-    return keys * entry_bytes(1)
+    return keys * (PLENTY // offset_map(PLENTY).capacity)
 
 
 def changed(batch: bytes, **fields: int) -> bytes:

@@ -179,7 +179,7 @@ async def test_with_other_settings_it_cleans_what_it_could_not_before() -> None:
 
 
 async def test_a_map_that_is_too_small_cleans_in_several_passes() -> None:
-    house = House(config=CleanerConfig(dedupe_buffer_size=8000))
+    house = House(config=CleanerConfig(dedupe_buffer_size=2000))
     house.write_rounds(5, keys=100, config=attrs.evolve(COMPACT, segment_bytes=100_000))
     before = house.newest()
     await house.live(30)

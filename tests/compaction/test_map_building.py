@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.keys import Keys
 from compaction.map_building import MapBuilder
-from compaction.offset_map import OffsetMap
+from compaction.offset_map import offset_map
 from compaction.source import pieces
 from compaction.transactions import CleanedTransactions
 from protocol.records.compression import Codec
@@ -14,7 +15,7 @@ from tests.compaction.partition import PLENTY, Partition, room_for
 
 def built(partition: Partition, first_dirty: int, room: int = PLENTY) -> MapBuilder:
     """What a run knows when it has seen all segments from `first_dirty` on."""
-    mapped = MapBuilder(OffsetMap(room), CleanedTransactions([]), first_dirty, first_dirty)
+    mapped = MapBuilder(offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
     for segment in partition.job().segments:
         if segment.end_offset > first_dirty:
             for piece in pieces(partition.directory, segment, 1):
@@ -23,7 +24,7 @@ def built(partition: Partition, first_dirty: int, room: int = PLENTY) -> MapBuil
 
 
 def newest(mapped: MapBuilder, keys: range) -> list[int]:
-    return list(mapped.newest.newest([b"%d" % key for key in keys]))
+    return list(mapped.newest.newest(Keys.of([b"%d" % key for key in keys])))
 
 
 @pytest.mark.parametrize("first_dirty", [0, 10, 15, 20, 30])

@@ -9,20 +9,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from compaction.clean import Event
 from compaction.config import CleanerConfig
 from compaction.dirtiness import dirtiness
-from compaction.frames import Start, encode
-from compaction.job import CleaningJob, Finished, GroupCleaned, Progress
+from compaction.frames import LENGTH, Speed, Start, decode, encode
+from compaction.job import CLEAN, CleaningJob, Finished, GroupCleaned, Progress
 from compaction.log_facts import facts_of, job_of
 from compaction.worker_pool import PACKAGES, CleaningFailed, WorkerPool
 from core_log.directory import LogDirectory
 from core_log.log import Log
 from tests.compaction.house import T0, House
-from tests.dev_cluster import until
 
 FAST = 1e18
 SLOW = 0.001
@@ -190,13 +190,23 @@ def test_a_worker_whose_broker_is_no_more_ends_and_takes_its_files_along(tmp_pat
         cwd=PACKAGES,
     )
     assert worker.stdin is not None
-    worker.stdin.write(encode(Start(job_for(log), log.directory.path, 3000.0)))
+    assert worker.stdout is not None
+    worker.stdin.write(encode(Start(job_for(log), log.directory.path, SLOW)))
     worker.stdin.flush()
-    until(lambda: leftovers(log), "a copy that is being written")
+    while next_progress(worker.stdout).phase != CLEAN:
+        worker.stdin.write(encode(Speed(FAST)) + encode(Speed(SLOW)))  # as far as the next pause
+        worker.stdin.flush()
+    assert leftovers(log) != []
     worker.send_signal(signal.SIGINT)  # a terminal's, of which the broker is told too
     worker.stdin.close()
     assert worker.wait(20) == 0
     assert leftovers(log) == []
+
+
+def next_progress(events: IO[bytes]) -> Progress:
+    event = decode(events.read(*LENGTH.unpack(events.read(LENGTH.size))))
+    assert isinstance(event, Progress)
+    return event
 
 
 def dirty_log_without_loop(tmp_path: Path) -> Log:

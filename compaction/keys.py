@@ -1,0 +1,52 @@
+"""The keys of records, where they lie. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import Self
+
+import attrs
+
+NO_KEY = -1
+
+
+@attrs.frozen
+class Keys:
+    """Columns, a row for each record: its key is the bytes from `starts` to `ends` of `buffer`. One
+    that has none ends at NO_KEY."""
+
+    buffer: bytes
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes | None]) -> Self:
+        """These, one behind the other."""
+        places = list(accumulate((len(key or b"") for key in keys), initial=0))
+        ends = [NO_KEY if key is None else end for key, end in zip(keys, places[1:], strict=True)]
+        return cls(b"".join(key or b"" for key in keys), places[:-1], ends)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def rows(self, wanted: Iterable[int]) -> Keys:
+        """Those of some records."""
+        rows = list(wanted)
+        return Keys(
+            self.buffer, [self.starts[row] for row in rows], [self.ends[row] for row in rows]
+        )
+
+    def listed(self) -> list[bytes | None]:
+        """An object for each."""
+        buffer = self.buffer
+        places = zip(self.starts, self.ends, strict=True)
+        if NO_KEY in self.ends:
+            return [buffer[start:end] if end != NO_KEY else None for start, end in places]
+        return [buffer[start:end] for start, end in places]
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest one."""
+        return max(map(sub, self.ends, self.starts), default=0)
