@@ -255,8 +255,8 @@ class _Fetcher:
             partition = each.partition
             if partition.log.leader_epochs.latest_epoch >= 0:
                 asked.append(each)
-            else:
-                self._cut(each, Truncation(partition.high_watermark, True))
+            elif self._is_current(each):
+                await self._cut(each, Truncation(partition.high_watermark, True))
         if not asked:
             return
         response: OffsetForLeaderEpochResponse = await connection.call(
@@ -272,7 +272,7 @@ class _Fetcher:
                     self._refused(following, p.error_code)
                     continue
                 log = following.partition.log
-                self._cut(
+                await self._cut(
                     following,
                     truncation(
                         p.leader_epoch,
@@ -283,9 +283,10 @@ class _Fetcher:
                     ),
                 )
 
-    def _cut(self, each: Following, to: Truncation) -> None:
+    async def _cut(self, each: Following, to: Truncation) -> None:
         partition = each.partition
-        if to.offset < partition.log.log_end_offset:
+        is_cut = to.offset < partition.log.log_end_offset
+        if is_cut:
             logger.info(
                 "%s: cutting the log from %s to %s, high watermark %s, leader %s epoch %s",
                 partition.topic_partition,
@@ -300,6 +301,8 @@ class _Fetcher:
             each.truncated = to.done
         except ApiError as error:
             self._failed(each, error)
+        if is_cut:
+            await asyncio.sleep(0)  # it waited for the disk: the others have their turn now
 
     # ---- fetching
 

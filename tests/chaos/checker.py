@@ -24,6 +24,7 @@ class ProducerVerdict:
     lost: int
     misplaced: int
     duplicated: int
+    renumbered: int
     out_of_order: int
     failed: int
 
@@ -47,7 +48,8 @@ Stored = Mapping[TopicPartition, Mapping[int, bytes]]
 
 
 def judge_producer(verdict: Verdict, produced: Produced, stored: Stored) -> None:
-    """Nothing acknowledged is lost, moved or out of order; idempotent means once."""
+    """Nothing acknowledged is lost, moved or out of order; idempotent means once, unless its client
+    spoilt it."""
     found: dict[TopicPartition, list[int]] = {
         at: _numbers(produced.producer, stored.get(at, {}).values()) for at in produced.sent
     }
@@ -74,7 +76,7 @@ def judge_producer(verdict: Verdict, produced: Produced, stored: Stored) -> None
     verdict.complain(f"{who}: not where it was acknowledged", misplaced)
     verdict.complain(f"{who}: out of order", disordered)
     verdict.complain(f"{who}: deliveries failed", produced.failed)
-    if produced.is_idempotent:
+    if produced.is_idempotent and not produced.renumbered:
         verdict.complain(f"{who}: duplicated though idempotent", twice)
     verdict.producers.append(
         ProducerVerdict(
@@ -85,6 +87,7 @@ def judge_producer(verdict: Verdict, produced: Produced, stored: Stored) -> None
             len(lost),
             len(misplaced),
             len(twice),
+            produced.renumbered,
             len(disordered),
             len(produced.failed),
         )

@@ -36,6 +36,10 @@ class Produced:
     """The offset (-1: not told) by the number."""
     failed: list[str] = attrs.field(factory=list)
     """Deliveries that ended with an error, which none should."""
+    renumbered: int = 0
+    """How often its client says that it left numbers out and so begins anew (librdkafka issue 4953,
+    when a partition's leader moves): what is stored already it may then send under new numbers,
+    and no broker can tell."""
     gaps: list[tuple[TopicPartition, float, float]] = attrs.field(factory=list)
     """Partition, begin and end of each time without an acknowledgement, of GAP_S or more."""
     last: dict[TopicPartition, float] = attrs.field(factory=dict)

@@ -113,6 +113,19 @@ class StockProducer:
     _abandoned: bool = attrs.field(default=False, init=False)
 
     def _work(self, ending: threading.Event) -> None:
+        log = logging.getLogger("librdkafka")
+        log.addFilter(self._noted)
+        try:
+            self._produce(ending, log)
+        finally:
+            log.removeFilter(self._noted)
+
+    def _noted(self, line: logging.LogRecord) -> bool:
+        said = line.getMessage()
+        self.produced.renumbered += "epoch bump" in said and "skipped sequence numbers" in said
+        return True
+
+    def _produce(self, ending: threading.Event, log: logging.Logger) -> None:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -122,7 +135,7 @@ class StockProducer:
                 "linger.ms": 5,
                 "debug": "eos",  # if it numbers anew, it says why
                 "error_cb": self._error,
-                "logger": logging.getLogger("librdkafka"),
+                "logger": log,
             }
         )
         turn = 0

@@ -66,6 +66,13 @@ def test_a_record_that_is_there_twice_is_wrong_of_an_idempotent_producer_alone()
     assert wrong_with(acknowledged(0, 1, is_idempotent=False), 0, 1, 1) == []
 
 
+def test_a_client_that_left_numbers_out_makes_its_duplicates_itself_and_nothing_else() -> None:
+    produced = acknowledged(0, 1)
+    produced.renumbered = 1
+    assert wrong_with(produced, 0, 1, 1) == []
+    assert wrong_with(produced, 0, 0) == ["acknowledged and lost", "not where it was acknowledged"]
+
+
 def test_a_delivery_that_fails_is_wrong() -> None:
     produced = acknowledged(0)
     produced.failed.append("refused")
