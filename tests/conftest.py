@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -9,6 +10,13 @@ import pytest
 from tests.dev_cluster import DevCluster
 from zk.embedded import EmbeddedZooKeeper
 from zk.session import KazooSession
+
+
+def pytest_configure() -> None:
+    """Have Ctrl-C mean something to the programs under test, though a shell that runs the tests in
+    the background has it ignored by all that come of it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
