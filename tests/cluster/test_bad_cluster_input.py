@@ -152,7 +152,7 @@ def test_a_topic_deleted_while_a_broker_is_down_comes_back_empty_with_other_part
             down = (await partition_state(zk, topic, 0)).leader
             async with cluster.without(down):
                 await zk.create(DeleteTopic.path(topic), None)
-                refused = await admin.create_topics([NewTopic(topic, 5, BROKERS)])
+                refused = await admin.create_topics([NewTopic(topic, 5, BROKERS - 1)])
                 assert "TOPIC_ALREADY_EXISTS" in str(refused[topic])
             async with asyncio.timeout(DEADLINE_S):
                 while (await admin.create_topics([NewTopic(topic, 5, BROKERS)]))[topic] is not None:
