@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub
 from typing import Self
 
 import attrs
 
-NO_KEY = -1
+from protocol.records.record_spans import NO_KEY
 
 
 @attrs.frozen
@@ -31,9 +31,8 @@ class Keys:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def rows(self, wanted: Iterable[int]) -> Keys:
+    def chosen(self, rows: Sequence[int]) -> Keys:
         """Those of some records."""
-        rows = list(wanted)
         return Keys(
             self.buffer, [self.starts[row] for row in rows], [self.ends[row] for row in rows]
         )

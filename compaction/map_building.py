@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from compaction.keys import NO_KEY, Keys
+from compaction.keys import Keys
 from compaction.offset_map import OffsetMap
 from compaction.source import OLD, Piece, marker_key, read_messages, read_records
 from compaction.transactions import CleanedTransactions
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from protocol.records.record_spans import NO_KEY
 
 
 @attrs.define
@@ -79,7 +80,7 @@ class MapBuilder:
                 for row, (end, offset) in enumerate(zip(keys.ends, offsets, strict=True))
                 if end != NO_KEY and offset >= self.first_dirty_offset
             ]
-            keys, offsets = keys.rows(rows), [offsets[row] for row in rows]
+            keys, offsets = keys.chosen(rows), [offsets[row] for row in rows]
         added = self.newest.add(keys, offsets)
         self.messages_read += added
         if added < len(keys):

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from compaction.job import NO_DATA
-from compaction.keys import NO_KEY, Keys
+from compaction.keys import Keys
 from compaction.offset_map import OffsetMap
 from compaction.rewriting import emptied, with_records
 from compaction.source import OLD, Batches, Piece, Records, marker_key, read_messages, read_records
@@ -34,7 +34,7 @@ from protocol.records.legacy import (
     has_one_magic,
     read_message_header,
 )
-from protocol.records.record_spans import Spans
+from protocol.records.record_spans import NO_KEY, Spans
 from protocol.records.validate import MAX_DECOMPRESSED_BYTES
 
 _EXAMINE: Final = 0
@@ -140,7 +140,7 @@ class RecordFilter:
             if is_mapped and not spans.keyless:
                 keep = self._keep_mapped(spans)
             else:
-                keep = self._keep(records.keys, spans.offsets, spans.tombstones)
+                keep = self._keep(records.keys, spans.offsets, spans.tombstones, spans.keyless)
             self.messages_read += len(keep)
             for first, end in pairwise(records.firsts):
                 yield records, first, keep[first:end]
@@ -173,16 +173,18 @@ class RecordFilter:
             stay.difference_update(offset for offset in gone if offset <= latest)
         return bytes(map(stay.__contains__, offsets))
 
-    def _keep(self, keys: Keys, offsets: Sequence[int], tombstones: Sequence[int]) -> bytes:
-        """A byte for each record, 1 for those that stay."""
+    def _keep(
+        self, keys: Keys, offsets: Sequence[int], tombstones: Sequence[int], keyless: int
+    ) -> bytes:
+        """A byte for each record, 1 for those that stay; `keyless` of them have no key."""
         newest, latest = self.newest.newest(keys), self.latest_offset
-        keyless = [row for row, end in enumerate(keys.ends) if end == NO_KEY]
-        gone = [False] * len(keys) if self.retain_tombstones else list(tombstones)
-        if not keyless and not any(gone):
+        if not keyless and (self.retain_tombstones or not any(tombstones)):
             return bytes(map(ge, offsets, newest))
-        self.keyless += sum(offsets[row] <= latest for row in keyless)
-        for row in keyless:
-            gone[row] = True
+        gone = [False] * len(keys) if self.retain_tombstones else list(tombstones)
+        for row, end in enumerate(keys.ends):
+            if end == NO_KEY:
+                gone[row] = True
+                self.keyless += offsets[row] <= latest
         return bytes(
             [
                 (offset >= other and not is_gone) or offset > latest
@@ -192,10 +194,12 @@ class RecordFilter:
 
     def _message(self, piece: Piece, row: int) -> Iterator[Kept]:
         messages = read_messages(piece, row)
+        keys = [message[2] for message in messages]
         keep = self._keep(
-            Keys.of([message[2] for message in messages]),
+            Keys.of(keys),
             [message[0] for message in messages],
             [message[3] is None for message in messages],
+            keys.count(None),
         )
         self.messages_read += len(messages)
         left = list(chosen(messages, keep))

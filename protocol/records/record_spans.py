@@ -18,11 +18,12 @@ from protocol.records.record_run import SHORTEST_RUN, Run, find_run, timestamps_
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.varint import decode_folded
 
+NO_KEY: Final = -1
+"""Where the key ends of a record that has none."""
 _STRETCH: Final = 64
 """Records read one by one before looking for a run again."""
 _FEWEST_FOR_COLUMNS: Final = 64
 """Records from which numpy is faster."""
-_NO_KEY: Final = -1
 
 
 class Bodies(NamedTuple):
@@ -38,8 +39,8 @@ class Bodies(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Columns, a row for each record of all bodies in turn; `keyless` of them have no key, and an
-    end of -1 in place of its."""
+    """Columns, a row for each record of all bodies in turn; `keyless` of them have no key, which
+    ends at NO_KEY."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -69,7 +70,7 @@ def record_spans(buffer: bytes, bodies: Bodies) -> Spans:
         except (IndexError, CorruptRecord) as error:
             nth = len(lists.starts) - first
             raise CorruptRecord(f"record {nth} of the batch at {base_offset}: {error}") from None
-    return Spans(*lists, lists.key_ends.count(_NO_KEY))
+    return Spans(*lists, lists.key_ends.count(NO_KEY))
 
 
 class _Lists(NamedTuple):
@@ -129,7 +130,7 @@ def _add_run(buffer: bytes, run: Run, base_offset: int, spans: _Lists) -> None:
     spans.timestamp_deltas.extend(timestamps_of(buffer, run, 0))
     spans.key_starts.extend(range(run.key_at, run.end, run.stride))
     if run.key_length < 0:
-        spans.key_ends.extend([_NO_KEY] * run.records)
+        spans.key_ends.extend([NO_KEY] * run.records)
     else:
         spans.key_ends.extend(range(run.key_at + run.key_length, run.end, run.stride))
     spans.tombstones.extend([run.value_length < 0] * run.records)
@@ -182,7 +183,7 @@ def _read_stretch(
             size, pos = decode_folded(buffer, pos, 32)
         key_starts.append(pos)
         pos += size >> 1
-        key_ends.append(_NO_KEY if size == 1 else pos)
+        key_ends.append(NO_KEY if size == 1 else pos)
         odd_length = size & 1 and size != 1
 
         if (size := buffer[pos]) < 128:

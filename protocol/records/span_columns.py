@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from protocol.records.record_columns import Ints, take_varint
-from protocol.records.record_spans import Bodies, Spans
+from protocol.records.record_spans import NO_KEY, Bodies, Spans
 from protocol.records.record_walk import SMALLEST_RECORD
 
 _WINDOW: Final = 8
@@ -65,7 +65,7 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     if odd.any() or not _go_up(offsets, firsts, counts):
         return None
     keyless = keys == _NULL
-    key_ends[keyless] = -1
+    key_ends[keyless] = NO_KEY
     return Spans(
         starts=starts.data,
         ends=ends.data,

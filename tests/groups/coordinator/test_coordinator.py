@@ -20,14 +20,6 @@ from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, 
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    """One replica: what is appended is replicated."""
-    made = Bench(MemoryOffsetsLog()).lead(0).run()
-    yield made
-    made.loop.close()
-
-
-@pytest.fixture
 def replicated() -> Iterator[Bench]:
     """Several replicas: an append is replicated when the test says so."""
     made = Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()

@@ -175,14 +175,6 @@ def test_append_that_failed_is_answered_whichever_it_is(is_last: bool) -> None:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    """One replica: what is appended is replicated."""
-    made = Bench(MemoryOffsetsLog()).lead(0).run()
-    yield made
-    made.loop.close()
-
-
-@pytest.fixture
 def replicated() -> Iterator[Bench]:
     """Several replicas, and a group that has committed."""
     log = MemoryOffsetsLog()
