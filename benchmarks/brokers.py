@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -14,13 +13,13 @@ import attrs
 
 from benchmarks.load import Address, Driven, LoadError, ask, connect, drive
 from benchmarks.process import Process, spawn
+from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
 from protocol.messages.metadata import MetadataRequest
 from protocol.topic_partition import TopicPartition
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.01
 _PROPERTIES = "server.properties"
@@ -128,7 +127,7 @@ def our_side(zookeeper: str) -> Side:
 
 def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
     """The embedded ZooKeeper as a child, and where it listens."""
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     command = [*_kbroker(), "zookeeper", "--port", str(port), "--data", str(directory)]
     process = spawn("zookeeper-of-ours", command, directory)
     await_zookeeper(process, port)
@@ -174,7 +173,7 @@ def install(
     side: Side, directory: Path, chroot: str, settings: Mapping[str, str] | None = None
 ) -> Installation:
     """Give a broker empty data and an empty part of its ZooKeeper, and `settings` of its own."""
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     zookeeper = f"{side.zookeeper}/{chroot}"
     place = Installation(side, (HOST, port), zookeeper, directory)
     all_settings = {
@@ -201,14 +200,6 @@ def serves(address: Address) -> bool:
     with connect(address) as connection:
         _, metadata = read_response(ApiKey.METADATA, 1, ask(connection, request))
     return metadata.controller_id in {broker.node_id for broker in metadata.brokers}
-
-
-def claim_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _until(holds: Callable[[], bool], process: Process) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.brokers import HOST, START_TIMEOUT_S, Side, claim_port
+from benchmarks.brokers import START_TIMEOUT_S, Side
 from benchmarks.load import Address
 from benchmarks.process import Process, spawn
 from benchmarks.rounds import Contestant, Rounds, alternate
+from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from clients.connection import Connection, ConnectionFailed
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -217,7 +218,7 @@ def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
 
 
 def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Member:
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     settings = SETTINGS | {
         "broker.id": str(broker_id),
         "listeners": f"PLAINTEXT://{HOST}:{port}",

@@ -9,8 +9,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.brokers import HOST, Side, await_zookeeper, claim_port
+from benchmarks.brokers import Side, await_zookeeper
 from benchmarks.process import Process, spawn
+from broker.kbroker.local_cluster import HOST, claim_ports
 from zk.embedded import find_java
 
 VERSION = "2.8.2"
@@ -72,7 +73,7 @@ def fetch_jars(name: str = f"kafka-{VERSION}", wanted: Sequence[str] = _KAFKA) -
 def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
     """Kafka's ZooKeeper as a child, and where it listens."""
     directory.mkdir(parents=True)
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     config = directory / "zoo.cfg"
     config.write_text(
         f"dataDir={directory}\nclientPort={port}\nclientPortAddress={HOST}\n"

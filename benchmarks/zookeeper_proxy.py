@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import attrs
 
-from benchmarks.brokers import HOST
+from broker.kbroker.local_cluster import HOST
 
 CREATE, PING = 1, 11
 _CHUNK_BYTES = 64 * 1024

@@ -1,19 +1,20 @@
 """Kafka of old on the JVM: its brokers and tools, and the programs of `tests/jvm` on its releases.
 
-A release's jars come by Maven, once a machine. The programs are compiled in each run, by `javac`
-or, where there is only a Java to run with, by the Eclipse compiler.
+A release's jars come by Maven, once a machine. The programs are compiled by each process that runs
+tests, for itself, by `javac` or, where there is only a Java to run with, by the Eclipse compiler.
 """
 
 import contextlib
 import functools
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.brokers import HOST, claim_port
 from benchmarks.peer import fetch_jars
 from benchmarks.process import spawn
+from broker.kbroker.local_cluster import HOST, claim_ports
 from tests.dev_cluster import DEADLINE_S, until
 from tests.stock_kafka import jars
 from zk.embedded import find_java
@@ -51,7 +52,7 @@ def run_old_tool(version: str, main: str, *args: str, stdin: str = "") -> str:
 @contextlib.contextmanager
 def old_broker(version: str, zookeeper: str, directory: Path) -> Iterator[str]:
     """A broker of a release until the end of the block; gives its host:port."""
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     properties = {
         "broker.id": "0",
         "host.name": HOST,
@@ -83,7 +84,7 @@ def compiled(version: str) -> str:
     kafka = (f"org.apache.kafka:kafka_2.11:{version}", _LOGGING)
     libraries = jars(lambda: fetch_jars(f"kafka-{version}", kafka))
     class_path = _joined([*libraries.glob("*.jar")])
-    classes = libraries.parent / "classes"
+    classes = Path(_of_this_process().name) / version
     sources = map(str, sorted(_SOURCES.glob("*.java")))
     arguments = ["-proc:none", "-nowarn", "-cp", class_path, "-d", str(classes), *sources]
     ran = subprocess.run(
@@ -91,6 +92,12 @@ def compiled(version: str) -> str:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return _joined([classes, *libraries.glob("*.jar")])
+
+
+@functools.cache
+def _of_this_process() -> tempfile.TemporaryDirectory[str]:
+    """Classes that another one's compiler replaces can't be loaded at that moment."""
+    return tempfile.TemporaryDirectory(prefix="classes-")
 
 
 def _compiler() -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.brokers import HOST, claim_port, serves
+from benchmarks.brokers import serves
 from benchmarks.peer import CACHE, PeerMissing, fetch_jars
 from benchmarks.process import spawn
+from broker.kbroker.local_cluster import HOST, claim_ports
 from tests.dev_cluster import DEADLINE_S, until
 from zk.embedded import find_java
 
@@ -46,7 +47,7 @@ def stock_broker(
     zookeeper: str, directory: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """A broker until the end of the block, id 0 unless told; gives its host:port."""
-    port = claim_port()
+    (port,) = claim_ports(0, 1)
     properties = {
         "broker.id": "0",
         "listeners": f"PLAINTEXT://{HOST}:{port}",

@@ -52,7 +52,7 @@ class LinkState:
 
     state: str  # kazoo's KeeperState
     session_id: int  # 0 unless connected
-    silent_s: float  # since the server was last heard
+    heard_at: float  # time.monotonic(), when the server was last heard
     last_zxid: int
 
 
@@ -147,7 +147,8 @@ class KazooLink:
     def _report(self, _: str) -> None:
         """On kazoo's thread, whenever the connection's state has changed."""
         client = self._client
-        now = LinkState(client.client_state, self.session_id, self.silent_s, client.last_zxid)
+        heard_at = self._connection.heard_at
+        now = LinkState(client.client_state, self.session_id, heard_at, client.last_zxid)
         self._post(self._on_state, now)
 
     def _watch_silence(self) -> None:

@@ -8,6 +8,7 @@ call that was on its way when the connection broke fails with ConnectionLoss at 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -282,8 +283,8 @@ class KazooSession:
         else:
             self._connected.clear()
         if state is SessionState.SUSPENDED:
-            now_s = asyncio.get_running_loop().time()
-            self.suspended_since_ms = int((now_s - now.silent_s) * 1000)
+            silent_s = time.monotonic() - now.heard_at
+            self.suspended_since_ms = int((asyncio.get_running_loop().time() - silent_s) * 1000)
         if state is SessionState.EXPIRED:
             self.session_id = 0
             self._expirations += 1

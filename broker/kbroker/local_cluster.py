@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import random
 import signal
 import socket
 import sys
@@ -25,7 +26,7 @@ import attrs
 from clients.connection import Connection
 from clients.errors import ClientError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from zk.embedded import EmbeddedZooKeeper
+from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
@@ -227,19 +228,22 @@ def claim_ports(first: int, count: int) -> list[int]:
 
     Raises LocalClusterError for one that is taken.
     """
-    with contextlib.ExitStack() as held:
-        ports = []
-        for port in [first + i for i in range(count)] if first else [0] * count:
-            probe = held.enter_context(socket.socket())
+    any_port = random.sample(FREE_PORTS, len(FREE_PORTS))
+    ports: list[int] = []
+    for port in range(first, first + count) if first else any_port:
+        with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except OSError as error:
-                raise LocalClusterError(
-                    f"cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}"
-                ) from None
-            ports.append(probe.getsockname()[1])
-        return ports
+                if first:
+                    reason = os.strerror(error.errno or 0)
+                    raise LocalClusterError(f"cannot listen on {HOST}:{port}: {reason}") from None
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise LocalClusterError(f"there are no {count} free ports in {FREE_PORTS}")
 
 
 @contextlib.contextmanager

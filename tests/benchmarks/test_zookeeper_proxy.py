@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
-from benchmarks.brokers import HOST
 from benchmarks.zookeeper_proxy import CREATE, PING, CountingProxy
+from broker.kbroker.local_cluster import HOST
 
 GET, CLOSE = 4, -11
 

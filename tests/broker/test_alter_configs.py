@@ -308,10 +308,10 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_al
 
         async def is_settled() -> bool:
             answer = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
-            return bool(answer.topics[0].error_code == ErrorCode.NONE)
+            state = PartitionState.decode(site.zookeeper.tree[state_path].data)
+            return answer.topics[0].error_code == ErrorCode.NONE and state.leader == -1
 
-        await until(is_settled, "broker 1 knows the topic")
-        assert PartitionState.decode(site.zookeeper.tree[state_path].data).leader == -1
+        await until(is_settled, "broker 1 knows the topic, and that nobody leads it")
         await alter(connection, (kind, name, {"unclean.leader.election.enable": "true"}))
         await made(connection, "t")
         assert PartitionState.decode(site.zookeeper.tree[state_path].data).isr == (1,)

@@ -166,8 +166,8 @@ async def test_an_idle_connection_is_closed_and_named(caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO, "broker.listener")
     async with serving(ECHO) as server:
         client = await server.client()
-        await client.echo()
         now = asyncio.get_running_loop().time()
+        await client.echo()
         server.listener.close_idle(now + IDLE_S - 1)
         assert await client.echo(1, "k") == (1, "k")
         server.listener.close_idle(asyncio.get_running_loop().time() + IDLE_S + 1)

@@ -124,6 +124,7 @@ class Connection:
         self.closed = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionFailed("leader", 1, reason))
+            self._waiting.exception()  # seen, as a connection sees to it
 
 
 @attrs.define(eq=False)

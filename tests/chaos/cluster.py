@@ -12,10 +12,8 @@ one for its peers; and it has a port of the network's to ZooKeeper. So every lin
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,8 +22,9 @@ from pathlib import Path
 
 import attrs
 
+from broker.kbroker.local_cluster import claim_ports
 from tests.chaos.network import CLIENTS, HOST, ZOOKEEPER, Network, broker
-from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
+from zk.embedded import EmbeddedZooKeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERS = (0, 1, 2)
@@ -54,21 +53,6 @@ SETTINGS = {
     "log.index.size.max.bytes": "65536",
     "log.segment.delete.delay.ms": "1000",
 }
-
-
-def claim_ports(count: int) -> list[int]:
-    """So many free ports, of those that no outgoing connection takes while a broker is down."""
-    ports = []
-    for port in random.sample(FREE_PORTS, len(FREE_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise OSError(f"there are no {count} free ports")
 
 
 @attrs.define(eq=False)
@@ -136,8 +120,9 @@ class Cluster:
             self._ends.push_async_callback(self._end)
             await self._zookeeper.start()
             await self._ends.enter_async_context(self.network)
+            ports = iter(claim_ports(0, 2 * len(BROKERS)))  # at once, so that all are different
             for broker_id in BROKERS:
-                await self._prepare(broker_id)
+                await self._prepare(broker_id, next(ports), next(ports))
             self._mount_small_disk()
             await asyncio.gather(*(self.start(broker_id) for broker_id in BROKERS))
         except BaseException:
@@ -148,12 +133,11 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await self._ends.aclose()
 
-    async def _prepare(self, broker_id: int) -> None:
-        port, internal, for_clients, for_brokers, to_zookeeper = claim_ports(5)
+    async def _prepare(self, broker_id: int, port: int, internal: int) -> None:
         name = broker(broker_id)
-        await self.network.open(for_clients, name, port, CLIENTS)
-        await self.network.open(for_brokers, name, internal)
-        await self.network.open(to_zookeeper, ZOOKEEPER, self._zookeeper.port, name)
+        for_clients = await self.network.open(name, port, CLIENTS)
+        for_brokers = await self.network.open(name, internal)
+        to_zookeeper = await self.network.open(ZOOKEEPER, self._zookeeper.port, name)
         own = {
             "broker.id": broker_id,
             "log.dirs": self.directory / name,

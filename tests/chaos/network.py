@@ -184,14 +184,16 @@ class Network:
             task.cancel()
         self.reset(self.links)
 
-    async def open(self, port: int, target: str, target_port: int, source: str = "") -> None:
-        """Lead `port` to the target's. Without `source` the first request tells who dials."""
+    async def open(self, target: str, target_port: int, source: str = "") -> int:
+        """A new port that leads to the target's. Without `source` the first request tells who
+        dials."""
         loop = asyncio.get_running_loop()
-        self._servers.append(
-            await loop.create_server(
-                lambda: _DialledEnd(self, target, target_port, source), HOST, port
-            )
+        server = await loop.create_server(
+            lambda: _DialledEnd(self, target, target_port, source), HOST, 0
         )
+        self._servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
 
     def dial(self, near: _End, source: str, target: str, target_port: int) -> None:
         """Go on to the target, for a connection from `source`."""

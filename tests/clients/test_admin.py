@@ -34,6 +34,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
+from tests.own_time import run_in_own_time
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -54,7 +55,7 @@ def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Await
             async with Admin(settings) as admin:
                 return await scenario(admin, one, two)
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return run_in_own_time(run())
 
 
 def ends(request: Any, offset: int, error: int = 0) -> ListOffsetsResponse:

@@ -16,6 +16,7 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
+from tests.own_time import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -43,7 +44,7 @@ def test_leader_is_waited_for_while_there_is_none() -> None:
             await cluster.close()
             return leader.node_id, len(broker.asked(ApiKey.METADATA))
 
-    assert asyncio.run(scenario()) == (5, 3)
+    assert run_in_own_time(scenario()) == (5, 3)
 
 
 def test_leader_that_never_comes_ends_in_deadline_exceeded() -> None:
@@ -55,7 +56,7 @@ def test_leader_that_never_comes_ends_in_deadline_exceeded() -> None:
                 await cluster.leader(P0, timeout_ms=30)
             await cluster.close()
 
-    asyncio.run(scenario())
+    run_in_own_time(scenario())
 
 
 def test_topic_that_cannot_be_is_not_asked_for_again() -> None:
@@ -75,7 +76,7 @@ def test_topic_that_cannot_be_is_not_asked_for_again() -> None:
             await cluster.close()
             return refused.value.code, len(broker.asked(ApiKey.METADATA))
 
-    assert asyncio.run(scenario()) == (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)
+    assert run_in_own_time(scenario()) == (ErrorCode.INVALID_TOPIC_EXCEPTION, 1)
 
 
 def test_callers_who_ask_at_once_share_one_refresh() -> None:
@@ -86,7 +87,7 @@ def test_callers_who_ask_at_once_share_one_refresh() -> None:
             await cluster.close()
             return len(broker.asked(ApiKey.METADATA))
 
-    assert asyncio.run(scenario()) == 1
+    assert run_in_own_time(scenario()) == 1
 
 
 def test_refresh_for_another_topic_is_not_satisfied_by_the_one_under_way() -> None:
@@ -100,7 +101,7 @@ def test_refresh_for_another_topic_is_not_satisfied_by_the_one_under_way() -> No
             await cluster.close()
             return set(cluster.view.topics)
 
-    assert asyncio.run(scenario()) == {"t", "u"}
+    assert run_in_own_time(scenario()) == {"t", "u"}
 
 
 def test_unreachable_bootstrap_address_is_passed_over() -> None:
@@ -113,7 +114,7 @@ def test_unreachable_bootstrap_address_is_passed_over() -> None:
             await cluster.close()
             return partitions
 
-    assert asyncio.run(scenario()) == 1
+    assert run_in_own_time(scenario()) == 1
 
 
 def test_a_fleet_of_clients_does_not_ask_the_same_broker_first() -> None:
@@ -127,7 +128,7 @@ def test_a_fleet_of_clients_does_not_ask_the_same_broker_first() -> None:
                 await cluster.close()
             return [len(broker.asked(ApiKey.METADATA)) for broker in (first, second)]
 
-    asked = asyncio.run(scenario())
+    asked = run_in_own_time(scenario())
     assert sum(asked) == 30
     assert min(asked) > 0  # in all but one of a billion runs
 
@@ -141,7 +142,7 @@ def test_no_reachable_broker_is_said_with_each_address() -> None:
             await cluster.refresh()
         return gone.bootstrap, str(failed.value)
 
-    address, text = asyncio.run(scenario())
+    address, text = run_in_own_time(scenario())
     assert address in text
 
 
@@ -163,7 +164,7 @@ def test_coordinator_not_available_is_asked_again_and_the_answer_remembered() ->
             await cluster.close()
             return remembered, len(broker.asked(ApiKey.FIND_COORDINATOR))
 
-    assert asyncio.run(scenario()) == (2, 3)
+    assert run_in_own_time(scenario()) == (2, 3)
 
 
 def test_a_coordinator_that_is_gone_is_waited_out_until_another_is_named() -> None:
@@ -184,7 +185,7 @@ def test_a_coordinator_that_is_gone_is_waited_out_until_another_is_named() -> No
             await cluster.close()
             assert answers == []
 
-    asyncio.run(scenario())
+    run_in_own_time(scenario())
 
 
 def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered() -> None:
@@ -211,7 +212,7 @@ def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered
             assert (await cluster.leader(P0)).port == again.port
             await cluster.close()
 
-    asyncio.run(scenario())
+    run_in_own_time(scenario())
 
 
 def test_each_purpose_has_a_connection_of_its_own_that_is_kept() -> None:
@@ -226,7 +227,7 @@ def test_each_purpose_has_a_connection_of_its_own_that_is_kept() -> None:
             await cluster.close()
             return fetch is fetch_again, fetch is commit
 
-    assert asyncio.run(scenario()) == (True, False)
+    assert run_in_own_time(scenario()) == (True, False)
 
 
 def test_lost_connection_is_replaced_when_next_asked_for() -> None:
@@ -244,7 +245,7 @@ def test_lost_connection_is_replaced_when_next_asked_for() -> None:
             await cluster.close()
             return result
 
-    assert asyncio.run(scenario()) == (False, False)
+    assert run_in_own_time(scenario()) == (False, False)
 
 
 def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
@@ -259,6 +260,6 @@ def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
             reasons.append(failed.value.reason)
         return reasons
 
-    first, second = asyncio.run(scenario())
+    first, second = run_in_own_time(scenario())
     assert "backing off" not in first
     assert "backing off" in second

@@ -16,6 +16,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.produce import ProduceRequest
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+from tests.own_time import run_in_own_time
 
 
 def refused(*keys: ApiVersionsResponseKey) -> ApiVersionsResponse:
@@ -40,7 +41,7 @@ def test_pipelined_requests_get_their_own_responses_in_order() -> None:
             await connection.close()
             return [response.port for response in responses]
 
-    assert asyncio.run(scenario()) == list(range(50))
+    assert run_in_own_time(scenario()) == list(range(50))
 
 
 def test_broker_that_refuses_our_version_is_asked_again_in_the_one_it_lists() -> None:
@@ -53,7 +54,7 @@ def test_broker_that_refuses_our_version_is_asked_again_in_the_one_it_lists() ->
             await connection.close()
             return [header.api_version for header, _ in broker.requests]
 
-    assert asyncio.run(scenario()) == [3, 2]
+    assert run_in_own_time(scenario()) == [3, 2]
 
 
 def test_broker_that_refuses_our_version_and_lists_nothing_is_asked_version_0() -> None:
@@ -65,7 +66,7 @@ def test_broker_that_refuses_our_version_and_lists_nothing_is_asked_version_0() 
             await connection.close()
             return [header.api_version for header, _ in broker.requests]
 
-    assert asyncio.run(scenario()) == [3, 0]
+    assert run_in_own_time(scenario()) == [3, 0]
 
 
 def test_broker_that_hangs_up_on_our_version_is_asked_version_0_on_a_new_connection() -> None:
@@ -77,7 +78,7 @@ def test_broker_that_hangs_up_on_our_version_is_asked_version_0_on_a_new_connect
             await connection.close()
             return [header.api_version for header, _ in broker.requests], broker.connections
 
-    assert asyncio.run(scenario()) == ([3, 0], 2)
+    assert run_in_own_time(scenario()) == ([3, 0], 2)
 
 
 def test_request_goes_out_in_the_highest_version_both_sides_speak() -> None:
@@ -90,7 +91,7 @@ def test_request_goes_out_in_the_highest_version_both_sides_speak() -> None:
             await connection.close()
             return broker.requests[-1][0].api_version
 
-    assert asyncio.run(scenario()) == 1
+    assert run_in_own_time(scenario()) == 1
 
 
 def test_api_whose_versions_do_not_meet_ours_is_refused_before_sending() -> None:
@@ -103,7 +104,7 @@ def test_api_whose_versions_do_not_meet_ours_is_refused_before_sending() -> None
             await connection.close()
             return len(broker.requests)
 
-    assert asyncio.run(scenario()) == 1
+    assert run_in_own_time(scenario()) == 1
 
 
 def test_unanswered_request_closes_the_connection_and_fails_all_in_flight() -> None:
@@ -116,7 +117,7 @@ def test_unanswered_request_closes_the_connection_and_fails_all_in_flight() -> N
             results = await asyncio.gather(slow, late, return_exceptions=True)
             return results, connection.closed
 
-    results, closed = asyncio.run(scenario())
+    results, closed = run_in_own_time(scenario())
     assert closed
     assert [type(result) for result in results] == [RequestTimedOut, RequestTimedOut]
     assert "LIST_GROUPS was not answered in time" in str(results[0])
@@ -133,7 +134,7 @@ def test_lost_connection_fails_what_is_in_flight_naming_host_and_port() -> None:
                 connection.send(ListGroupsRequest())
             return broker.port, failed.value
 
-    port, failure = asyncio.run(scenario())
+    port, failure = run_in_own_time(scenario())
     assert (failure.host, failure.port) == ("127.0.0.1", port)
     assert str(failure).startswith(f"127.0.0.1:{port}: ")
 
@@ -146,7 +147,7 @@ def test_refused_connection_names_host_and_port() -> None:
             await Connection.open("127.0.0.1", port)
         return port, str(failed.value)
 
-    port, text = asyncio.run(scenario())
+    port, text = run_in_own_time(scenario())
     assert text.startswith(f"127.0.0.1:{port}: ")
 
 
@@ -167,7 +168,7 @@ def test_peer_that_does_not_accept_is_given_up_in_time() -> None:
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())
         port = deaf.getsockname()[1]
-        assert asyncio.run(asyncio.wait_for(scenario(port), 20)).startswith(f"127.0.0.1:{port}: ")
+        assert run_in_own_time(scenario(port)).startswith(f"127.0.0.1:{port}: ")
 
 
 def test_response_larger_than_the_bound_closes_the_connection() -> None:
@@ -181,7 +182,7 @@ def test_response_larger_than_the_bound_closes_the_connection() -> None:
             assert connection.closed
             return str(failed.value)
 
-    assert "frame of" in asyncio.run(scenario())
+    assert "frame of" in run_in_own_time(scenario())
 
 
 def test_response_cut_short_closes_the_connection() -> None:
@@ -195,7 +196,7 @@ def test_response_cut_short_closes_the_connection() -> None:
                 await connection.call(FindCoordinatorRequest(key="g"))
             return connection.closed
 
-    assert asyncio.run(scenario())
+    assert run_in_own_time(scenario())
 
 
 def test_response_with_a_foreign_correlation_id_closes_the_connection() -> None:
@@ -207,7 +208,7 @@ def test_response_with_a_foreign_correlation_id_closes_the_connection() -> None:
             with pytest.raises(ConnectionFailed, match=r"response 7, expected 2"):
                 await connection.call(FindCoordinatorRequest(key="g"))
 
-    asyncio.run(scenario())
+    run_in_own_time(scenario())
 
 
 def test_cancelled_call_leaves_the_connection_in_step() -> None:
@@ -221,7 +222,7 @@ def test_cancelled_call_leaves_the_connection_in_step() -> None:
             port: int = response.port
             return port
 
-    assert asyncio.run(scenario()) == 2
+    assert run_in_own_time(scenario()) == 2
 
 
 def test_produce_without_acks_is_done_when_sent_and_does_not_disturb_the_order() -> None:
@@ -234,7 +235,7 @@ def test_produce_without_acks_is_done_when_sent_and_does_not_disturb_the_order()
             await connection.close()
             return result
 
-    assert asyncio.run(scenario()) == (None, True)
+    assert run_in_own_time(scenario()) == (None, True)
 
 
 def test_what_was_sent_before_close_is_written() -> None:
@@ -245,4 +246,4 @@ def test_what_was_sent_before_close_is_written() -> None:
             await connection.close()
             return len(await broker.received(ApiKey.PRODUCE))
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 5)) == 1
+    assert run_in_own_time(scenario()) == 1

@@ -6,6 +6,7 @@ from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import NoBrokersAvailable
 from clients.registered_brokers import brokers_registered_at, registered_brokers
+from tests.own_time import run_in_own_time
 from zk.api import Stat, Watch
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import BrokerId, Endpoint
@@ -71,10 +72,14 @@ async def test_zookeeper_that_does_not_answer_is_said_to_be_the_reason() -> None
         await brokers_registered_at("127.0.0.1:1", 100)
 
 
-async def test_cluster_asks_zookeeper_no_more_often_than_the_longest_backoff() -> None:
+def test_cluster_asks_zookeeper_no_more_often_than_the_longest_backoff() -> None:
     config = ClusterConfig(zookeeper_connect="127.0.0.1:1", socket_connection_setup_timeout_ms=50)
-    cluster = Cluster((), config=config)
-    with pytest.raises(NoBrokersAvailable, match=r"127\.0\.0\.1:1"):
-        await cluster.refresh()
-    with pytest.raises(NoBrokersAvailable, match="backing off from ZooKeeper"):
-        await cluster.refresh()
+
+    async def scenario() -> None:
+        cluster = Cluster((), config=config)
+        with pytest.raises(NoBrokersAvailable, match=r"127\.0\.0\.1:1"):
+            await cluster.refresh()
+        with pytest.raises(NoBrokersAvailable, match="backing off from ZooKeeper"):
+            await cluster.refresh()
+
+    run_in_own_time(scenario())

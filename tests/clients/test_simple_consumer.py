@@ -22,6 +22,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+from tests.own_time import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -33,7 +34,7 @@ def with_consumer(scenario: Callable[[SimpleConsumer, ScriptedBroker], Awaitable
             async with SimpleConsumer("127.0.0.1", broker.port, 5_000, -1, "me") as consumer:
                 return await scenario(consumer, broker)
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return run_in_own_time(run())
 
 
 def echo_offsets(request: fetch_messages.FetchRequest) -> FetchResponse:
@@ -325,7 +326,7 @@ def with_moving_leader(
                 assert consumer.port == first.port
                 await scenario(consumer, first, second)
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    run_in_own_time(run())
 
 
 def led_elsewhere(request: fetch_messages.FetchRequest) -> FetchResponse:
@@ -379,7 +380,7 @@ def test_fetch_follows_the_leader_though_all_bootstrap_servers_are_gone() -> Non
                 assert fetched.records[0].offset == 7
                 assert consumer.port == second.port
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    run_in_own_time(scenario())
 
 
 def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() -> None:

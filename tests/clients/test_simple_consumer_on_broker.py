@@ -11,7 +11,7 @@ from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.dev_cluster import DEADLINE_S, DevCluster
 from zk.znodes import ConsumerOffset
 
 
@@ -110,9 +110,9 @@ async def test_offset_of_a_later_version_is_kept_by_the_coordinator(
 
 async def coordinated(consumer: SimpleConsumer, group: str) -> None:
     """The offsets topic is made when it is first asked for."""
-    for _ in range(200):
-        with contextlib.suppress(ApiError):
-            await consumer.find_coordinator(group)
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("no coordinator")
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with contextlib.suppress(ApiError):
+                await consumer.find_coordinator(group)
+                return
+            await asyncio.sleep(0.05)

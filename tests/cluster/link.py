@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import attrs
 
+from broker.kbroker.local_cluster import claim_ports
+
 HOST = "127.0.0.1"
 
 
@@ -16,7 +18,8 @@ class Link:
     """Passes bytes both ways, on a thread of its own. Use it as a context manager."""
 
     target_port: int
-    port: int = 0
+    port: int = attrs.field(factory=lambda: claim_ports(0, 1)[0])
+    """Nobody else is given it while the link is cut."""
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop)
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = attrs.field(factory=set)
@@ -48,7 +51,6 @@ class Link:
 
     async def _open(self) -> None:
         self._server = await asyncio.start_server(self._connected, HOST, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
         assert self._server is not None

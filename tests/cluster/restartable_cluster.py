@@ -12,9 +12,11 @@ from pathlib import Path
 import attrs
 
 from broker.kbroker.local_cluster import HOST, claim_ports
+from clients.admin import Admin, NewTopic
+from protocol.errors import ErrorCode
 from tests.dev_cluster import DEADLINE_S, DevCluster
-from zk.session import ZkSession
-from zk.znodes import PartitionState, TopicAssignment
+from zk.session import NoNode, ZkSession
+from zk.znodes import Controller, PartitionState, TopicAssignment
 
 POLL_S = 0.02
 
@@ -25,6 +27,30 @@ async def partition_state(zk: ZkSession, topic: str, partition: int) -> Partitio
     """As the controller sees it."""
     content, _ = await zk.get(PartitionState.path(topic, partition))
     return PartitionState.decode(content)
+
+
+async def controller(zk: ZkSession) -> int:
+    """Who is elected. Asked of ZooKeeper: brokers are told of it later."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with contextlib.suppress(NoNode):
+                content, _ = await zk.get(Controller.path())
+                return Controller.decode(content).broker_id
+            await asyncio.sleep(POLL_S)
+
+
+async def create(admin: Admin, *topics: NewTopic) -> None:
+    """Create topics, each as soon as there are brokers enough for it: the controller may yet have
+    to hear of one that is back."""
+    wanted = {topic.name: topic for topic in topics}
+    async with asyncio.timeout(DEADLINE_S):
+        while wanted:
+            verdicts = await admin.create_topics(wanted.values())
+            against = {name: error for name, error in verdicts.items() if error is not None}
+            for error in against.values():
+                assert error.code is ErrorCode.INVALID_REPLICATION_FACTOR, against
+            wanted = {name: wanted[name] for name in against}
+            await asyncio.sleep(POLL_S)
 
 
 def play(scenario: Awaitable[None]) -> None:
@@ -102,15 +128,24 @@ class RestartableCluster:
             os.kill(pid, signal.SIGCONT)
 
     async def in_sync(self, zk: ZkSession) -> None:
-        """Return when every replica of every topic is in sync. Asked of ZooKeeper: metadata are
-        told of it seconds later."""
-        topics, _ = await zk.children("/brokers/topics")
+        """Return when all brokers are there, and every replica of every topic is in sync. Asked of
+        ZooKeeper: metadata are told of it seconds later."""
         async with asyncio.timeout(DEADLINE_S):
+            while not await self._is_in_sync(zk):
+                await asyncio.sleep(POLL_S)
+
+    async def _is_in_sync(self, zk: ZkSession) -> bool:
+        there, _ = await zk.children("/brokers/ids")
+        topics, _ = await zk.children("/brokers/topics")
+        try:
             for topic in topics:
                 content, _ = await zk.get(TopicAssignment.path(topic))
                 for partition, replicas in TopicAssignment.decode(content).partitions.items():
-                    while set((await partition_state(zk, topic, partition)).isr) != set(replicas):
-                        await asyncio.sleep(POLL_S)
+                    if set((await partition_state(zk, topic, partition)).isr) != set(replicas):
+                        return False
+        except NoNode:  # of a topic that comes or goes
+            return False
+        return len(there) == self.brokers
 
     def _properties(self, broker_id: int) -> Path:
         return self.dev.directory / f"broker-{broker_id}.properties"

@@ -13,7 +13,14 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.cluster.restartable_cluster import (
+    POLL_S,
+    RestartableCluster,
+    controller,
+    create,
+    partition_state,
+    play,
+)
 from tests.dev_cluster import DEADLINE_S
 from tests.topic_contents import contents
 from zk.session import ZkSession
@@ -93,7 +100,7 @@ def test_with_an_epoch_nobody_can_read_records_flow_on_and_it_is_mended_by_a_num
 ) -> None:
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic("flows", 1, BROKERS)])
+            await create(admin, NewTopic("flows", 1, BROKERS))
             await zk.set(ControllerEpoch.path(), b"one")
             new = TopicAssignment({0: (0, 1, 2)})
             await zk.create(TopicAssignment.path("uncontrolled"), new.encode())
@@ -103,7 +110,7 @@ def test_with_an_epoch_nobody_can_read_records_flow_on_and_it_is_mended_by_a_num
             assert await zk.exists(PartitionState.path("uncontrolled", 0)) is None
             await zk.set(ControllerEpoch.path(), b"7")
             await settled(zk, "uncontrolled")
-            assert (await partition_state(zk, "uncontrolled", 0)).controller_epoch == 8
+            assert (await partition_state(zk, "uncontrolled", 0)).controller_epoch > 7
             await cluster.in_sync(zk)
             await send(cluster, "uncontrolled", b"mended")
 
@@ -115,7 +122,7 @@ def test_with_a_state_nobody_can_read_other_partitions_fail_over(
 ) -> None:
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic("broken", 1, 3), NewTopic("beside", 3, 3)])
+            await create(admin, NewTopic("broken", 1, 3), NewTopic("beside", 3, 3))
             path = PartitionState.path("broken", 0)
             good, _ = await zk.get(path)
             await zk.set(path, b'{"leader": "nobody"}')
@@ -124,11 +131,11 @@ def test_with_a_state_nobody_can_read_other_partitions_fail_over(
                 while (await partition_state(zk, "beside", 0)).leader in (leader, -1):
                     await asyncio.sleep(POLL_S)
                 await send(cluster, "beside", b"goes on")
-            said = "".join(map(cluster.dev.log, range(BROKERS)))
-            assert f"left out broken-0: {path}: " in said
+            named = f"left out broken-0: {path}: "
+            while named not in "".join(map(cluster.dev.log, range(BROKERS))):
+                await asyncio.sleep(POLL_S)
             await zk.set(path, good)
-            controller = (await admin.describe_cluster()).controller_id
-            async with cluster.without(controller):  # the next one reads it
+            async with cluster.without(await controller(zk)):  # the next one reads it
                 pass
             await cluster.in_sync(zk)
             await send(cluster, "broken", b"mended")
@@ -146,7 +153,7 @@ def test_a_topic_deleted_while_a_broker_is_down_comes_back_empty_with_other_part
 
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic(topic, 2, BROKERS)])
+            await create(admin, NewTopic(topic, 2, BROKERS))
             for _ in range(3):
                 await send(cluster, topic, b"old")
             down = (await partition_state(zk, topic, 0)).leader

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ SETTINGS = (
     *("--set", "log.cleaner.backoff.ms=200"),
     *("--set", "zookeeper.session.timeout.ms=2000"),
 )
-SLOWEST, SLOW, FAST = "50", "20000", "1000000000"
+PATIENT = ("--set", "zookeeper.session.timeout.ms=30000")
+"""For a broker that is stopped for a while."""
+SLOWEST, SLOW, FAST = "50", "10000", "1000000000"
 
 
 @attrs.define(eq=False)
@@ -129,6 +131,16 @@ class Positions:
         return [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Have a process do nothing until the end of the block: what it has written stays."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def workers(broker: int) -> list[int]:
     """The cleaner's processes of a broker."""
     found = []
@@ -182,17 +194,18 @@ def test_under_load_the_newest_value_of_each_key_stays(tmp_path: Path) -> None:
 def test_a_worker_that_is_killed_puts_the_log_in_quarantine_and_the_next_try_works(
     tmp_path: Path,
 ) -> None:
-    with DevCluster(tmp_path, (*SETTINGS, "--set", f"{SPEED}={SLOW}")) as cluster:
+    with DevCluster(tmp_path, (*SETTINGS, *PATIENT, "--set", f"{SPEED}={SLOW}")) as cluster:
         positions = Positions(cluster)
         asyncio.run(positions.create())
         asyncio.run(positions.write(1000))
         os.kill(positions.worker_at_work(), signal.SIGKILL)
-        positions.set_speed(FAST)
         until(lambda: positions.status().quarantine, "the quarantine")
-        row = positions.row()
+        with stopped(cluster.pid("broker-0")):  # it would be over after 5 s
+            row = positions.row()
         assert (row["state"], row["failures"]) == ("quarantined", 1)
         assert "has died: killed by signal 9" in row["reason"]
         assert asyncio.run(positions.found())[-1][0] == 999
+        positions.set_speed(FAST)
         until(lambda: positions.status().last, "the next try")
         assert positions.status().quarantine is None
         asyncio.run(positions.assert_right(at_most=500))

@@ -11,7 +11,13 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from core_log.checkpoint import RECOVERY_POINTS, decode_offsets
 from protocol.topic_partition import TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.cluster.restartable_cluster import (
+    POLL_S,
+    RestartableCluster,
+    create,
+    partition_state,
+    play,
+)
 from tests.dev_cluster import DEADLINE_S
 from tests.topic_contents import contents
 
@@ -63,7 +69,7 @@ def test_what_a_replica_has_lost_it_fetches_again_whether_it_followed_or_led(
 ) -> None:
     async def scenario(cluster: RestartableCluster) -> None:
         async with Admin(cluster.bootstrap) as admin:
-            assert await admin.create_topics([NewTopic("kept", 1, 3)]) == {"kept": None}
+            await create(admin, NewTopic("kept", 1, 3))
         await filled(cluster, KEPT)
         async with cluster.dev.zookeeper_session() as zk:
             await cluster.in_sync(zk)
@@ -72,6 +78,7 @@ def test_what_a_replica_has_lost_it_fetches_again_whether_it_followed_or_led(
                 damaged = (leader + 1) % BROKERS if follows else leader
                 await synced(cluster, damaged, KEPT)
                 intact = log_file(cluster, damaged, KEPT).read_bytes()
+                said_before = len(cluster.dev.log(damaged))
                 await cluster.stop(damaged)
                 flip(log_file(cluster, damaged, KEPT))
                 await cluster.start(damaged)
@@ -79,7 +86,7 @@ def test_what_a_replica_has_lost_it_fetches_again_whether_it_followed_or_led(
                     while log_file(cluster, damaged, KEPT).read_bytes() != intact:
                         await asyncio.sleep(POLL_S)
                 await cluster.in_sync(zk)
-                log = cluster.dev.log(damaged)
+                log = cluster.dev.log(damaged)[said_before:]
                 assert log.count("kept-0 is off-line, it has lost offsets 25 to 49") == 1
                 assert log.count("kept-0 is cut at its damage, it loses offsets 25 to 49") == 1
         assert await values(cluster, KEPT) == list(range(COUNT))
@@ -102,9 +109,9 @@ def test_without_another_replica_one_partition_is_off_line_until_it_is_repaired(
         flip(log_file(cluster, 0, ALONE))
         await cluster.start(0)
         assert await values(cluster, OTHER) == list(range(COUNT))
-        async with Admin(cluster.bootstrap) as admin:
-            [described] = (await admin.describe_topics(["alone"])).values()
-        assert described.partitions[0].leader == -1
+        async with Admin(cluster.bootstrap) as admin, asyncio.timeout(DEADLINE_S):
+            while (await admin.describe_topics(["alone"]))["alone"].partitions[0].leader != -1:
+                await asyncio.sleep(POLL_S)
         assert cluster.dev.log(0).count("alone-0 is off-line, it has lost offsets 25 to 49") == 1
         await cluster.stop(0)
         directory = log_file(cluster, 0, ALONE).parent

@@ -16,8 +16,8 @@ from zk.session import KazooSession
 PARTITIONS = 6
 SESSION_TIMEOUT_S = 3.0
 TICK_S = 1.0
-SETTLING_S = 2.0
-PATIENCE_S = 30.0
+SETTLING_S = 10.0
+PATIENCE_S = 60.0
 
 STORES = {
     "zookeeper": {"offsets.storage": "zookeeper"},

@@ -62,8 +62,10 @@ class Migration:
         command = ("kgroup", "migrate", verb, self.group, *VERBS[verb], *args)
         process = self.cluster.begin(*command)
         async with asyncio.timeout(PATIENCE_S):
+            has_ended = False
             while await self._written(path) == before:
-                assert process.poll() is None, process.communicate()
+                assert not has_ended, process.communicate()
+                has_ended = process.poll() is not None  # before the node is looked at again
                 await asyncio.sleep(0)
         process.kill()
         process.communicate()

@@ -19,7 +19,13 @@ from offsets.requests import commit_request, commit_results
 from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, partition_state, play
+from tests.cluster.restartable_cluster import (
+    POLL_S,
+    RestartableCluster,
+    create,
+    partition_state,
+    play,
+)
 from tests.dev_cluster import DEADLINE_S
 from zk.session import ZkSession
 from zk.znodes import TopicAssignment
@@ -32,7 +38,7 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": "2000",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
-    "offsets.commit.timeout.ms": "2000",
+    "offsets.commit.timeout.ms": "10000",
     "auto.leader.rebalance.enable": "false",
 }
 
@@ -149,7 +155,7 @@ def test_offsets_raised_from_one_replica_to_three_outlive_their_first_broker(
 
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic(topic.topic, 1, BROKERS)])
+            await create(admin, NewTopic(topic.topic, 1, BROKERS))
             async with Commits(cluster.bootstrap, "raised", topic) as commits:
                 await commits.more()
                 first = await coordinator(zk)
@@ -172,7 +178,7 @@ def test_coordinator_that_hangs_past_its_session_refuses_what_it_was_asked_meanw
 
     async def scenario() -> None:
         async with Admin(settings) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic(topic.topic, 1, BROKERS)])
+            await create(admin, NewTopic(topic.topic, 1, BROKERS))
             await admin.commit_group_offsets(group, of(topic, 1))
             await raise_to_three(cluster, zk, tmp_path)
             before = await coordinator(zk)
@@ -203,7 +209,7 @@ def test_commit_with_too_few_in_sync_is_refused_until_they_are_back(
 
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic(topic.topic, 1, BROKERS)])
+            await create(admin, NewTopic(topic.topic, 1, BROKERS))
             await admin.commit_group_offsets(group, of(topic, 1))
             await raise_to_three(cluster, zk, tmp_path)
             leader = await coordinator(zk)
@@ -231,12 +237,14 @@ def test_offsets_of_a_deleted_topic_are_gone_when_it_is_created_again(
 
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic("gone", 1, 1), NewTopic("kept", 1, 1)])
+            await create(admin, NewTopic("gone", 1, 1), NewTopic("kept", 1, 1))
             await admin.commit_group_offsets(group, of(gone, 7) | of(kept, 8))
             await raise_to_three(cluster, zk, tmp_path)
             assert await admin.delete_topics(["gone"]) == {"gone": None}
-            assert await admin.create_topics([NewTopic("gone", 2, 1)]) == {"gone": None}
             async with asyncio.timeout(DEADLINE_S):
+                while await zk.exists(TopicAssignment.path("gone")):  # its name is taken until then
+                    await asyncio.sleep(POLL_S)
+                await create(admin, NewTopic("gone", 2, 1))
                 while await admin.group_offsets(group) != of(kept, 8):
                     await asyncio.sleep(POLL_S)
             before = await coordinator(zk)
@@ -255,7 +263,7 @@ def test_group_that_was_deleted_stays_so_when_its_coordinator_dies(
 
     async def scenario() -> None:
         async with Admin(cluster.bootstrap) as admin, cluster.dev.zookeeper_session() as zk:
-            await admin.create_topics([NewTopic(topic.topic, 1, BROKERS)])
+            await create(admin, NewTopic(topic.topic, 1, BROKERS))
             await admin.commit_group_offsets(group, of(topic, 7))
             await raise_to_three(cluster, zk, tmp_path)
             before = await coordinator(zk)

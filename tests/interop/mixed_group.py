@@ -29,6 +29,11 @@ REST_S = 1.5
 
 STRATEGY = "partition.assignment.strategy"
 
+WATCHFUL = {"rebalance_backoff_ms": "60000"}
+AT_ONCE_S = 8.0
+"""A member of ours that hears at once of what others release is settled by then; it would be later
+if it had to wait until it tries again, being WATCHFUL, or until it looks whether all is well."""
+
 Owners = dict[TopicPartition, str]
 Wanted = tuple[str, str]
 """What a member asks for: ("topic", its name) or ("whitelist", a regex)."""

@@ -14,7 +14,7 @@ import confluent_kafka
 import kafka  # type: ignore[import-untyped]
 import pytest
 
-from benchmarks.brokers import claim_port
+from broker.kbroker.local_cluster import claim_ports
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
 from tests.cluster.link import HOST
@@ -30,7 +30,7 @@ TIMEOUT_S = 60
 
 @pytest.fixture(scope="module")
 def link() -> Iterator[LossyLink]:
-    with LossyLink(claim_port()) as made:
+    with LossyLink(claim_ports(0, 1)[0]) as made:
         yield made
 
 

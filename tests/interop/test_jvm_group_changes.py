@@ -16,17 +16,16 @@ from groups.zookeeper.registration import consumer_of
 from tests.cluster.load import Load
 from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
-from tests.interop.mixed_group import STRATEGY, MixedGroup, values_of
+from tests.interop.mixed_group import AT_ONCE_S, STRATEGY, WATCHFUL, MixedGroup, values_of
 from tests.old_kafka import compiled
 from zk.session import ZkSession
 from zk.znodes import TopicAssignment
 
 SESSION_TIMEOUT_S, TICK_S = 3.0, 1.0
 EXPIRY_S = SESSION_TIMEOUT_S + TICK_S
-AT_ONCE_S = 2.0
-JVM_SETTLES_S = 10.0
-STARTING_S = 30.0
-PATIENCE_S = 30.0
+JVM_SETTLES_S = 20.0
+STARTING_S = 60.0
+PATIENCE_S = 60.0
 CALM = {"zookeeper.session.timeout.ms": "20000"}
 SHORT = {
     "zookeeper.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
@@ -110,7 +109,7 @@ async def test_partitions_added_to_a_topic_are_owned_at_once(
     group = MixedGroup(cluster.zookeeper, unique("g"), tmp_path, topics, ("topic", topic), CALM)
     async with zookeeper_session(cluster.zookeeper) as zk:
         with group:
-            group.start_ours("a")
+            group.start_ours("a", **WATCHFUL)
             group.start_jvm(version, "n", streams=2)
             await group.at_rest(zk, STARTING_S)
             said = await cluster.produce(topics, "before", 20)
@@ -163,8 +162,9 @@ async def test_who_leaves_in_good_order_is_replaced_at_once(
     at = (cluster.zookeeper, unique("g"), tmp_path, {topic: 7}, ("topic", topic), CALM)
     async with zookeeper_session(cluster.zookeeper) as zk:
         with MixedGroup(*at) as group:
-            for name, kind in {"a": OURS, "m": version, "z": OURS}.items():
-                start(group, kind, name)
+            group.start_ours("a", **WATCHFUL)
+            group.start_jvm(version, "m")
+            group.start_ours("z", **WATCHFUL)
             await group.at_rest(zk, STARTING_S)
             await group.leave("z")
             await group.settled(zk, AT_ONCE_S)

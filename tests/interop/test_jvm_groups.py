@@ -21,15 +21,14 @@ from offsets.zookeeper_store import ZooKeeperStore
 from tests.cluster.load import Load
 from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
-from tests.interop.mixed_group import Messages, MixedGroup, values_of
+from tests.interop.mixed_group import AT_ONCE_S, WATCHFUL, Messages, MixedGroup, values_of
 from tests.old_kafka import VERSIONS, compiled, program
 from tests.stock_kafka import stock_broker
 
 SESSION_TIMEOUT_S, TICK_S = 3.0, 1.0
-OURS_SETTLE_S = 2.0
-JVM_SETTLES_S = 10.0
-STARTING_S = 30.0
-PATIENCE_S = 30.0
+JVM_SETTLES_S = 20.0
+STARTING_S = 60.0
+PATIENCE_S = 60.0
 PARTITIONS = 7
 CALM = {"zookeeper.session.timeout.ms": "20000"}
 """Where each message must be heard once, no member may be taken for dead on a busy machine."""
@@ -89,22 +88,22 @@ async def test_no_message_is_missing_while_either_side_leaves_and_dies_and_comes
         with group:
             async with Load(cluster.bootstrap, topic, pause_s=0.01) as load:
                 group.start_jvm(version, "m", streams=2)
-                group.start_ours("n")
+                group.start_ours("n", **WATCHFUL)
                 await group.settled(zk, STARTING_S)
                 await group.leave("n")
                 await group.settled(zk, JVM_SETTLES_S)
-                group.start_ours("a", streams=3)
+                group.start_ours("a", streams=3, **WATCHFUL)
                 await group.settled(zk, STARTING_S)
                 group.kill("m")
-                await group.settled(zk, expiry_s + OURS_SETTLE_S)
+                await group.settled(zk, expiry_s + AT_ONCE_S)
                 group.start_jvm(version, "m", streams=11)
                 await group.settled(zk, STARTING_S)
                 group.kill("a")
                 await group.settled(zk, expiry_s + JVM_SETTLES_S)
-                group.start_ours("z", streams=2)
+                group.start_ours("z", streams=2, **WATCHFUL)
                 await group.settled(zk, STARTING_S)
                 await group.leave("m")
-                await group.settled(zk, OURS_SETTLE_S)
+                await group.settled(zk, AT_ONCE_S)
             said = {
                 (partition, offset, value.decode())
                 for partition, values in load.records.items()
@@ -162,7 +161,7 @@ async def test_a_new_topic_that_a_wildcard_allows_is_shared_by_both_sides(
     group = MixedGroup(cluster.zookeeper, unique("g"), tmp_path, topics, wanted, CALM)
     async with zookeeper_session(cluster.zookeeper) as zk:
         with group:
-            group.start_ours("m")
+            group.start_ours("m", **WATCHFUL)
             group.start_jvm(version, "n", streams=2)
             await group.at_rest(zk, STARTING_S)
             said = await cluster.produce(topics, "before", 10)
@@ -174,7 +173,7 @@ async def test_a_new_topic_that_a_wildcard_allows_is_shared_by_both_sides(
             await group.hears(values_of(after), PATIENCE_S)
             assert group.heard_by(after) == {p: consumer_of(owners[p]) for p, _, _ in after}
             await group.leave("n")
-            await group.settled(zk, OURS_SETTLE_S)
+            await group.settled(zk, AT_ONCE_S)
             said |= (last := await cluster.produce(topics, "last", 10))
             await group.hears(values_of(last), PATIENCE_S)
             assert len(group.heard()) == len(said)
@@ -241,7 +240,7 @@ async def test_what_either_producer_sends_in_any_codec_both_sides_read_with_keys
     for side in ("jvm", "ours"):
         (tmp_path / side).mkdir()
         at = (cluster.zookeeper, unique("g"), tmp_path / side, {topic: PARTITIONS})
-        with MixedGroup(*at, ("topic", topic)) as group:
+        with MixedGroup(*at, ("topic", topic), CALM) as group:
             if side == "jvm":
                 group.start_jvm(version, "m", streams=2)
             else:

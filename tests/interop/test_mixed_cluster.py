@@ -15,11 +15,14 @@ from pathlib import Path
 import attrs
 import pytest
 
-from benchmarks.brokers import HOST, claim_port, serves
+from benchmarks.brokers import serves
+from benchmarks.load import LoadError
 from benchmarks.process import Process, spawn
+from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin, NewTopic
 from clients.connection import Connection
 from offsets.topic import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
@@ -63,7 +66,9 @@ class MixedCluster:
     zookeeper: str
     directory: Path
     makes: dict[int, str] = attrs.field(factory=lambda: dict(MAKES))
-    ports: dict[int, int] = attrs.field(factory=lambda: {each: claim_port() for each in MAKES})
+    ports: dict[int, int] = attrs.field(
+        factory=lambda: dict(zip(MAKES, claim_ports(0, len(MAKES)), strict=True))
+    )
     running: dict[int, Process] = attrs.field(factory=dict)
 
     @property
@@ -94,7 +99,7 @@ class MixedCluster:
 
     def _serves(self, broker_id: int) -> bool:
         self.running[broker_id].check_alive()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LoadError):
             return serves((HOST, self.ports[broker_id]))
         return False
 
@@ -116,7 +121,7 @@ class Scene:
     """The topic's, and that of the offsets."""
 
     async def elect(self, broker_id: int) -> None:
-        """Make it the controller: the others are held still meanwhile."""
+        """Make it the controller: the others are held still meanwhile, and have heard of it."""
         if await self._controller() == broker_id:
             return
         others = [each for other, each in self.cluster.running.items() if other != broker_id]
@@ -128,6 +133,7 @@ class Scene:
         finally:
             for each in others:
                 each.child.send_signal(signal.SIGCONT)
+        await comes_true(self._differ, False)
 
     async def lead(self, broker_id: int) -> None:
         """Make it the preferred leader of all, and the leader, once all that run are in sync."""
@@ -138,7 +144,7 @@ class Scene:
             begun = await admin.alter_partition_reassignments(dict.fromkeys(self.partitions, order))
             assert set(begun.values()) == {None}
             await comes_true(admin.list_partition_reassignments, {})
-            await admin.elect_leaders(PREFERRED, self.partitions)
+            await comes_true(partial(self._refused, admin), set())
         for each in self.partitions:
             await comes_true(partial(self._leader, each), broker_id)
 
@@ -162,6 +168,12 @@ class Scene:
 
     async def _leader(self, tp: TopicPartition) -> int:
         return (await partition_state(self.zk, *tp)).leader
+
+    async def _refused(self, admin: Admin) -> set[ErrorCode]:
+        """What speaks against preferred leaders now: one that was in sync may not be."""
+        told = await admin.elect_leaders(PREFERRED, self.partitions)
+        codes = {error.code for error in told.values() if error is not None}
+        return codes - {ErrorCode.ELECTION_NOT_NEEDED}
 
     async def _isr(self, tp: TopicPartition) -> set[int]:
         return set((await partition_state(self.zk, *tp)).isr)

@@ -20,7 +20,7 @@ from tests.old_kafka import VERSIONS, compiled
 from zk.session import KazooSession
 
 PARTITIONS = 4
-STARTING_S = 30.0
+STARTING_S = 60.0
 BATCH = 20
 SETTINGS = {"zookeeper.session.timeout.ms": "20000", "auto.commit.interval.ms": "300"}
 
@@ -130,7 +130,7 @@ async def test_a_member_on_the_jvm_is_named_restarted_and_proven_by_what_it_comm
         await scene.create_topic(admin)
         with scene.group:
             await scene.restart(zk, 0, IN_ZOOKEEPER)
-            code, said = await scene.kgroup("migrate", "start", scene.group_id, "--wait", "3")
+            code, said = await scene.kgroup("migrate", "start", scene.group_id, "--wait", "8")
             assert code == 1
             assert f"error: {scene.group_id}_jvm0: not obeying: set offsets.storage=kafka" in said
             assert f"error: {scene.group_id}_ours0" not in said

@@ -25,7 +25,7 @@ OLDEST, NEWER = "0.8.2.2", "0.10.2.2"
 CODECS = ("none", "gzip", "snappy", "lz4")
 RELEASES = [*((OLDEST, codec) for codec in CODECS), (NEWER, "none"), (NEWER, "lz4")]
 COUNT = 3000
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 LINES = [f"message {number} " + "." * (number % 150) for number in range(COUNT)]
 FALLBACK = {"broker.version.fallback": OLDEST}
 
@@ -112,7 +112,7 @@ async def test_headers_are_refused_rather_than_lost(oldest: str) -> None:
 
 
 async def test_old_broker_that_nobody_told_us_of_is_named_with_the_setting(oldest: str) -> None:
-    settings = {"bootstrap.servers": oldest, "default.api.timeout.ms": 500}
+    settings = {"bootstrap.servers": oldest, "default.api.timeout.ms": 5000}
     async with Admin(settings) as admin:
         with pytest.raises(DeadlineExceeded, match=r"broker\.version\.fallback"):
             await admin.list_topics()

@@ -19,7 +19,7 @@ from tests.dev_cluster import zookeeper_session
 from tests.interop.traffic import CODECS, TRAFFIC, heard, new_topic, say
 from tests.stock_kafka import stock_broker
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 PARTITIONS = 4
 STORES = {
     "zookeeper": {"offsets.storage": "zookeeper"},

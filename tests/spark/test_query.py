@@ -82,7 +82,11 @@ class Topic:
         trigger: dict[str, Any] | None = None,
         **options: str,
     ) -> StreamingQuery:
-        """Start the query; the sink is given each batch's values."""
+        """Start the query; the sink is given each batch's values.
+
+        Spark gives its planning process 10 s to connect, which none of its settings can change, and
+        on a busy machine these are too few to import it: nothing has happened yet, so again.
+        """
 
         def values_of(batch: DataFrame, batch_id: int) -> None:
             rows = batch.selectExpr("cast(cast(value as string) as int) as value").collect()
@@ -91,7 +95,11 @@ class Topic:
         stream = self.stream(**{"commit.group.id": self.group, **options})
         writer = stream.writeStream.foreachBatch(values_of)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.trigger(**trigger).start() if trigger else writer.start()
+        writer = writer.trigger(**trigger) if trigger else writer
+        query = writer.start()
+        while gave_up_at_its_start(query):
+            query = writer.start()
+        return query
 
     def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
         """Run the query until what there is now has been read."""
@@ -119,6 +127,16 @@ def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic
     with blocking.Admin(made.bootstrap) as admin:
         assert admin.create_topics([NewTopic(made.name, 2, 1)]) == {made.name: None}
     return made
+
+
+def gave_up_at_its_start(query: StreamingQuery) -> bool:
+    """Whether Spark would not wait for the query's planning process."""
+    until(
+        lambda: not query.isActive or not query.status["message"].startswith("Initializing"),
+        "the query's start",
+        DEADLINE_S,
+    )
+    return "Python worker failed to connect back" in str(query.exception())
 
 
 def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: str) -> None:

@@ -17,7 +17,8 @@ from zk.memory import MemorySession, MemoryZooKeeper
 from zk.session import KazooSession, SessionState, WatchEvent, ZkSession
 
 PATIENCE_S = 20.0
-SHORT_SESSION_MS = 1000
+SESSION_MS = 15_000  # longer than a busy machine or a slow disk holds anything up
+SHORT_SESSION_MS = 2000  # for tests that see it expire
 
 Scenario = Callable[..., Awaitable[Any]]
 
@@ -56,8 +57,9 @@ class MemoryWorld:
 
 
 class RealWorld:
-    def __init__(self, connect_string: str) -> None:
+    def __init__(self, connect_string: str, session_timeout_ms: int = SESSION_MS) -> None:
         self._address, _, self._chroot = connect_string.partition("/")
+        self._session_timeout_ms = session_timeout_ms
         self._links: dict[ZkSession, Link] = {}
 
     def run(self, scenario: Scenario) -> Any:
@@ -72,7 +74,9 @@ class RealWorld:
         link = await Link.open(self._address)
         stack.push_async_callback(link.end)
         session = KazooSession(
-            f"{link.address}/{self._chroot}", session_timeout_ms=SHORT_SESSION_MS
+            f"{link.address}/{self._chroot}",
+            session_timeout_ms=self._session_timeout_ms,
+            connection_timeout_ms=SESSION_MS,
         )
         self._links[session] = link
         await session.start()
@@ -87,6 +91,10 @@ class RealWorld:
         self._links[session].open_again()
         await reached(session, SessionState.CONNECTED)
 
+    def silence(self, session: ZkSession) -> None:
+        """From here on the server is not heard, nor does it hear."""
+        self._links[session].silence()
+
     async def expire(self, session: ZkSession) -> None:
         """Silence lasts until an observer sees that the server has given the session up."""
         expired_id = session.session_id
@@ -94,7 +102,7 @@ class RealWorld:
         await observer.start()
         await session.create("/canary", None, ephemeral=True)
         await observer.exists("/canary", watch=events)
-        self._links[session].silence()
+        self.silence(session)
         await events.next()
         await observer.close()
         self._links[session].close()

@@ -109,7 +109,7 @@ def test_group_with_a_member_in_zookeeper_keeps_its_offsets_in_both(
 def test_coordinator_that_is_not_reached_is_named_and_zookeeper_is_done(
     cluster: DevCluster, group: str
 ) -> None:
-    code, items, errors = envelope(cluster, "delete", group, "-b", NOWHERE, "--timeout", "300")
+    code, items, errors = envelope(cluster, "delete", group, "-b", NOWHERE, "--timeout", "5000")
     assert (code, [i["store"] for i in items]) == (1, ["zookeeper"])
     assert [what for what, _ in errors] == [f"{group} in kafka"]
     assert kept(cluster, group) == ALL[:2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, until
 
 
 @pytest.fixture
@@ -33,6 +33,12 @@ def consume(cluster: DevCluster, *args: str) -> subprocess.CompletedProcess[str]
     return result
 
 
+def unnamed_groups(cluster: DevCluster) -> set[str]:
+    """The groups that consumers without one have been given and not been rid of."""
+    groups = cluster.run("kgroup", "list").stdout.split()
+    return {group for group in groups if group.startswith("console-consumer-")}
+
+
 def numbers(first: int, end: int) -> list[str]:
     return [str(number) for number in range(first, end)]
 
@@ -51,9 +57,17 @@ def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
 ) -> None:
     produce(dev_cluster, topic, numbers(0, 3))
     args = ("--topic", topic, "--group", topic, "--timeout-ms", "1500")
-    first = consume(dev_cluster, *args)
-    assert first.stdout.split() == numbers(0, 3)
-    assert first.stderr == "Processed a total of 3 messages\n"
+    seen: list[str] = []
+
+    def has_read_all() -> bool:  # a busy machine may be silent before it has brought the first
+        result = consume(dev_cluster, *args)
+        read = result.stdout.split()
+        assert result.stderr == f"Processed a total of {len(read)} messages\n"
+        seen.extend(read)
+        return len(seen) >= 3
+
+    until(has_read_all, "all messages are read")
+    assert seen == numbers(0, 3)
     assert consume(dev_cluster, *args).stdout == ""
 
 
@@ -72,7 +86,8 @@ def test_a_reader_that_goes_away_ends_it_cleanly_and_what_was_not_written_comes_
     stderr = consumer.stderr.read()
     assert (consumer.wait(DEADLINE_S), "Traceback" in stderr) == (0, False)
     written = int(stderr.split()[4])  # Processed a total of N messages
-    rest = consume(dev_cluster, "--topic", topic, "--group", topic, "--timeout-ms", "1500")
+    left = ("--max-messages", str(len(lines) - written))
+    rest = consume(dev_cluster, "--topic", topic, "--group", topic, *left)
     assert rest.stdout.split() == lines[written:]
 
 
@@ -95,8 +110,9 @@ def test_a_signal_leaves_the_group_cleanly_with_zero(
 
 def test_a_group_that_was_not_named_is_forgotten(dev_cluster: DevCluster, topic: str) -> None:
     produce(dev_cluster, topic, ["one"])
+    others = unnamed_groups(dev_cluster)
     assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "one\n"
-    assert "console-consumer-" not in dev_cluster.run("kgroup", "list").stdout
+    assert unnamed_groups(dev_cluster) <= others
 
 
 def test_two_streams_and_a_whitelist_bring_every_message_once(
@@ -180,9 +196,16 @@ def test_one_partition_is_read_by_hand_from_where_it_is_told(
 ) -> None:
     produce(dev_cluster, topic, numbers(0, 5))
     args = ("--topic", topic, "--partition", "0", "--timeout-ms", "700")
-    result = dev_cluster.run("kgroup", "consume", *args, *begin)
-    assert (result.returncode, result.stdout.split()) == (0, read)
-    assert "console-consumer-" not in dev_cluster.run("kgroup", "list").stdout
+    others = unnamed_groups(dev_cluster)
+
+    def has_read_all() -> bool:  # a busy machine may be silent before it has brought the first
+        result = dev_cluster.run("kgroup", "consume", *args, *begin)
+        found = result.stdout.split()
+        assert (result.returncode, found) == (0, read[: len(found)])
+        return found == read
+
+    until(has_read_all, "all messages are read")
+    assert unnamed_groups(dev_cluster) <= others
 
 
 def test_a_partition_read_by_hand_waits_for_what_comes_and_ends_on_a_signal(
@@ -391,11 +414,11 @@ def test_offsets_in_the_spelling_of_getoffsetshell_are_its_lines(
     assert lines("--time", "-1") == (0, f"{topic}:0:4\n")
     assert lines("--time", "-2", "--partitions", "0") == (0, f"{topic}:0:0\n")
     assert lines("--time", "-1", "--offsets", "5") == (0, f"{topic}:0:4,0\n")
-    assert lines("--partitions", "0,7", "--timeout", "1000") == (1, f"{topic}:0:4\n")
+    assert lines("--partitions", "0,7", "--timeout", "4000") == (1, f"{topic}:0:4\n")
 
 
 def test_offsets_of_a_topic_that_is_not_there_fail(dev_cluster: DevCluster) -> None:
-    args = ("kgroup", "offsets", "--topic", "nowhere", "--timeout", "1000")
+    args = ("kgroup", "offsets", "--topic", "nowhere", "--timeout", "4000")
     result = dev_cluster.run(*args)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     in_json = dev_cluster.run(*args, "-o", "json")

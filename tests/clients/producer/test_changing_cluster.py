@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import SILENCE, ScriptedBroker
+from tests.own_time import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 FIRST, SECOND = 1, 2
@@ -40,7 +41,7 @@ def with_two_brokers(scenario: Scenario, **settings: Any) -> None:
             async with Producer({**named, **settings}) as producer:
                 await scenario(producer, first, second)
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    run_in_own_time(run())
 
 
 def lead(leader: int, epoch: int, *brokers: ScriptedBroker) -> None:

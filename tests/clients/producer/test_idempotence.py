@@ -17,6 +17,7 @@ from protocol.records.batch import decode_records, read_header
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+from tests.own_time import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -94,7 +95,7 @@ def with_producer(scenario: Scenario, partitions: int = 1, **settings: Any) -> N
             ) as producer:
                 await scenario(producer, broker)
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    run_in_own_time(run())
 
 
 def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:

@@ -43,6 +43,7 @@ from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.producer.test_producer import values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
+from tests.own_time import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -118,7 +119,7 @@ def test_records_follow_a_broker_that_comes_back_elsewhere() -> None:
                 await producer.send_and_wait("t", b"b")
             assert (values(old), values(new)) == ([b"a"], [b"b"])
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    run_in_own_time(run())
 
 
 @pytest.mark.parametrize("name", ["zookeeper.connect", "bootstrap.servers"])
@@ -229,7 +230,7 @@ def test_producers_do_not_all_begin_with_the_same_partition() -> None:
         async with ScriptedBroker({"t": 100}) as broker:
             return {await first_partition(broker.bootstrap) for _ in range(10)}
 
-    assert len(asyncio.run(asyncio.wait_for(run(), 20))) > 1
+    assert len(run_in_own_time(run())) > 1
 
 
 def test_batch_that_backs_off_holds_up_no_other_partition() -> None:

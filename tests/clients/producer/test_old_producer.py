@@ -16,6 +16,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
+from tests.own_time import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -35,7 +36,7 @@ def with_producer(
             async with producer:
                 return await scenario(producer, broker)
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return run_in_own_time(run())
 
 
 def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:
@@ -471,4 +472,4 @@ def test_without_producer_type_data_is_buffered_and_gives_a_list_of_futures() ->
             (future,) = await producer.send(chosen) or []
             assert (await future).partition == 31
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    run_in_own_time(run())

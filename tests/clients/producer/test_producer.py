@@ -21,6 +21,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+from tests.own_time import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -38,7 +39,7 @@ def with_producer(
             async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
                 return await scenario(producer, broker)
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return run_in_own_time(run())
 
 
 def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:

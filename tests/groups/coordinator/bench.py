@@ -1,6 +1,7 @@
 """A coordinator on a loop of its own in virtual time, over an offsets log in memory."""
 
 import asyncio
+from typing import ClassVar
 
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from groups.coordinator.events import CommitOffsets
@@ -19,7 +20,10 @@ NOW_MS = 1_700_000_000_000
 class Bench:
     """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
 
+    made: ClassVar[list["Bench"]] = []
+
     def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
+        self.made.append(self)
         self.log = log
         self.loop = VirtualTimeLoop()
         self.coordinator = GroupCoordinator(
@@ -29,6 +33,14 @@ class Bench:
             now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
             spawn=self.loop.create_task,
         )
+
+    @classmethod
+    def end_all(cls) -> None:
+        """Leave nothing that waits: asyncio would complain of it amid some later test."""
+        while cls.made:
+            loop = cls.made.pop().loop
+            loop.run_until_complete(_end_others())
+            loop.close()
 
     def lead(self, *partitions: int) -> "Bench":
         self.coordinator.on_leadership(set(partitions), set())
@@ -64,6 +76,13 @@ class Bench:
     def batches(self, partition: int = 0) -> list[int]:
         """How many records each batch of the log has."""
         return [read_header(data).count for _, data in self.log.partition(partition).batches]
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def record(offset: int, group: str = OWN) -> Record:

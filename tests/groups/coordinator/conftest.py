@@ -8,9 +8,14 @@ from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from tests.groups.coordinator.bench import Bench
 
 
+@pytest.fixture(autouse=True)
+def benches() -> Iterator[None]:
+    """Those that a test makes end with it."""
+    yield
+    Bench.end_all()
+
+
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench() -> Bench:
     """One replica: what is appended is replicated."""
-    made = Bench(MemoryOffsetsLog()).lead(0).run()
-    yield made
-    made.loop.close()
+    return Bench(MemoryOffsetsLog()).lead(0).run()

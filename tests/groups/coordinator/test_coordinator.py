@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,11 +19,9 @@ from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, 
 
 
 @pytest.fixture
-def replicated() -> Iterator[Bench]:
+def replicated() -> Bench:
     """Several replicas: an append is replicated when the test says so."""
-    made = Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()
-    yield made
-    made.loop.close()
+    return Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()
 
 
 # ---- committing

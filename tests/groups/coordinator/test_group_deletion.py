@@ -1,7 +1,5 @@
 """DeleteGroups and OffsetDelete: what may go, what is written for it, what becomes of a request."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from groups.coordinator.coordinator import Pending
@@ -175,14 +173,13 @@ def test_append_that_failed_is_answered_whichever_it_is(is_last: bool) -> None:
 
 
 @pytest.fixture
-def replicated() -> Iterator[Bench]:
+def replicated() -> Bench:
     """Several replicas, and a group that has committed."""
     log = MemoryOffsetsLog()
     log.append(0, batch_of(record(42)), NOW_MS)
     made = Bench(log).lead(0).run()
     log.replicas = 3
-    yield made
-    made.loop.close()
+    return made
 
 
 def deletions(bench: Bench) -> list[Pending]:

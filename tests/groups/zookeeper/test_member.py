@@ -13,12 +13,13 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.zk.worlds import RealWorld
+from tests.zk.worlds import SESSION_MS, RealWorld
 from zk.session import KazooSession, ZkSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 DEADLINE_S = 20.0
-SESSION_TIMEOUT_MS = 2000
+BRIEF_MS = 2000
+"""The session of who waits for one, or sees one end."""
 
 
 class Streams:
@@ -78,8 +79,8 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def a_session(hosts: str) -> AsyncIterator[KazooSession]:
-    session = KazooSession(hosts, session_timeout_ms=SESSION_TIMEOUT_MS)
+async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[KazooSession]:
+    session = KazooSession(hosts, session_timeout_ms=timeout_ms, connection_timeout_ms=SESSION_MS)
     await session.start()
     try:
         yield session
@@ -88,9 +89,11 @@ async def a_session(hosts: str) -> AsyncIterator[KazooSession]:
 
 
 @contextlib.asynccontextmanager
-async def a_member(hosts: str, name: str) -> AsyncIterator[tuple[Member, Streams]]:
+async def a_member(
+    hosts: str, name: str, session_timeout_ms: int = SESSION_MS
+) -> AsyncIterator[tuple[Member, Streams]]:
     """A member that has joined; it leaves in the end."""
-    async with a_session(hosts) as session:
+    async with a_session(hosts, session_timeout_ms) as session:
         member, streams = member_of(session, name)
         try:
             await member.join()
@@ -103,7 +106,7 @@ def member_of(session: ZkSession, name: str) -> tuple[Member, Streams]:
     consumer_id = f"g_{name}"
     streams = Streams()
     tree = GroupTree(session, "g", consumer_id, StaticSubscription({"t": 1}))
-    settings = MembershipSettings(rebalance_backoff_ms=200)
+    settings = MembershipSettings(rebalance_backoff_ms=200, rebalance_max_retries=50)
     return Member(tree, streams, Membership(consumer_id, settings)), streams
 
 
@@ -184,7 +187,7 @@ def test_a_second_member_of_the_same_name_is_refused(zk_chroot: str) -> None:
         await make_topic(zk_chroot, 1)
         async with a_member(zk_chroot, "a") as (_, streams):
             with pytest.raises(ConsumerIdInUse, match="g_a is in use by session 0x"):
-                async with a_member(zk_chroot, "a"):
+                async with a_member(zk_chroot, "a", BRIEF_MS):
                     pass
             assert len(streams.delivering) == 1
 
@@ -206,9 +209,13 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
 
 
 def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot)
+    world = RealWorld(zk_chroot, BRIEF_MS)
 
-    async def scene(cut_off: ZkSession, healthy: ZkSession) -> None:
+    async def scene(cut_off: ZkSession) -> None:
+        async with a_session(zk_chroot) as healthy:
+            await expires(cut_off, healthy)
+
+    async def expires(cut_off: ZkSession, healthy: ZkSession) -> None:
         await make_topic(zk_chroot, 2)
         (first, first_streams), (second, second_streams) = (
             member_of(cut_off, "a"),
@@ -226,9 +233,14 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
             start(starts)
 
         second_streams.start = watched_start  # type: ignore[method-assign]
-        await world.expire(cut_off)
+        expired_id = cut_off.session_id
+        world.silence(cut_off)
+        await until(lambda: taken_over_while_delivered)
         assert "pause" in first_streams.told
         assert taken_over_while_delivered == [False]
+        await world.suspend(cut_off)
+        await world.resume(cut_off)
+        assert cut_off.session_id != expired_id
         await until(lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1)
         assert not first_streams.paused
         assert await owners(cut_off, 2) == ["g_a-0", "g_b-0"]
