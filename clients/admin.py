@@ -153,21 +153,25 @@ class Admin:
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
         """Describe topics, or all of them. Raises ApiError for one that does not exist."""
-        wanted = None if names is None else list(names)
+        if names is None:
+            _, topics = await self.describe_all()
+            return topics
+        wanted = sorted(names)
         view = await self._ask.view(wanted)
-        for name in wanted or ():
+        for name in wanted:
             if name in view.errors:
                 raise ApiError(view.errors[name], name)
-        return {
-            name: TopicDescription(name, name in view.internal, view.topics[name])
-            for name in sorted(view.topics if wanted is None else wanted)
-        }
+        return {name: TopicDescription.of(name, view) for name in wanted}
 
     async def describe_cluster(self) -> ClusterDescription:
         """Brokers and controller."""
-        view = await self._ask.view([])
-        brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
-        return ClusterDescription(view.cluster_id, view.controller_id, brokers)
+        return ClusterDescription.of(await self._ask.view([]))
+
+    async def describe_all(self) -> tuple[ClusterDescription, dict[str, TopicDescription]]:
+        """The cluster and all topics, both as one broker knew them at one moment."""
+        view = await self._ask.view(None)
+        topics = {name: TopicDescription.of(name, view) for name in sorted(view.topics)}
+        return ClusterDescription.of(view), topics
 
     # -- settings
 

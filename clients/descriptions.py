@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from clients.cluster_view import BrokerEndpoint, PartitionView
+from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
 from protocol.topic_partition import TopicPartition
@@ -69,6 +69,11 @@ class TopicDescription:
     internal: bool
     partitions: Mapping[int, PartitionView]
 
+    @classmethod
+    def of(cls, name: str, view: ClusterView) -> "TopicDescription":
+        """One that the view has."""
+        return cls(name, name in view.internal, view.topics[name])
+
 
 @attrs.frozen
 class PartitionReassignment:
@@ -117,6 +122,12 @@ class ClusterDescription:
     cluster_id: str | None
     controller_id: int
     brokers: tuple[BrokerEndpoint, ...]
+
+    @classmethod
+    def of(cls, view: ClusterView) -> "ClusterDescription":
+        """Brokers by their ids."""
+        brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
+        return cls(view.cluster_id, view.controller_id, brokers)
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.brokers import serves
+from benchmarks.load import LoadError
 from benchmarks.peer import CACHE, PeerMissing, fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
@@ -64,13 +65,12 @@ def stock_broker(
 
     def ready() -> bool:
         process.check_alive()
-        try:
+        with contextlib.suppress(OSError, LoadError):
             return serves((HOST, port))
-        except OSError:
-            return False
+        return False
 
     try:
         until(ready, "a stock broker that serves")
         yield f"{HOST}:{port}"
     finally:
-        process.stop()
+        process.stop(timeout_s=DEADLINE_S)

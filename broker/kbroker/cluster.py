@@ -97,8 +97,7 @@ def print_item(item: Item, output: str) -> None:
 
 async def described(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     """The cluster as one item of CLUSTER_COLUMNS."""
-    description = await cluster.admin.describe_cluster()
-    topics = await cluster.topics()
+    description, topics = await cluster.admin.describe_all()
     least = await cluster.min_insync_replicas(topics)
     partitions = [
         partition

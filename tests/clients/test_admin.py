@@ -155,6 +155,19 @@ def test_deletion_says_of_each_topic_whether_it_went() -> None:
     with_admin(scenario)
 
 
+def test_the_whole_is_described_by_one_answer_of_one_broker() -> None:
+    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+        await admin.list_topics()
+        before = [len(broker.asked(ApiKey.METADATA)) for broker in (one, two)]
+        cluster, topics = await admin.describe_all()
+        assert [broker.node_id for broker in cluster.brokers] == [1, 2]
+        assert [p.leader for p in topics["t"].partitions.values()] == [1, 1, 2]
+        after = [len(broker.asked(ApiKey.METADATA)) for broker in (one, two)]
+        assert sum(after) == sum(before) + 1
+
+    with_admin(scenario)
+
+
 def test_topics_are_listed_and_described() -> None:
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         assert await admin.list_topics() == ["t"]
