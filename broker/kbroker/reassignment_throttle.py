@@ -1,6 +1,6 @@
 """Limits of speed while partitions move: set before anything does, taken away when all is there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -16,6 +16,7 @@ from broker.kbroker.reassignment_plan import (
 )
 from broker.kbroker.replica_places import Places
 from clients.descriptions import ConfigResource
+from clients.errors import ClientError
 from protocol.errors import ApiError
 
 
@@ -48,26 +49,37 @@ async def limit_directories(cluster: ClusterAccess, places: Places, rate: int) -
 async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
     """Take the limits of these topics and of all live brokers away, where there are any.
 
-    The brokers' limits hold for whatever else is on the move: then all of them stay.
+    The brokers' limits hold for whatever else is on the move: then all of them stay. One that does
+    not answer keeps its own: what was to be done with the partitions is done without it.
     """
     if others := sorted(each for each in await cluster.reassignments() if each not in plan):
         names = ", ".join(map(str, others))
         click.echo(f"Throttles stay while others are on the move: {names}", err=True)
         return
-    resources: dict[ConfigResource, tuple[str, ...]] = {
-        ConfigResource.topic(each.topic): (LEADER_REPLICAS, FOLLOWER_REPLICAS) for each in plan
-    }
-    for broker in await cluster.brokers():
-        resources[ConfigResource.broker(broker)] = (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE)
+    topics = [ConfigResource.topic(topic) for topic in dict.fromkeys(each.topic for each in plan)]
+    cleared = await _clear(cluster, topics, (LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    for broker in map(ConfigResource.broker, await cluster.brokers()):
+        try:
+            cleared += await _clear(cluster, [broker], (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE))
+        except ClientError as error:
+            click.echo(f"Throttles of {_named(broker)} stay, if it has any: {error}", err=True)
+    if cleared:
+        click.echo(f"Clearing throttles on {', '.join(map(_named, cleared))}", err=True)
+
+
+async def _clear(
+    cluster: ClusterAccess, resources: Sequence[ConfigResource], names: Sequence[str]
+) -> list[ConfigResource]:
+    """Take these settings away; from whom there were any to take."""
     own = await cluster.own_configs(resources)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         resource: dict.fromkeys(set_here)
-        for resource, names in resources.items()
+        for resource in resources
         if (set_here := [name for name in names if name in own[resource]])
     }
     if changes:
         await _change(cluster, changes)
-        click.echo(f"Clearing throttles on {', '.join(map(_named, changes))}", err=True)
+    return list(changes)
 
 
 def _named(resource: ConfigResource) -> str:

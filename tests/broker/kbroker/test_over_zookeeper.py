@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -273,6 +273,33 @@ async def test_limits_of_speed_are_set_on_what_moves_and_stay_as_long_as_anythin
         await made.zk.delete(ReassignPartitions.path())
         await unlimit_speed(made.access, plan)
         assert set(map(len, (await made.access.own_configs([TOPIC, *brokers])).values())) == {0}
+
+
+class OneSilent(OverZooKeeper):
+    """Where broker 1 answers nobody, and its own settings cannot be asked for."""
+
+    async def own_configs(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, dict[str, str | None]]:
+        asked = list(resources)
+        if ConfigResource.broker(1) in asked:
+            raise DeadlineExceeded("1: no answer")
+        return await super().own_configs(asked)
+
+
+async def test_a_broker_that_does_not_answer_keeps_its_limits_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with cluster() as made:
+        plan = {T0: (2, 1)}
+        await limit_speed(made.access, plan, {T0: (0, 1)}, 1000)
+        await unlimit_speed(OneSilent(made.zk, 5000), plan)
+        said = capsys.readouterr().err
+        assert "Throttles of broker 1 stay, if it has any: 1: no answer" in said
+        assert "Clearing throttles on topic t, broker 0, broker 2\n" in said
+        brokers = [ConfigResource.broker(each) for each in range(3)]
+        own = await made.access.own_configs([TOPIC, *brokers])
+        assert [len(own[each]) for each in (TOPIC, *brokers)] == [0, 0, 2, 0]
 
 
 async def test_what_only_brokers_can_do_is_wrong_usage() -> None:
