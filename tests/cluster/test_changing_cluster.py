@@ -44,12 +44,9 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "auto.leader.rebalance.enable": "false",
 }
-BY_HAND = {
-    "offsets.storage": "kafka",
-    "auto.commit.enable": "false",
-    "offsets.commit.max.retries": "60",
-}
-"""Commits to the coordinator, however long a new one takes to be found."""
+BY_HAND = {"offsets.storage": "kafka", "auto.commit.enable": "false"}
+HOWEVER_LONG = {"offsets.commit.max.retries": "60"}
+"""A coordinator that was killed is replaced when its session has ended, and not before."""
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +251,7 @@ def test_commits_go_on_and_never_back_when_their_coordinator_is_killed(
             await cluster.in_sync(zk)
             async with (
                 Numbers(cluster.bootstrap, topic) as numbers,
-                Reader(cluster, topic, group, BY_HAND) as reader,
+                Reader(cluster, topic, group, BY_HAND | HOWEVER_LONG) as reader,
             ):
 
                 async def commit(count: int) -> None:
