@@ -1,5 +1,6 @@
 """A whole cluster as a user starts it: `kbroker dev` as a process, and commands on it."""
 
+import asyncio
 import contextlib
 import os
 import select
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +38,24 @@ def until(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S
     while not holds():
         assert time.monotonic() < ends, f"{what}: not within {deadline_s:.0f} s"
         time.sleep(0.05)
+
+
+async def comes_true(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Ask until the answer is this."""
+    ends = time.monotonic() + DEADLINE_S
+    while (answer := await ask()) != wanted:
+        assert time.monotonic() < ends, f"{answer} is not {wanted}"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Have a process do nothing until the end of the block: connections to it stay, and hang."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def lives(pid: int) -> bool:

@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Mapping
-from typing import Any
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """Asks the real selector without waiting and moves `clock` by the time it was to wait."""
+class _JumpingSelector(selectors.DefaultSelector):
+    """Asks without waiting and moves `clock` by the time it was to wait."""
 
     def __init__(self) -> None:
-        self._real = selectors.DefaultSelector()
+        super().__init__()
         self.clock = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._real.select(0)
+        ready = super().select(0)
         if not ready:
             assert timeout is not None, "everything waits and no timer is set: a deadlock"
             self.clock += max(timeout, 0)
         return ready
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
-
-    def close(self) -> None:
-        self._real.close()
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._real.get_map()
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

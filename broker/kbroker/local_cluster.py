@@ -228,9 +228,9 @@ def claim_ports(first: int, count: int) -> list[int]:
 
     Raises LocalClusterError for one that is taken.
     """
-    any_port = random.sample(FREE_PORTS, len(FREE_PORTS))
+    asked = range(first, first + count)
     ports: list[int] = []
-    for port in range(first, first + count) if first else any_port:
+    for port in asked if first else random.sample(FREE_PORTS, len(FREE_PORTS)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

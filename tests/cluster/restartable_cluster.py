@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import attrs
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from protocol.errors import ErrorCode
-from tests.dev_cluster import DEADLINE_S, DevCluster
+from tests.dev_cluster import DEADLINE_S, DevCluster, frozen
 from zk.session import NoNode, ZkSession
 from zk.znodes import Controller, PartitionState, TopicAssignment
 
@@ -121,11 +120,8 @@ class RestartableCluster:
         """Have a broker's process do nothing until the end: connections to it stay, and hang."""
         process = self._again.get(broker_id)
         pid = self.dev.pid(f"broker-{broker_id}") if process is None else process.pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen(pid):
             yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
     async def in_sync(self, zk: ZkSession) -> None:
         """Return when all brokers are there, and every replica of every topic is in sync. Asked of

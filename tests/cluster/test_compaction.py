@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from compaction.status import STATUS_FILE, PartitionStatus, decode_status
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster, lives, until
+from tests.dev_cluster import DevCluster, frozen, lives, until
 from tests.topic_contents import contents
 
 TP = TopicPartition("positions", 0)
@@ -131,16 +131,6 @@ class Positions:
         return [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Have a process do nothing until the end of the block: what it has written stays."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def workers(broker: int) -> list[int]:
     """The cleaner's processes of a broker."""
     found = []
@@ -200,7 +190,7 @@ def test_a_worker_that_is_killed_puts_the_log_in_quarantine_and_the_next_try_wor
         asyncio.run(positions.write(1000))
         os.kill(positions.worker_at_work(), signal.SIGKILL)
         until(lambda: positions.status().quarantine, "the quarantine")
-        with stopped(cluster.pid("broker-0")):  # it would be over after 5 s
+        with frozen(cluster.pid("broker-0")):  # it would be over after 5 s
             row = positions.row()
         assert (row["state"], row["failures"]) == ("quarantined", 1)
         assert "has died: killed by signal 9" in row["reason"]

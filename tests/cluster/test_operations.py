@@ -1,18 +1,16 @@
 """An operator's commands on a real cluster of three brokers, one of which dies now and then."""
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from tests.dev_cluster import DevCluster, until
+from tests.dev_cluster import DevCluster, frozen, until
 
 BROKERS = (
     *("--brokers", "3", "--set", "zookeeper.session.timeout.ms=9000"),
@@ -87,16 +85,6 @@ class Operator:
         """A broker that is not the controller."""
         (cluster,) = self.items("cluster describe")
         return next(each for each in (2, 1, 0) if each != cluster["controller"])
-
-    @contextmanager
-    def suspended(self, broker: int) -> Iterator[None]:
-        """A broker that neither answers nor copies, though nobody knows yet."""
-        pid = self.cluster.pid(f"broker-{broker}")
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +186,7 @@ def test_a_move_that_does_not_end_is_seen_in_bytes_and_cancelled(operator: Opera
     operator.does(f"topics create halted --replica-assignment {one}:{other}")
     operator.fills("halted", 200)
     plan = operator.plan("halted", {("halted", 0): [other, stuck]})
-    with operator.suspended(stuck):
+    with frozen(operator.cluster.pid(f"broker-{stuck}")):  # it copies nothing, and nobody knows yet
         operator.does(f"reassign execute {plan}")
         (moving,) = operator.items("reassign list")
         assert (moving["state"], moving["adding"]) == ("in_progress", [stuck])

@@ -5,8 +5,6 @@ Three ways to be away: frozen for a moment, cut off for so long that it ends the
 
 import asyncio
 import contextlib
-import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ from clients.admin import Admin, NewTopic
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.link import Link
 from tests.cluster.load import Load
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line
+from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, frozen
 from tests.topic_contents import contents
 from zk.session import KazooSession
 from zk.znodes import BrokerId, ControllerEpoch
@@ -35,16 +33,6 @@ SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 def sessions_of(seconds: float) -> tuple[str, str]:
     """What a cluster is started with."""
     return "--set", f"{SESSION_TIMEOUT}={seconds * 1000:.0f}"
-
-
-@contextlib.contextmanager
-def frozen(cluster: DevCluster) -> Iterator[None]:
-    """ZooKeeper holds its connections and answers nothing."""
-    os.kill(cluster.pid("zookeeper"), signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(cluster.pid("zookeeper"), signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -152,7 +140,7 @@ async def scene(cluster: DevCluster, directory: Path, session_s: float) -> Async
 async def test_zookeeper_frozen_for_a_moment_changes_nothing(tmp_path: Path) -> None:
     with DevCluster(tmp_path / "dev", sessions_of(LONG_S)) as cluster:
         async with scene(cluster, tmp_path, LONG_S) as it:
-            with frozen(cluster):
+            with frozen(cluster.pid("zookeeper")):
                 await it.serves()
             await it.serves()
             async with cluster.zookeeper_session() as zk:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
-from tests.cluster.restartable_cluster import POLL_S, partition_state, play
-from tests.dev_cluster import DEADLINE_S, until, zookeeper_session
+from tests.cluster.restartable_cluster import partition_state, play
+from tests.dev_cluster import DEADLINE_S, comes_true, until, zookeeper_session
 from tests.interop.handover import LATEST, OURS, command_of
 from tests.interop.kafka_cluster import unique
 from tests.stock_kafka import jars
@@ -206,13 +206,6 @@ class Scene:
             for p in told.topics[0].partitions
         }
         return told.cluster_id, told.controller_id, brokers, partitions, replicas
-
-
-async def comes_true(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Ask until the answer is this."""
-    async with asyncio.timeout(DEADLINE_S):
-        while await ask() != wanted:
-            await asyncio.sleep(POLL_S)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.dev_cluster import frozen
 from tests.zk.worlds import (
     PATIENCE_S,
     SESSION_MS,
@@ -709,17 +710,14 @@ def test_one_who_keeps_asking_a_frozen_server_is_suspended_in_time(
         session_id = session.session_id
         asked_at = time.monotonic()
         await session.exists("/")
-        os.kill(zookeeper_server.pid, signal.SIGSTOP)
-        frozen_at = time.monotonic()
-        try:
+        with frozen(zookeeper_server.pid):
+            frozen_at = time.monotonic()
             async with asyncio.timeout(PATIENCE_S):
                 while session.state is SessionState.CONNECTED:
                     asking = asyncio.ensure_future(session.exists("/"))
                     asking.add_done_callback(lambda done: done.exception())
                     await asyncio.sleep(0.05)
             suspended_after = time.monotonic() - frozen_at
-        finally:
-            os.kill(zookeeper_server.pid, signal.SIGCONT)
         assert suspended_after < 8
         assert session.suspended_since_ms is not None
         assert asked_at - 0.001 <= session.suspended_since_ms / 1000 < frozen_at + 1
@@ -736,14 +734,11 @@ def test_a_loop_that_was_busy_knows_since_when_the_server_has_been_silent(
     async def scenario() -> None:
         session = KazooSession(zk_chroot, session_timeout_ms=1500, connection_timeout_ms=SESSION_MS)
         await session.start()
-        os.kill(zookeeper_server.pid, signal.SIGSTOP)
-        frozen_at = time.monotonic()
-        try:
+        with frozen(zookeeper_server.pid):
+            frozen_at = time.monotonic()
             while session.silence_ms < 2000:
                 pass  # another thread gives the server up meanwhile
             await reached(session, SessionState.SUSPENDED)
-        finally:
-            os.kill(zookeeper_server.pid, signal.SIGCONT)
         assert session.suspended_since_ms is not None
         assert session.suspended_since_ms / 1000 < frozen_at + 0.5
         await session.close()
@@ -757,13 +752,10 @@ def test_close_does_not_wait_long_for_a_frozen_server(
     async def scenario() -> float:
         session = KazooSession(zk_chroot, session_timeout_ms=1000, connection_timeout_ms=SESSION_MS)
         await session.start()
-        os.kill(zookeeper_server.pid, signal.SIGSTOP)
-        try:
+        with frozen(zookeeper_server.pid):
             asked_at = time.monotonic()
             await session.close()
             return time.monotonic() - asked_at
-        finally:
-            os.kill(zookeeper_server.pid, signal.SIGCONT)
 
     assert asyncio.run(scenario()) < 6  # kazoo would wait ten
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from groups.zookeeper.member import (
 )
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.dev_cluster import DevCluster, comes_true
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
@@ -126,14 +126,6 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def comes_to(look: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Look until what is seen is what is expected."""
-    ends = time.monotonic() + DEADLINE_S
-    while (seen := await look()) != expected:
-        assert time.monotonic() < ends, f"{seen} is not {expected}"
-        await asyncio.sleep(0.02)
-
-
 async def open_streams(
     connector: ConsumerConnector, counts: Mapping[str, int]
 ) -> dict[str, list[MessageStream]]:
@@ -158,7 +150,7 @@ def test_members_come_and_share_and_nothing_is_lost_or_read_twice(dev_cluster: D
             async with world.connector(consumer_id="consumer2") as second:
                 (other,) = (await open_streams(second, {"basic": 1}))["basic"]
                 shared = {0: "basic_consumer1-0", 1: "basic_consumer2-0"}
-                await comes_to(world.owners, shared)
+                await comes_true(world.owners, shared)
                 sent = await world.produce(20)
                 assert values(await drain(stream, other, count=20)) == sorted(sent)
                 await second.commit_offsets()
@@ -243,7 +235,7 @@ def test_an_offset_out_of_range_is_reset(
                 await connector.commit_offsets()
                 return await world.committed()
 
-            await comes_to(committed, {0: 10})
+            await comes_true(committed, {0: 10})
         assert await world.committed() == {0: 10}
 
     asyncio.run(scene())
@@ -322,7 +314,7 @@ def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster)
         ):
             await open_streams(one, {"cases": 1})
             await open_streams(two, {"cases": 1})
-            await comes_to(world.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
+            await comes_true(world.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
 
     asyncio.run(scene())
 
@@ -407,7 +399,7 @@ def test_a_commit_by_the_clock_needs_no_call(dev_cluster: DevCluster) -> None:
         async with world.connector(auto_commit_interval_ms=100) as connector:
             (stream,) = (await open_streams(connector, {"clock": 1}))["clock"]
             await drain(stream, count=10)
-            await comes_to(world.committed, {0: 10})
+            await comes_true(world.committed, {0: 10})
 
     asyncio.run(scene())
 
