@@ -132,7 +132,8 @@ class ZkSession(Protocol):
     """One session. Every call raises ConnectionLoss, SessionExpired or a ZkError of its own.
 
     Many calls may be in flight; the server takes them in the order they were made. Watches are
-    one-shot, run on the event loop, and the same callable set twice on a node runs once.
+    one-shot, run on the event loop, and the same callable set twice on a node runs once. A watch
+    stays set until it fires, the session ends or `remove_watch` takes it back.
     """
 
     @property
@@ -161,6 +162,10 @@ class ZkSession(Protocol):
 
     def add_state_listener(self, listener: StateListener) -> None: ...
     def remove_state_listener(self, listener: StateListener) -> None: ...
+    def remove_watch(self, watch: Watch) -> None:
+        """Take `watch` off every node; nothing happens when it is on none. A read that is still in
+        flight sets it when it is answered."""
+
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]: ...
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None: ...
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
@@ -227,18 +232,38 @@ class Watches:
 
     def __init__(self) -> None:
         self.paths: dict[WatchTable, dict[str, dict[Watch, None]]]
+        self._places: dict[Watch, set[tuple[WatchTable, str]]]
         self.clear()
 
     def clear(self) -> None:
         self.paths = {"data": {}, "absent": {}, "children": {}}
+        self._places = {}
 
     def add(self, table: WatchTable, path: str, watch: Watch | None) -> None:
         if watch is not None:
             self.paths[table].setdefault(path, {})[watch] = None
+            self._places.setdefault(watch, set()).add((table, path))
+
+    def remove(self, watch: Watch) -> None:
+        """Take `watch` off every node."""
+        for table, path in self._places.pop(watch, ()):
+            watching = self.paths[table][path]
+            del watching[watch]
+            if not watching:
+                del self.paths[table][path]
 
     def take(self, event: WatchEvent) -> list[Watch]:
         """Who is to be told of `event`, each once, in the order they asked; they watch no more."""
         woken: dict[Watch, None] = {}
         for table in _WAKES[event.kind]:
-            woken |= self.paths[table].pop(event.path, {})
+            watching = self.paths[table].pop(event.path, {})
+            for watch in watching:
+                self._leave(watch, table, event.path)
+            woken |= watching
         return list(woken)
+
+    def _leave(self, watch: Watch, table: WatchTable, path: str) -> None:
+        places = self._places[watch]
+        places.discard((table, path))
+        if not places:
+            del self._places[watch]

@@ -263,6 +263,9 @@ class MemorySession:
     def remove_state_listener(self, listener: StateListener) -> None:
         self._listeners.remove(listener)
 
+    def remove_watch(self, watch: Watch) -> None:
+        self._watches.remove(watch)
+
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
         node = self._node(path)
         self._watches.add("data", path, watch)

@@ -137,6 +137,9 @@ class KazooSession:
     def remove_state_listener(self, listener: StateListener) -> None:
         self._listeners.remove(listener)
 
+    def remove_watch(self, watch: Watch) -> None:
+        self._watches.remove(watch)
+
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
         def arm(_: object) -> None:
             self._watches.add("data", path, watch)

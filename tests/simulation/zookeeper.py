@@ -136,6 +136,10 @@ class SimSession:
     def remove_state_listener(self, listener: StateListener) -> None:
         self._listeners.remove(listener)
 
+    def remove_watch(self, watch: Callable[[WatchEvent], None]) -> None:
+        if late := self._watches.pop(watch, None):
+            self.served.remove_watch(late)
+
     async def start(self) -> None:
         ends = self._now() + self.session_timeout_ms / 1000
         while self.is_cut():

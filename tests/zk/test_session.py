@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -486,6 +487,75 @@ def test_multi_wakes_those_who_watch_in_the_order_of_its_operations(world: World
         return events.so_far()
 
     assert world.run(scenario) == [WatchEvent("created", "/new"), WatchEvent("changed", "/node")]
+
+
+def test_a_removed_watch_hears_no_more_and_the_others_do(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        removed, kept = Events(), Events()
+        await zk.ensure_path("/dir/node")
+        await zk.get("/dir/node", watch=removed)
+        await zk.get("/dir/node", watch=kept)
+        await zk.children("/dir", watch=removed)
+        await zk.exists("/dir/new", watch=removed)
+        zk.remove_watch(removed)
+        zk.remove_watch(removed)
+        await zk.set("/dir/node", b"x")
+        await zk.create("/dir/new", None)
+        return removed.so_far(), kept.so_far()
+
+    assert world.run(scenario) == ([], [WatchEvent("changed", "/dir/node")])
+
+
+def test_a_removed_watch_may_be_set_again(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        zk.remove_watch(events)
+        await zk.get("/node", watch=events)
+        await zk.set("/node", b"x")
+        return events.so_far()
+
+    assert world.run(scenario) == [WatchEvent("changed", "/node")]
+
+
+def test_a_removed_watch_is_not_set_again_after_a_suspension(world: World) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        events = Events()
+        await zk.create("/node", None)
+        await zk.get("/node", watch=events)
+        zk.remove_watch(events)
+        await world.suspend(zk)
+        await other.set("/node", b"x")
+        await world.resume(zk)
+        await zk.sync("/")
+        return events.so_far()
+
+    assert world.run(scenario) == []
+
+
+@pytest.mark.parametrize("end", ["removed", "fired", "expired"])
+def test_a_watch_that_is_over_is_held_by_nobody(end: str) -> None:
+    world = MemoryWorld()
+
+    async def scenario(zk: ZkSession) -> None:
+        await zk.ensure_path("/dir/node")
+        watch = Events()
+        held = weakref.ref(watch)
+        await zk.get("/dir/node", watch=watch)
+        await zk.exists("/dir/new", watch=watch)
+        await zk.children("/dir", watch=watch)
+        if end == "removed":
+            zk.remove_watch(watch)
+        elif end == "expired":
+            await world.expire(zk)  # type: ignore[arg-type]
+        else:
+            await zk.create("/dir/new", None)
+            await zk.set("/dir/node", b"x")
+        del watch
+        assert held() is None
+
+    world.run(scenario)
 
 
 # The life of a session
