@@ -56,6 +56,7 @@ class MemoryFile:
     _reserved_to: int = 0
     _synced: bytes = attrs.field(default=b"", repr=False)
     _synced_zeros: int = 0
+    _is_cold: bool = False
 
     @property
     def size(self) -> int:
@@ -99,6 +100,7 @@ class MemoryFile:
 
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only where the file ends."""
+        self._is_cold = False
         size = max(0, min(size, self.size - start))
         return bytes(self._now[start : start + size]).ljust(size, b"\0")
 
@@ -128,6 +130,14 @@ class MemoryFile:
     def range(self, start: int, size: int) -> FileRange:
         """Name bytes of this file, to be sent later."""
         return FileRange(self, start, size)
+
+    def is_cached(self, start: int, size: int) -> bool:
+        """Whether a read would wait for no disk."""
+        return not self._is_cold
+
+    def grow_cold(self) -> None:
+        """Leave the page cache, until somebody reads."""
+        self._is_cold = True
 
     def lose_power(self, survivor: Survivor) -> None:
         """Forget what the disk had not written."""

@@ -56,6 +56,12 @@ class StorageFile(ReadableFile, Protocol):
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss."""
 
+    def is_cached(self, start: int, size: int) -> bool:
+        """Whether these bytes begin and end in memory: who reads them then waits for no disk.
+
+        Where the system does not tell, they do.
+        """
+
     def range(self, start: int, size: int) -> FileRange:
         """Name bytes of this file, to be sent later."""
 
@@ -135,6 +141,11 @@ class FileRange:
     def raw(self) -> IO[bytes]:
         """The file object to give to sendfile, with `start` and `size`."""
         return self.file.raw
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether sending or reading it waits for no disk."""
+        return self.file.is_cached(self.start, self.size)
 
     def read(self) -> bytes:
         """The bytes themselves, for what is too small to be worth a sendfile."""

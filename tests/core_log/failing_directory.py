@@ -77,6 +77,9 @@ class FailingFile:
     def read(self, start: int, size: int) -> bytes:
         return self.file.read(start, size)
 
+    def is_cached(self, start: int, size: int) -> bool:
+        return self.file.is_cached(start, size)
+
     def truncate(self, size: int) -> None:
         self.fault.check(self.path, "truncate")
         self.file.truncate(size)

@@ -180,3 +180,31 @@ def test_existing_file_is_opened_and_a_missing_one_is_not_made(directory: Direct
     with pytest.raises(FileNotFoundError):
         directory.open_existing("b.log")
     assert directory.files() == ["a.log"]
+
+
+def test_what_was_just_written_is_cached(directory: Directory) -> None:
+    file = directory.open_segment("a.log")
+    file.append([bytes(100_000)])
+    assert file.range(10, 99_000).is_cached
+    assert file.range(10, 0).is_cached
+
+
+def test_file_that_left_the_page_cache_is_not_cached_until_it_is_read(tmp_path: Path) -> None:
+    file = LogDirectory(tmp_path).open_segment("a.log")
+    file.append([bytes(100_000)])
+    file.fsync()
+    os.posix_fadvise(file.raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    cold = file.range(0, 100_000)
+    if cold.is_cached:
+        pytest.skip("nothing leaves the cache of this file system")
+    cold.read()
+    assert cold.is_cached
+
+
+def test_file_in_memory_leaves_the_cache_when_it_is_told_to(memory: MemoryDirectory) -> None:
+    file = memory.open_segment("a.log")
+    file.append([b"abc"])
+    file.grow_cold()
+    assert not file.range(0, 3).is_cached
+    file.read(0, 3)
+    assert file.range(0, 3).is_cached

@@ -203,6 +203,10 @@ class RecordingFile:
         """Up to `size` bytes; fewer only where the file ends."""
         return self.disk.tree.files[self.node][start : min(start + size, self.size)]
 
+    def is_cached(self, start: int, size: int) -> bool:
+        """All of it is in memory."""
+        return True
+
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it with zeros."""
         if size != self.size:
