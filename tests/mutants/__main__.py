@@ -1,8 +1,8 @@
 """`make mutants`: take each remedy away in turn, and plant each bug; it must be noticed.
 
-    python -m tests.mutants            all of them
-    python -m tests.mutants 26 27      the remedies of these hazards
-    python -m tests.mutants planted    the bugs
+    python -m tests.mutants             all of them
+    python -m tests.mutants 26 A3 P7    the remedies of these hazards and findings
+    python -m tests.mutants planted     the bugs
 
 Works in copies of the tree, one for each processor. Exit code 1 when a remedy can be taken away and
 the tests stay green, or when they fail with all remedies in place; and when a planted bug violates
@@ -21,9 +21,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
+from tests.mutants.all_remedies import REMEDIES
 from tests.mutants.changed_copy import changed, copy_of_the_tree
 from tests.mutants.planted import BUGS, Bug, first_violated
-from tests.mutants.remedies import REMEDIES, Remedy
+from tests.mutants.remedy import Remedy
 
 T = TypeVar("T")
 
@@ -32,15 +33,17 @@ TIMEOUT_S = 120  # a test that waits for ever has noticed too
 
 def main(arguments: Sequence[str]) -> int:
     """Print a line for each remedy and each bug."""
-    wanted = {int(argument) for argument in arguments if argument != "planted"}
-    remedies = [remedy for remedy in REMEDIES if not arguments or remedy.hazard in wanted]
+    if unknown := set(arguments) - {"planted", *(remedy.finding for remedy in REMEDIES)}:
+        print(f"no remedy is known against {', '.join(sorted(unknown))}")
+        return 1
+    remedies = [remedy for remedy in REMEDIES if not arguments or remedy.finding in arguments]
     bugs = BUGS if not arguments or "planted" in arguments else ()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copies: SimpleQueue[Path] = SimpleQueue()
         workers = os.cpu_count() or 1
         for number in range(workers):
             copies.put(copy_of_the_tree(Path(directory) / str(number)))
-        tests = sorted({test for remedy in remedies for test in remedy.noticed_by.split()})
+        tests = sorted({test for remedy in remedies for test in remedy.tests.split()})
         if tests and (noise := _in_a_copy(copies, lambda copy: _run(copy, tests))):
             print(noise, "The tests fail with all remedies in place.", sep="\n")
             return 1
@@ -62,19 +65,19 @@ def _in_a_copy(copies: SimpleQueue[Path], do: Callable[[Path], T]) -> T:
 
 def _is_noticed(copies: SimpleQueue[Path], remedy: Remedy) -> bool:
     def run(copy: Path) -> str:
-        with changed(copy, remedy.file, remedy.words, remedy.instead):
-            return _run(copy, remedy.noticed_by.split())
+        with changed(copy, remedy.place, remedy.code, remedy.instead):
+            return _run(copy, remedy.tests.split())
 
     noticed = bool(_in_a_copy(copies, run))
     verdict = "noticed" if noticed else "NOT NOTICED"
-    print(f"{verdict:11}  {remedy.hazard:2}  {remedy.what}", flush=True)
+    print(f"{verdict:11}  {remedy.finding:3}  {remedy.what}", flush=True)
     return noticed
 
 
 def _is_found(copies: SimpleQueue[Path], bug: Bug) -> bool:
     seed = _in_a_copy(copies, lambda copy: first_violated(copy, bug))
     verdict = "NOT FOUND" if seed is None else f"seed {seed}"
-    print(f"{verdict:11}      {bug.what}", flush=True)
+    print(f"{verdict:11}       {bug.what}", flush=True)
     return seed is not None
 
 

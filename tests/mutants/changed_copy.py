@@ -1,4 +1,4 @@
-"""Copies of the tree in which some words of a file are others, for as long as something is run."""
+"""Copies of the tree in which some code is other code, for as long as something is run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.mutants.places import PACKAGES, plan_change
+
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
-    *("protocol", "zk", "core_log", "compaction", "offsets", "groups", "clients", "broker"),
-    *("tests", "conftest.py", "pyproject.toml"),
-)
+COPIED = (*PACKAGES, "tests", "conftest.py", "pyproject.toml")
 
 
 def copy_of_the_tree(target: Path) -> Path:
@@ -27,13 +26,11 @@ def copy_of_the_tree(target: Path) -> Path:
 
 
 @contextmanager
-def changed(copy: Path, file: str, words: str, instead: str) -> Iterator[None]:
-    """Have `instead` where `words` stand, once, in a file of the copy."""
-    source = copy / file
-    whole = source.read_text()
-    assert whole.count(words) == 1, f"{file}: {words!r}"
+def changed(copy: Path, place: str, code: str, instead: str) -> Iterator[None]:
+    """Have `instead` where `code` stands in the copy. Raises NoSuchPlace."""
+    change = plan_change(copy, place, code, instead)
     try:
-        source.write_text(whole.replace(words, instead))
+        change.file.write_text(change.after)
         yield
     finally:
-        source.write_text(whole)
+        change.file.write_text(change.before)

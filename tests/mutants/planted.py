@@ -1,10 +1,10 @@
 """Bugs of a replicated log, to be planted where we have none: the simulation must find each.
 
-A *bug* is a few words of a source file and what stands there instead in a copy of the tree. Each is
-one that Kafka had, or that a reader of its design might make. `make mutants` plants one at a time
-and tells stories of a cluster (`tests/simulation`): the one that found it last, and then, because
-what is drawn from a seed changes with the code, all from 0 on, until one is violated.
-`tests/README.md` has what it took.
+A *bug* is a piece of code, and what stands in its place in a copy of the tree. Each is one that
+Kafka had, or that a reader of its design might make. `make mutants` plants one at a time and tells
+stories of a cluster (`tests/simulation`): the one that found it last, and then, because what is
+drawn from a seed changes with the code, all from 0 on, until one is violated. `tests/README.md` has
+what it took.
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ from tests.mutants.changed_copy import changed
 WITHIN = 2000
 """Stories, at most, until a bug must have been found."""
 
-REPLICATION = "broker/"
-CONTROLLER = "broker/controller/"
-
 
 @attrs.frozen
 class Bug:
-    """`words` stand once in `file`; with `instead` the story of `seed`, or another, is violated."""
+    """`code` stands in `place` (see `tests.mutants.places`); with `instead` the story of `seed`, or
+    another, is violated."""
 
     what: str
-    file: str
-    words: str
+    place: str
+    code: str
     instead: str
     seed: int = 0
 
 
 def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
     """The first seed found to tell of the bug, planted in this copy of the tree."""
-    with changed(copy, bug.file, bug.words, bug.instead):
+    with changed(copy, bug.place, bug.code, bug.instead):
         for seeds in (str(bug.seed), f"0:{within}"):
             told = subprocess.run(
                 [sys.executable, "-B", "-m", "tests.simulation", "--first", seeds],
@@ -55,85 +53,100 @@ def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
 BUGS: tuple[Bug, ...] = (
     # --- replication ----------------------------------------------------------------------------
     Bug(
-        *("a follower cuts its log at its high watermark", REPLICATION + "truncation.py"),
-        "    if end_offset == UNDEFINED_OFFSET:",
-        "    if True:",
+        "a follower cuts its log at its high watermark",
+        "broker.truncation:truncation",
+        "end_offset == UNDEFINED_OFFSET",
+        "True",
         seed=6,
     ),
     Bug(
-        *("acks=all is answered when the leader has it", REPLICATION + "handlers/produce.py"),
-        "reached = partition.high_watermark if part.all_in_sync else log.settled_end",
-        "reached = log.settled_end",
+        "acks=all is answered when the leader has it",
+        "broker.handlers.produce:_done",
+        "partition.high_watermark if part.all_in_sync else log.settled_end",
+        "log.settled_end",
     ),
     Bug(
-        *("a produce that waits outlives the leadership", REPLICATION + "handlers/produce.py"),
-        "        partition.require_leader()\n        log = partition.log",
-        "        log = partition.log",
+        "a produce that waits outlives the leadership",
+        "broker.handlers.produce:_done",
+        "partition.require_leader()",
+        "",
     ),
     Bug(
-        *("an ISR counts before it is written", REPLICATION + "partition.py"),
-        "in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)",
-        "in_sync = self.isr if self.proposed_isr is None else self.proposed_isr",
+        "an ISR counts before it is written",
+        "broker.partition:Partition.advance_high_watermark",
+        "(*self.isr, *self.proposed_isr)",
+        "self.proposed_isr",
         seed=12,
     ),
     Bug(
-        *("an ISR is written over whatever is there", REPLICATION + "isr_writer.py"),
+        "an ISR is written over whatever is there",
+        "broker.isr_writer:IsrWriter._written",
         "partial(self.zk.set, path, data, zk_version)",
         "partial(self.zk.set, path, data, -1)",
         seed=5,
     ),
     Bug(
-        *("an answer of an earlier leader is appended", REPLICATION + "replica_fetchers.py"),
-        "if each is not None and self._is_current(each):",
-        "if each is not None:",
+        "an answer of an earlier leader is appended",
+        "broker.replica_fetchers:_Fetcher._fetch",
+        "self._is_current(each)",
+        "True",
     ),
     Bug(
-        *("the high watermark goes back with a follower", REPLICATION + "isr.py"),
-        "return max(current, min((log_end_offset, *ends)))",
-        "return min((log_end_offset, *ends))",
+        "the high watermark goes back with a follower",
+        "broker.isr:next_high_watermark",
+        "max(current, min((log_end_offset, *ends)))",
+        "min((log_end_offset, *ends))",
         seed=1,
     ),
     Bug(
-        *("a new leader shows the watermark it had as a follower", REPLICATION + "partition.py"),
-        "return self.high_watermark >= self.epoch_start_offset",
-        "return True",
+        "a new leader shows the watermark it had as a follower",
+        "broker.partition:Partition.is_watermark_known",
+        "self.high_watermark >= self.epoch_start_offset",
+        "True",
     ),
     Bug(
-        *("who has the watermark joins the ISR, whatever the epoch", REPLICATION + "isr.py"),
-        "return follower.end_offset >= max(high_watermark, epoch_start_offset)",
-        "return follower.end_offset >= high_watermark",
+        "who has the watermark joins the ISR, whatever the epoch",
+        "broker.isr:may_join",
+        "max(high_watermark, epoch_start_offset)",
+        "high_watermark",
         seed=21,
     ),
     Bug(
-        *("followers take no note of producers", "core_log/replicated_run.py"),
-        "if isinstance(header, BatchHeader) and header.producer_id >= 0:",
-        "if False:",
+        "followers take no note of producers",
+        "core_log.replicated_run:ReplicatedRun.produced",
+        "header.producer_id >= 0",
+        "False",
         seed=5,
     ),
     # --- controller -----------------------------------------------------------------------------
     Bug(
-        *("a controller writes though another one reigns", CONTROLLER + "cluster_writer.py"),
+        "a controller writes though another one reigns",
+        "broker.controller.cluster_writer:ClusterWriter._multi",
         "Check(ControllerEpoch.path(), self.epoch_zk_version)",
         "Check(ControllerEpoch.path(), -1)",
         seed=8,
     ),
     Bug(
-        *("a controller is elected before its epoch is raised", CONTROLLER + "election.py"),
+        "a controller is elected before its epoch is raised",
+        "broker.controller.election:_stand",
         "_, stat = await retry_until_connected(zk, lambda: zk.multi(ops))",
-        "await retry_until_connected(zk, lambda: zk.multi(ops[:1]))\n"
-        "        raised = ControllerEpoch(epoch=epoch).encode()\n"
-        "        stat = await zk.set(ControllerEpoch.path(), raised)",
+        """
+            await retry_until_connected(zk, lambda: zk.multi(ops[:1]))
+            stat = await zk.set(ControllerEpoch.path(), ControllerEpoch(epoch=epoch).encode())
+        """,
     ),
     Bug(
-        *("a bounce that no controller saw raises no epoch", CONTROLLER + "failover.py"),
-        "in state.partition_states and _has_bounced(state, known)",
-        "in state.partition_states and _has_bounced(state, known) and False",
+        "a bounce that no controller saw raises no epoch",
+        "broker.controller.failover:_settle_all",
+        "_has_bounced(state, known)",
+        "False",
         seed=5,
     ),
     Bug(
-        *("a leader is elected of those not in sync", CONTROLLER + "leader_election.py"),
-        "if unclean and clean is None",
-        "if clean is None",
+        "a leader is elected of those not in sync",
+        "broker.controller.leader_election:offline_leader",
+        "unclean and clean is None",
+        "clean is None",
         seed=3,
     ),
 )

@@ -1,0 +1,27 @@
+"""The remedies of all areas, with the tests that must notice when one is taken away."""
+
+import attrs
+
+from tests.mutants.remedies import (
+    bounds,
+    clients,
+    controller,
+    disk,
+    hazards,
+    members,
+    network,
+    replication,
+    streams,
+    zookeeper,
+)
+
+AREAS = (
+    *(hazards, zookeeper, members, streams, clients),
+    *(network, replication, controller, disk, bounds),
+)
+
+REMEDIES = tuple(
+    attrs.evolve(remedy, tests=remedy.tests or area.TESTS.get(remedy.module, ""))
+    for area in AREAS
+    for remedy in area.REMEDIES
+)

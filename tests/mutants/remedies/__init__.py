@@ -1,0 +1,1 @@
+"""What is taken away, a module for each area. See `tests.mutants.remedy`."""

@@ -1,0 +1,8 @@
+"""Remedies in members of groups in ZooKeeper."""
+
+from tests.mutants.remedy import Remedy
+
+TESTS: dict[str, str] = {}
+"""By module: the tests that notice, where a remedy names none."""
+
+REMEDIES: tuple[Remedy, ...] = ()
