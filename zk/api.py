@@ -43,6 +43,10 @@ class NotEmpty(ZkError):
     """The node to delete has children."""
 
 
+class NoAuth(ZkError):
+    """The node's ACL, or that of the parent, does not allow it to us."""
+
+
 class ConnectionLoss(ZkError):
     """No answer within the session timeout, or the connection broke; a write may be applied."""
 

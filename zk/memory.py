@@ -19,6 +19,7 @@ from zk.api import (
     Create,
     Delete,
     MultiFailed,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -62,6 +63,9 @@ class _Node:
         )
 
 
+THE_SERVER = 0
+"""The session of what ZooKeeper does by itself, whatever ACLs say."""
+
 _Tree = dict[str, _Node]
 _PATH = re.compile(
     r"(?: / (?! \.\.? (?:/|$) ) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+ )+", re.VERBOSE
@@ -70,11 +74,16 @@ _PATH = re.compile(
 
 
 class MemoryZooKeeper:
-    """One tree and its sessions. `now_ms` gives nodes their times, and suspensions theirs."""
+    """One tree and its sessions. `now_ms` gives nodes their times, and suspensions theirs.
+
+    `read_only`: nodes that nobody may set, nor create or delete a child of, as by an ACL that gives
+    the world no more than READ.
+    """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.now_ms = now_ms
         self.zxid = 0
+        self.read_only: set[str] = set()
         self.tree: _Tree = {"/": _Node(None, 0, 0, 0, 0, 0)}
         self._sessions: list[MemorySession] = []
         self._last_session_id = 0
@@ -126,11 +135,11 @@ class MemoryZooKeeper:
     def remove_ephemerals(self, session_id: int) -> None:
         mine = [path for path, node in self.tree.items() if node.ephemeral_owner == session_id]
         if session_id and mine:
-            self.commit([Delete(path) for path in sorted(mine)], session_id)
+            self.commit([Delete(path) for path in sorted(mine)], THE_SERVER)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
         """Apply all of `ops` as one transaction, then tell who watches. Raises MultiFailed."""
-        draft = _Draft(dict(self.tree), self.zxid + 1, self.now_ms(), session_id)
+        draft = _Draft(dict(self.tree), self.zxid + 1, self.now_ms(), session_id, self.read_only)
         results: list[str | Stat | None] = []
         for index, op in enumerate(ops):
             try:
@@ -152,6 +161,7 @@ class _Draft:
     zxid: int
     now_ms: int
     session_id: int
+    read_only: set[str]
     events: list[WatchEvent] = attrs.field(factory=list)
 
     def apply(self, op: Op) -> str | Stat | None:
@@ -173,6 +183,7 @@ class _Draft:
         parent = self.tree.get(parent_path)
         if parent is None:
             raise NoNode(op.path)
+        self._must_be_writable(parent_path, op.path)
         if op.path in self.tree:
             raise NodeExists(op.path)
         if parent.ephemeral_owner:
@@ -196,6 +207,7 @@ class _Draft:
         return op.path
 
     def _set(self, op: SetData) -> Stat:
+        self._must_be_writable(op.path, op.path)
         node = self._node(op)
         node = self.tree[op.path] = attrs.evolve(
             node, data=op.data, version=node.version + 1, mzxid=self.zxid, mtime_ms=self.now_ms
@@ -204,15 +216,21 @@ class _Draft:
         return node.stat
 
     def _delete(self, op: Delete) -> None:
+        parent_path, name = _split(op.path)
+        self._must_be_writable(parent_path, op.path)
         if self._node(op).children:
             raise NotEmpty(op.path)
-        parent_path, name = _split(op.path)
         parent = self.tree[parent_path]
         del self.tree[op.path]
         self.tree[parent_path] = attrs.evolve(
             parent, pzxid=self.zxid, children=parent.children - {name}
         )
         self.events += [WatchEvent("deleted", op.path), WatchEvent("children", parent_path)]
+
+    def _must_be_writable(self, path: str, wanted: str) -> None:
+        """The server looks at the ACL before it looks at the rest."""
+        if self.session_id != THE_SERVER and path in self.read_only and path in self.tree:
+            raise NoAuth(wanted)
 
     def _node(self, op: SetData | Delete | Check) -> _Node:
         node = self.tree.get(op.path)

@@ -175,6 +175,14 @@ class RoundFailed:
 
 
 @attrs.frozen
+class ReleaseFailed:
+    """Owner nodes that are no longer to be ours still are, or may be."""
+
+    round: int
+    reason: str
+
+
+@attrs.frozen
 class Retry:
     """Timer: try again what the round left undone, or see whether its work still stands."""
 
@@ -205,6 +213,7 @@ Event = (
     | ClaimFailed
     | OffsetsFetched
     | RoundFailed
+    | ReleaseFailed
     | Retry
     | Shutdown
 )

@@ -249,6 +249,8 @@ class Member:
             _log.exception("%s: %s", self.consumer_id, reason)
         if isinstance(effect, do.Register):
             return on.RegistrationFailed(effect.session_id, reason)
+        if isinstance(effect, do.ReleaseOwners):
+            return on.ReleaseFailed(effect.round, reason)
         return on.RoundFailed(getattr(effect, "round", self.membership.round), reason)
 
     async def _read(self, effect: do.Ordered) -> on.Event | None:

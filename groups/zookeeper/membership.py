@@ -50,6 +50,10 @@ LEAST_BACKOFF_MS = 50
 """Kafka's members give up after a few tries; who tries for ever must not do so without a pause,
 though `rebalance.backoff.ms` be 0."""
 
+MAX_CLAIMS_IN_VAIN = 3
+"""A claim that fails means that a peer was faster, and the next reading shows what it took. One
+that fails again and again, while the tree looks as it did, is not repeated without a pause."""
+
 MAX_NAMED = 10  # partitions in one message
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
@@ -148,7 +152,12 @@ def _read_due(member: Membership, event: on.ReadDue, now_ms: int) -> Decision:
 
 def _begin_round(member: Membership) -> Decision:
     reading = attrs.evolve(
-        member, phase=Phase.READING_GROUP, round=member.round + 1, changed=False, told=False
+        member,
+        phase=Phase.READING_GROUP,
+        round=member.round + 1,
+        changed=False,
+        told=False,
+        claim=None,
     )
     return reading, [do.ReadGroup(reading.round)]
 
@@ -232,10 +241,11 @@ def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decis
             if p in member.target and p not in ours
         },
         told=member.told or bool(changes),
+        unreleased=member.unreleased if leaving else None,
     )
     if free or moving:
-        claim = do.ClaimOwners(member.round, free, moving)
-        return attrs.evolve(reconciled, phase=Phase.CLAIMING), [*effects, claim]
+        reconciled, more = _claim(reconciled, do.ClaimOwners(member.round, free, moving), now_ms)
+        return reconciled, effects + more
     reconciled, more = _deliver(reconciled, now_ms)
     return reconciled, effects + more
 
@@ -247,8 +257,22 @@ def _is_ours(member: Membership, owner: on.Owner) -> bool:
     )
 
 
+def _claim(member: Membership, claim: do.ClaimOwners, now_ms: int) -> Decision:
+    """Claim, unless the same claim has failed too often with nothing changed in between."""
+    in_vain = member.claims_in_vain + 1 if claim == member.claim else 0
+    if in_vain < MAX_CLAIMS_IN_VAIN:
+        return attrs.evolve(member, phase=Phase.CLAIMING, claim=claim, claims_in_vain=in_vain), [
+            claim
+        ]
+
+    if member.changed:
+        return _debounce(attrs.evolve(member, changed=False), now_ms)
+    claimed = sorted({*claim.create, *claim.move})
+    return _back_off(member, f"claimed in vain, though free: {_some(claimed)}", now_ms)
+
+
 def _claim_failed(member: Membership, event: on.ClaimFailed, now_ms: int) -> Decision:
-    """Somebody was faster: see what is left. Each such turn means that another got something."""
+    """Somebody was faster: see what is left."""
     if _stale(member, event.round, Phase.CLAIMING):
         return member, []
     return _read_owners(member)
@@ -296,8 +320,9 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) 
 def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms: int) -> Decision:
     if member.changed:
         return _debounce(attrs.evolve(member, changed=False), now_ms)
-    if member.blocked or failed:
-        reasons = [f"owned by {owner}: {_some(of)}" for owner, of in member.in_the_way]
+    if member.blocked or failed or member.unreleased:
+        reasons = [member.unreleased] if member.unreleased else []
+        reasons += [f"owned by {owner}: {_some(of)}" for owner, of in member.in_the_way]
         reasons += [f"offset of {p}: {why}" for p, why in [*failed.items()][:MAX_NAMED]]
         waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
         one_of_each = frozenset(of[0] for _, of in member.in_the_way)
@@ -314,6 +339,14 @@ def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Dec
     if member.changed:
         return _debounce(attrs.evolve(member, changed=False), now_ms)
     return _back_off(member, event.reason, now_ms)
+
+
+def _release_failed(member: Membership, event: on.ReleaseFailed, now_ms: int) -> Decision:
+    """Peers wait for what we cannot give up: no round that leaves it so has settled anything."""
+    if event.round != member.round:
+        return member, []
+    unreleased = attrs.evolve(member, unreleased=event.reason)
+    return _round_failed(unreleased, on.RoundFailed(event.round, event.reason), now_ms)
 
 
 def _back_off(
@@ -394,6 +427,7 @@ DECIDE: dict[type[on.Event], Callable[[Membership, Any, int], Decision]] = {
     on.ClaimFailed: _claim_failed,
     on.OffsetsFetched: _offsets_fetched,
     on.RoundFailed: _round_failed,
+    on.ReleaseFailed: _release_failed,
     on.Retry: _retry,
     on.Shutdown: _shutdown,
 }

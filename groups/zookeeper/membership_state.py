@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 import attrs
 
+from groups.zookeeper.effects import ClaimOwners
 from protocol.topic_partition import TopicPartition
 
 
@@ -42,8 +43,10 @@ class Membership:
 
     `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
     streams get, with the thread. `target`: what the assignment of this round gives us.
-    `blocked`: what of it another member still holds, and which. `changed`: watches fired during the
-    round. `told`: the listener knows of this round's releases. `complaint`: what was reported last.
+    `blocked`: what of it another member still holds, and which. `claim`: what this round claimed
+    last, and `claims_in_vain` how often it has failed with nothing changed since. `unreleased`: why
+    what leaves has not left yet. `changed`: watches fired during the round. `told`: the listener
+    knows of this round's releases. `complaint`: what was reported last.
     """
 
     consumer_id: str
@@ -62,6 +65,9 @@ class Membership:
     held: frozenset[TopicPartition] = frozenset()
     delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+    claim: ClaimOwners | None = None
+    claims_in_vain: int = 0
+    unreleased: str | None = None
     told: bool = False
     complaint: str | None = None
 

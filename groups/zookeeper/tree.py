@@ -37,6 +37,7 @@ from groups.zookeeper.registration import (
 )
 from protocol.topic_partition import TopicPartition
 from zk.session import (
+    BadVersion,
     Check,
     Create,
     Delete,
@@ -69,6 +70,13 @@ BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
 MAX_REREADS = 20  # of a group that changes while it is read
+
+OVERTAKEN = (NodeExists, NoNode, BadVersion)
+"""Errors that say something about a peer: somebody was faster, and a look at the tree shows what is
+left to do. ConnectionLoss and SessionExpired say something about the session, whose states begin
+rounds of their own. Every other error (NoAuth, a quota, a packet too long) is about us: the next
+try will fail as this one did, so it ends the round, is reported, and is tried again after a pause.
+"""
 
 
 @attrs.frozen
@@ -153,13 +161,16 @@ class GroupTree:
         The server is brought up to date first (`sync`), and the reading is repeated until no
         member came or left meanwhile. A topic nobody can read has no partitions, as for members on
         the JVM; a member nobody can read is a problem of the whole group, as it is for them.
-        Raises ZkError.
+        A group that somebody has removed has no members. Raises ZkError.
         """
         ids = ConsumerGroup.ids_path(self.group_id)
         await self.zk.sync(ids)
         await self._remember(BROKERS, self._list, brokers_changed)
         for _ in range(MAX_REREADS):
-            names, before = await self.zk.children(ids, group_changed)
+            try:
+                names, before = await self.zk.children(ids, group_changed)
+            except NoNode:  # somebody has removed the group: nobody is registered, nor are we
+                return GroupSnapshot({}, (), {})
             members = await self._read_members(names, before)
             if isinstance(members, GroupProblem):
                 return members
@@ -173,8 +184,8 @@ class GroupTree:
                     for topic in consumed
                 )
             )
-            _, after = await self.zk.children(ids)
-            if after.cversion == before.cversion:
+            after = await self.zk.exists(ids)
+            if after and (after.czxid, after.cversion) == (before.czxid, before.cversion):
                 return _snapshot(members, all_topics, dict(zip(consumed, topics, strict=True)))
         raise ZkError(f"{ids} changes faster than it can be read")
 
@@ -275,7 +286,7 @@ class GroupTree:
         move: Mapping[TopicPartition, tuple[str, int]],
     ) -> bool:
         """Claim all, each MAX_OPS_PER_MULTI of them whole or not at all, and stop where one is not
-        as expected. Returns whether all is claimed."""
+        as expected. Returns whether all is claimed. Raises ZkError for what is no peer's doing."""
         ops: list[Op] = [
             Create(self._owner_path(p), PartitionOwner(thread).encode(), ephemeral=True)
             for p, thread in create.items()
@@ -285,17 +296,23 @@ class GroupTree:
             for p, (thread, version) in move.items()
         ]
         for some in _slices(ops):
-            try:
-                await self._multi_if_registered(some)
-            except MultiFailed as failure:
-                if not isinstance(failure.error, NoNode) or not create:
-                    return False
+            overtaken = await self._try_to_claim(some)
+            if isinstance(overtaken, NoNode) and create:
                 await self._make_owner_directories({p.topic for p in create})
-                try:
-                    await self._multi_if_registered(some)
-                except MultiFailed:
-                    return False
+                overtaken = await self._try_to_claim(some)
+            if overtaken:
+                return False
         return True
+
+    async def _try_to_claim(self, ops: Sequence[Op]) -> ZkError | None:
+        """Returns None, or how somebody was faster."""
+        try:
+            await self._multi_if_registered(ops)
+        except MultiFailed as failure:
+            if isinstance(failure.error, OVERTAKEN):
+                return failure.error
+            raise
+        return None
 
     async def _multi_if_registered(self, ops: Sequence[Op]) -> None:
         """Raises MultiFailed for one of `ops`; SessionExpired if we are not registered (any more),
@@ -303,7 +320,7 @@ class GroupTree:
         try:
             await self.zk.multi([Check(self._registration_path, version=-1), *ops])
         except MultiFailed as failure:
-            if failure.index:
+            if failure.index or not isinstance(failure.error, NoNode):
                 raise
             raise SessionExpired(f"{self._registration_path} is gone") from failure
 
@@ -312,27 +329,49 @@ class GroupTree:
         await asyncio.gather(*map(self.zk.ensure_path, paths))
 
     async def release(self, partitions: Partitions, *, unregister: bool = False) -> None:
-        """Delete those owner nodes that are ours; with `unregister` our ids node too."""
+        """Delete those owner nodes that are ours; with `unregister` our ids node too.
+
+        Raises ZkError; what could be deleted is deleted then all the same.
+        """
+        session_id = self.zk.session_id
         owners = await self.read_owners(partitions)
         deletes = [
             Delete(self._owner_path(p), owner.version)
             for p, owner in owners.items()
-            if owner.session_id == self.zk.session_id
-            and consumer_of(owner.thread_id) == self.consumer_id
+            if owner.session_id == session_id and consumer_of(owner.thread_id) == self.consumer_id
         ]
+        failures: list[ZkError] = []
         for some in _slices(deletes):
             try:
                 await self._multi_if_registered(some)
             except MultiFailed:
-                await asyncio.gather(*map(self._delete, some))
+                failures += await self._delete_each(some, session_id)
+            except SessionExpired:
+                # Without a registration nothing is released in a round: the next one registers.
+                # Who leaves has no next one, and its session may outlive it.
+                if not unregister or self.zk.session_id != session_id:
+                    raise
+                failures += await self._delete_each(some, session_id)
         if unregister:
             await self._unregister()
+        if failures:
+            raise failures[0]
 
-    async def _delete(self, delete: Delete) -> None:
+    async def _delete_each(self, deletes: Sequence[Delete], session_id: int) -> list[ZkError]:
+        """Delete what is still as it was read. Returns why the others are still there."""
+        outcomes = await asyncio.gather(*(self._delete(each, session_id) for each in deletes))
+        return [failure for failure in outcomes if failure]
+
+    async def _delete(self, delete: Delete, session_id: int) -> ZkError | None:
+        if self.zk.session_id != session_id:
+            return SessionExpired(f"{delete.path} was a node of session {session_id:#x}")
         try:
             await self.zk.delete(delete.path, delete.version)
+        except OVERTAKEN:
+            return None
         except ZkError as error:
-            _log.info("%s: not released: %r", delete.path, error)
+            return error
+        return None
 
     async def _unregister(self) -> None:
         stat = await self.zk.exists(self._registration_path)

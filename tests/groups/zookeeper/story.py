@@ -207,6 +207,7 @@ _BITES: dict[type[Any], str] = {
     on.ClaimFailed: "claim too late",
     on.SessionExpired: "session lost",
     on.RoundFailed: "round failed",
+    on.ReleaseFailed: "release failed",
     on.RegistrationFailed: "registration failed",
     on.GroupUnreadable: "group unreadable",
 }
@@ -752,6 +753,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.Claimed: lambda e: f"round {e.round}: its claim stands",
     on.ClaimFailed: lambda e: f"round {e.round}: its claim came too late",
     on.RoundFailed: lambda e: f"round {e.round} failed: {e.reason}",
+    on.ReleaseFailed: lambda e: f"round {e.round}: could not release: {e.reason}",
     on.Retry: lambda e: "looks again",
     on.Shutdown: lambda e: "is told to leave",
     do.Register: lambda e: "registers",

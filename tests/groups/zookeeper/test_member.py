@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from groups.zookeeper.member import ConsumerIdInUse, Member
+from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed, Member
 from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
@@ -102,11 +104,15 @@ async def a_member(
             await member.leave()
 
 
-def member_of(session: ZkSession, name: str) -> tuple[Member, Streams]:
+def member_of(
+    session: ZkSession, name: str, rebalance_max_retries: int = 50
+) -> tuple[Member, Streams]:
     consumer_id = f"g_{name}"
     streams = Streams()
     tree = GroupTree(session, "g", consumer_id, StaticSubscription({"t": 1}))
-    settings = MembershipSettings(rebalance_backoff_ms=200, rebalance_max_retries=50)
+    settings = MembershipSettings(
+        rebalance_backoff_ms=200, rebalance_max_retries=rebalance_max_retries
+    )
     return Member(tree, streams, Membership(consumer_id, settings)), streams
 
 
@@ -192,6 +198,41 @@ def test_a_second_member_of_the_same_name_is_refused(zk_chroot: str) -> None:
             assert len(streams.delivering) == 1
 
     asyncio.run(scene())
+
+
+def test_a_claim_that_an_acl_forbids_is_named_and_succeeds_once_it_is_allowed(
+    zk_chroot: str,
+) -> None:
+    owners_of_t = "/consumers/g/owners/t"
+
+    async def scene() -> None:
+        await make_topic(zk_chroot, 2)
+        with an_administrator(zk_chroot) as administrator:
+            administrator.create(owners_of_t, makepath=True)
+            administrator.set_acls(
+                owners_of_t, [make_acl("world", "anyone", read=True, admin=True)]
+            )
+            async with a_session(zk_chroot) as session:
+                member, streams = member_of(session, "a", rebalance_max_retries=2)
+                with pytest.raises(ConsumerRebalanceFailed, match=f"NoAuth {owners_of_t}/0"):
+                    await member.join()
+                administrator.set_acls(owners_of_t, OPEN_ACL_UNSAFE)
+                await until(lambda: len(streams.delivering) == 2)
+                await member.leave()
+
+    asyncio.run(scene())
+
+
+@contextlib.contextmanager
+def an_administrator(hosts: str) -> Iterator[KazooClient]:
+    """Somebody who sets ACLs, which the system itself never does."""
+    client = KazooClient(hosts)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroot: str) -> None:

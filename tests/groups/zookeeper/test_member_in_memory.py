@@ -26,6 +26,7 @@ from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 Partitions = Set[TopicPartition]
 BROKERS = "/brokers/ids"
+OWNERS = "/consumers/g/owners/t"
 
 
 class Counting(MemoryZooKeeper):
@@ -265,6 +266,84 @@ def test_a_clustered_member_does_not_stay_in_a_group_with_jvm_members() -> None:
         await asyncio.sleep(1)
         assert len(streams.delivering) == 4
         assert jvm.settled
+
+    play(scene)
+
+
+@pytest.mark.parametrize("removed", ["/consumers/g", "/consumers/g/ids", "/consumers/g/owners"])
+def test_a_member_whose_group_somebody_removes_is_in_it_again_within_the_audit(
+    removed: str,
+) -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        first, streams = await work.member("a")
+        await first.join()
+        await (await work.session()).delete_recursive(removed)
+        await asyncio.sleep(12)
+        assert await first.tree.zk.exists(ConsumerRegistration.path("g", "g_a"))
+        second, others = await work.member("b")
+        await second.join()
+        await asyncio.sleep(1)
+        assert len(streams.delivering) == len(others.delivering) == 2
+        assert not streams.delivering.keys() & others.delivering.keys()
+
+    play(scene)
+
+
+def test_a_claim_that_zookeeper_refuses_is_tried_again_after_a_pause_and_reported() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        admin = await work.session()
+        await admin.ensure_path(OWNERS)
+        work.zk.read_only.add(OWNERS)
+        member, streams = await work.member("a")
+        calls: Counter[str] = Counter()
+        member.tree.zk = Watched(member.tree.zk, calls)  # type: ignore[assignment]
+        told: list[str | None] = []
+        member.told = told.append
+        with pytest.raises(ConsumerRebalanceFailed, match=rf"NoAuth {OWNERS}/0"):
+            await member.join()
+        tries = member.membership.settings.rebalance_max_retries
+        assert calls["multi"] == tries
+        assert len(told) == 1
+        work.zk.read_only.clear()
+        await asyncio.sleep(3)
+        assert len(streams.delivering) == 4
+        assert told[1:] == [None]
+
+    play(scene)
+
+
+def test_a_release_that_zookeeper_refuses_is_reported_and_tried_again() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        first, streams = await work.member("a")
+        await first.join()
+        told: list[str | None] = []
+        first.told = told.append
+        work.zk.read_only.add(OWNERS)
+        second, others = await work.member("b")
+        joining = asyncio.ensure_future(second.join())
+        await asyncio.sleep(12)
+        assert "ReleaseOwners: NoAuth" in str(told[-1])
+        assert others.delivering == {}
+        work.zk.read_only.clear()
+        await asyncio.sleep(5)
+        await asyncio.gather(joining, return_exceptions=True)
+        assert len(streams.delivering) == len(others.delivering) == 2
+        assert told[-1] is None
+
+    play(scene)
+
+
+def test_who_leaves_when_somebody_has_deleted_its_registration_leaves_no_owner_node() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, _ = await work.member("a")
+        await member.join()
+        await (await work.session()).delete(ConsumerRegistration.path("g", "g_a"))
+        await member.leave()
+        assert work.zk.tree[OWNERS].children == frozenset()
 
     play(scene)
 

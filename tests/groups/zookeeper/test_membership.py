@@ -5,7 +5,13 @@ from typing import Any
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
-from groups.zookeeper.membership import AUDIT_MS, DEBOUNCE_MS, LEAST_BACKOFF_MS, decide
+from groups.zookeeper.membership import (
+    AUDIT_MS,
+    DEBOUNCE_MS,
+    LEAST_BACKOFF_MS,
+    MAX_CLAIMS_IN_VAIN,
+    decide,
+)
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
@@ -190,6 +196,34 @@ def test_after_a_lost_race_the_owners_are_read_again_and_what_is_left_is_claimed
     assert script.member.blocked == {P2: OTHER}
     effects = script.tell(on.Claimed(script.round))
     assert one(effects, do.FetchOffsets).partitions == {P0, P1, P3}
+
+
+def test_a_claim_that_fails_again_and_again_though_nothing_changes_is_given_a_pause() -> None:
+    script = Script(rebalance_max_retries=1)
+    script.register()
+    script.read_group(ME)
+    for _ in range(MAX_CLAIMS_IN_VAIN):
+        assert do.ClaimOwners in kinds(script.read_owners({}))
+        script.tell(on.ClaimFailed(script.round))
+    timer, report = script.read_owners({})
+    assert timer == do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10)
+    assert isinstance(report, do.Report)
+    assert report.error == (
+        "can't rebalance after 1 retries: claimed in vain, though free: t-0, t-1, t-2, t-3"
+    )
+    script.tell(on.Retry(script.round))
+    script.read_group(ME)
+    assert do.ClaimOwners in kinds(script.read_owners({}))
+
+
+def test_a_claim_that_fails_because_others_are_faster_is_never_given_a_pause() -> None:
+    script = Script()
+    script.register()
+    script.read_group(ME)
+    for others in range(2 * MAX_CLAIMS_IN_VAIN):
+        foreign = [P0, P1][: 1 + others % 2]
+        assert do.ClaimOwners in kinds(script.read_owners({}, foreign=foreign))
+        script.tell(on.ClaimFailed(script.round))
 
 
 def test_of_each_member_in_our_way_one_owner_node_is_watched() -> None:
