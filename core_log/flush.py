@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import attrs
 
 from core_log.config import LogConfig
+from core_log.leader_epochs import LeaderEpochs
 from core_log.storage import Directory, StorageFile
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
@@ -23,13 +24,16 @@ class Flush:
     """One flush: after `run`, everything below `end_offset` is on disk."""
 
     files: tuple[StorageFile, ...]
+    epochs: LeaderEpochs
     directory: Directory | None
     end_offset: int
     truncations: int
     name_changes: int
 
     def run(self) -> None:
-        """Fsync. Raises OSError, after which nothing is known of the bytes on disk."""
+        """Write the leader epochs and fsync. Raises OSError, after which nothing is known of the
+        bytes on disk."""
+        self.epochs.save()
         for file in self.files:
             file.fsync()
         if self.directory is not None:
@@ -96,13 +100,20 @@ class FlushState:
             self.safe_names = self.name_changes
 
     def begin(
-        self, files: Sequence[StorageFile], directory: Directory, log_end_offset: int
+        self,
+        files: Sequence[StorageFile],
+        epochs: LeaderEpochs,
+        directory: Directory,
+        log_end_offset: int,
     ) -> Flush:
         """The flush of all that is pending; the directory with it, if files were added."""
         self.has_closed = False
         self.begun_offset, self.pending_bytes = log_end_offset, 0
+        if not epochs.is_saved:
+            self.name_changes += 1
         return Flush(
             tuple(files),
+            epochs,
             None if self.names_are_safe else directory,
             log_end_offset,
             self.truncations,

@@ -4,9 +4,10 @@ A replica that comes back asks the leader where its own last epoch ended and cut
 (KIP-279 goes on until an epoch is found that both know). Epochs go up strictly, start offsets
 never go down. The list is kept in the log's `leader-epoch-checkpoint`.
 
-A new epoch is written there when the log is flushed, before its recovery point moves: until then it
-is found again in the batches (an epoch without any is not missed), and a broker that is made leader
-of a thousand partitions does not write a thousand files first. What is cut off is written at once.
+Changes are written there when the log is flushed, before its recovery point moves, or closed.
+Until then the file may be older than the log: what recovery reads again it finds in the batches (an
+epoch without any is not missed), and entries outside of the log are dropped when it is loaded. So a
+broker that begins to lead or to follow a thousand partitions does not write a thousand files first.
 """
 
 from __future__ import annotations
@@ -67,15 +68,25 @@ class LeaderEpochs:
             return
         self.entries = [*self.entries, (epoch, start_offset)]
 
-    def save(self) -> bool:
-        """Write what was assigned or forgotten; whether there was anything. Raises OSError.
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has the entries as they are now."""
+        return self.entries == self._saved
 
-        Its file is safe once the directory is synced.
+    @property
+    def is_file_stale(self) -> bool:
+        """Whether all epochs were forgotten and the file still names some."""
+        return not self.entries and bool(self._saved)
+
+    def save(self) -> None:
+        """Write the entries unless the file has them, in whatever thread. Raises OSError.
+
+        The file is safe once the directory is synced.
         """
-        is_due = self.entries != self._saved
-        if is_due:
-            self._replace(self.entries)
-        return is_due
+        entries = self.entries
+        if entries != self._saved:
+            self.directory.write_atomic(LEADER_EPOCHS, encode_epochs(entries))
+            self._saved = entries
 
     def epoch_of(self, offset: int) -> int:
         """The epoch in which a leader wrote `offset`, -1 if that is not known."""
@@ -94,16 +105,9 @@ class LeaderEpochs:
         end = next(start for later, start in self.entries if later > epoch)
         return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
 
-    def forget_from(self, offset: int) -> None:
-        """Forget the epochs that begin at `offset` or above, and leave the file for the next
-        `save`: what is read at the next start from its batches on is found again then."""
-        self.entries = [entry for entry in self.entries if entry[1] < offset]
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at `end_offset` or above: the log ends there now."""
-        kept = [entry for entry in self.entries if entry[1] < end_offset]
-        if len(kept) < len(self.entries):
-            self._replace(kept)
+        self.entries = [entry for entry in self.entries if entry[1] < end_offset]
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that ended at `start_offset` or before: the log begins there now."""
@@ -113,12 +117,8 @@ class LeaderEpochs:
             return
         if not kept or kept[0][1] > start_offset:
             kept = [(below[-1][0], start_offset), *kept]
-        self._replace(kept)
+        self.entries = kept
 
     def clear(self) -> None:
         """Forget all: the log starts anew."""
-        self._replace([])
-
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
-        self.directory.write_atomic(LEADER_EPOCHS, encode_epochs(entries))
-        self.entries = self._saved = entries
+        self.entries = []

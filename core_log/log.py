@@ -193,7 +193,7 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
             self.directory.fsync_dir()
-            self.history.reload(replay=bool(self.producers.producers))
+            self.history.truncate_to(offset)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -215,11 +215,8 @@ class Log:
         told, and cut off all that came since (KAFKA-7897): below format 2 there are none.
         """
         self.config = config
-        if config.magic < MAGIC and self.leader_epochs.entries:
-            try:
-                self.leader_epochs.clear()
-            except OSError as error:
-                self.guard.fail(error)
+        if config.magic < MAGIC:
+            self.leader_epochs.clear()
 
     # Reading
 
@@ -272,17 +269,20 @@ class Log:
     # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages, flush.ms or a rolled segment asks for a flush now."""
+        """Whether flush.messages, flush.ms or a rolled segment asks for a flush now, or epochs
+        that are no longer true stand on disk."""
+        if self.failure is not None:
+            return False
         bounds = self.segments.active.base_offset, self.log_end_offset
-        return self.failure is None and self.segments.flushes.due(self.config, *bounds, now_ms)
+        is_due = self.segments.flushes.due(self.config, *bounds, now_ms)
+        return is_due or self.leader_epochs.is_file_stale
 
     def begin_flush(self) -> Flush:
         """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
-        if self.leader_epochs.save():
-            self.segments.flushes.name_changes += 1
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
         files += self.history.snapshots.to_flush()
-        return self.segments.flushes.begin(files, self.directory, self.log_end_offset)
+        end_offset = self.log_end_offset
+        return self.segments.flushes.begin(files, self.leader_epochs, self.directory, end_offset)
 
     def end_flush(self, flush: Flush) -> None:
         """Move the recovery point after `flush.run`; after an OSError of the three, `fail`."""
@@ -300,8 +300,7 @@ class Log:
             return False
         assert offset <= self.log_end_offset
         self.log_start_offset = offset
-        with self.guard:
-            self.leader_epochs.truncate_from_start(offset)
+        self.leader_epochs.truncate_from_start(offset)
         return True
 
     def delete_old_segments(self, high_watermark: int, now_ms: int) -> int:

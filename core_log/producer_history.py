@@ -37,8 +37,15 @@ class ProducerHistory:
         """Write down who they are where the log ends, at `offset`. Raises OSError."""
         self.snapshots.take(offset, self.state.producers)
 
-    def reload(self, *, replay: bool = True, markers_from: int = EVERYTHING) -> None:
-        """Find them by a snapshot and, with `replay`, in what was written since. Raises OSError.
+    def truncate_to(self, offset: int) -> None:
+        """Take back what came at `offset` and above, for the log ends there now: in memory, or, if
+        that does not tell what a producer was before, by `reload`. Raises OSError."""
+        self.snapshots.remove_from(offset)
+        if not self.state.truncate_to(offset):
+            self.reload()
+
+    def reload(self, *, markers_from: int = EVERYTHING) -> None:
+        """Find them by a snapshot and in what was written since. Raises OSError.
 
         Transactions that ended at `markers_from` or above are written down again: a snapshot
         behind it would have them passed by.
@@ -47,7 +54,7 @@ class ProducerHistory:
         end_offset = min(segments.end_offset, markers_from)
         newest = snapshots.newest(segments.first.base_offset, end_offset)
         self.state = ProducerState(newest)
-        if replay and snapshots.covered < segments.end_offset:
+        if snapshots.covered < segments.end_offset:
             self.replay(segments.produced_from(snapshots.covered))
 
     def clear(self, offset: int) -> None:

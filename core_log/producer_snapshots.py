@@ -24,7 +24,14 @@ import attrs
 from crc32c import crc32c
 
 from core_log.file_name import base_offset_of, file_name
-from core_log.producer_state import NONE, REMEMBERED_BATCHES, ProducedBatch, Producer
+from core_log.producer_state import (
+    NO_MARKER,
+    NONE,
+    REMEMBERED_BATCHES,
+    Marker,
+    ProducedBatch,
+    Producer,
+)
 from core_log.storage import Directory, StorageFile
 
 SNAPSHOT = ".snapshot"
@@ -49,8 +56,8 @@ def encode(producers: Mapping[int, Producer]) -> bytes:
     return _HEAD.pack(VERSION, crc, len(producers)) + body
 
 
-def decode(snapshot: bytes) -> dict[int, Producer]:
-    """Read a snapshot. Raises CorruptSnapshot."""
+def decode(snapshot: bytes, end_offset: int = 0) -> dict[int, Producer]:
+    """Read a snapshot of what is below `end_offset`. Raises CorruptSnapshot."""
     if len(snapshot) < _HEAD.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes are no snapshot")
     version, crc, count = _HEAD.unpack_from(snapshot)
@@ -60,7 +67,8 @@ def decode(snapshot: bytes) -> dict[int, Producer]:
         raise CorruptSnapshot("the checksum is wrong")
     if len(snapshot) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes do not hold {count} producers")
-    return dict(map(_decoded, _ENTRY.iter_unpack(snapshot[_HEAD.size :])))
+    entries = _ENTRY.iter_unpack(snapshot[_HEAD.size :])
+    return dict(_decoded(entry, end_offset) for entry in entries)
 
 
 def _encoded(producer_id: int, producer: Producer) -> bytes:
@@ -77,11 +85,17 @@ def _encoded(producer_id: int, producer: Producer) -> bytes:
     )
 
 
-def _decoded(entry: tuple[int, ...]) -> tuple[int, Producer]:
+def _decoded(entry: tuple[int, ...], end_offset: int) -> tuple[int, Producer]:
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = entry
     batches = [ProducedBatch(sequence, offset, delta, timestamp)] if offset >= 0 else []
+    has_marker = coordinator_epoch != NONE or not batches
     return producer_id, Producer(
-        epoch, deque(batches, REMEMBERED_BATCHES), timestamp, coordinator_epoch, start
+        epoch,
+        deque(batches, REMEMBERED_BATCHES),
+        timestamp,
+        coordinator_epoch,
+        start,
+        marker=Marker(end_offset - 1, timestamp) if has_marker else NO_MARKER,
     )
 
 
@@ -112,12 +126,20 @@ class ProducerSnapshots:
         while self.offsets:
             self.covered = self.offsets[-1]
             try:
-                return decode(self.directory.read(file_name(self.covered, SNAPSHOT)) or b"")
+                return decode(
+                    self.directory.read(file_name(self.covered, SNAPSHOT)) or b"", self.covered
+                )
             except CorruptSnapshot as error:
                 _log.warning("%s: snapshot %d: %s", self.directory.path, self.covered, error)
                 self._remove([self.covered])
         self.covered = start_offset
         return {}
+
+    def remove_from(self, offset: int) -> None:
+        """Remove those of more than is below `offset`, for good before anything else is written;
+        `covered` is where the last one left ends, or `offset` without any."""
+        self._remove([taken for taken in self.offsets if taken > offset])
+        self.covered = self.offsets[-1] if self.offsets else min(self.covered, offset)
 
     def take(self, offset: int, producers: Mapping[int, Producer]) -> None:
         """Write the producers of all below `offset`, unless that is covered."""

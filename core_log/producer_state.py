@@ -55,11 +55,21 @@ class ProducedBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class Marker(NamedTuple):
+    """The end of a transaction in the log."""
+
+    offset: int
+    timestamp: int
+
+
+NO_MARKER = Marker(NONE, NONE)
+
+
 @attrs.define
 class Producer:
     """One producer's state. Its last time in ms; `heard_ms` is the broker's clock, -1 if it has
     not heard of the producer since it started; `transaction_start` the first offset of an open
-    transaction, -1 without."""
+    transaction, -1 without; `marker` where, or below where, its last marker is."""
 
     epoch: int
     batches: deque[ProducedBatch] = attrs.field(factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
@@ -67,11 +77,33 @@ class Producer:
     coordinator_epoch: int = NONE
     transaction_start: int = NONE
     heard_ms: int = attrs.field(default=NONE, eq=False)
+    marker: Marker = attrs.field(default=NO_MARKER, eq=False)
 
     @property
     def next_sequence(self) -> int:
         """The number the next batch must begin with."""
         return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
+
+    def has_batch_from(self, offset: int) -> bool:
+        """Whether it wrote a batch at `offset` or above, its last one."""
+        return bool(self.batches) and self.batches[-1].last_offset >= offset
+
+    def truncate_to(self, offset: int) -> bool:
+        """Forget what it wrote at `offset` and above; False, with nothing changed, unless a batch
+        below is remembered, which tells what the producer was then.
+
+        A marker above may have ended a transaction that began below, or raised the epoch.
+        """
+        kept = [batch for batch in self.batches if batch.last_offset < offset]
+        if not kept or self.marker.offset >= offset:
+            return False
+
+        self.batches = deque(kept, REMEMBERED_BATCHES)
+        is_marker_last = self.marker.offset > kept[-1].last_offset
+        self.last_timestamp = self.marker.timestamp if is_marker_last else kept[-1].timestamp
+        if self.transaction_start >= offset:
+            self.transaction_start = NONE
+        return True
 
     def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
         """The remembered batch that has just these numbers."""
@@ -147,6 +179,7 @@ class ProducerState:
         producer.last_timestamp, producer.heard_ms = timestamp, now_ms
         if header.is_control:
             producer.transaction_start = NONE
+            producer.marker = Marker(last_offset, timestamp)
             if coordinator_epoch != NONE:
                 producer.coordinator_epoch = coordinator_epoch
             return
@@ -169,6 +202,16 @@ class ProducerState:
             coordinator_epoch = ending(header) if header.is_control else NONE
             end = header.last_offset, header.max_timestamp
             self.update(header, *end, now_ms, coordinator_epoch)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Forget what was written at `offset` and above, for the log ends there now. False if
+        memory does not tell what some producer was: all must be read again then."""
+        self._may_be_open = True
+        return all(
+            producer.truncate_to(offset)
+            for producer in self.producers.values()
+            if producer.has_batch_from(offset) or producer.marker.offset >= offset
+        )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers not heard of for so long; how many. An open transaction keeps one."""

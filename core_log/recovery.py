@@ -82,7 +82,7 @@ def open_log(
     synced_end = recovery_point or EVERYTHING if clean_shutdown else recovery_point
     checked_from = EVERYTHING if clean_shutdown else recovery_point
     bases = _tidy(directory)
-    epochs.forget_from(checked_from)
+    epochs.truncate_from_end(checked_from)
     walk = _Walk(directory, config, epochs, bases, recovery_point, now_ms)
     cut = walk.to_the_end(0 if check_all else checked_from)
     if clean_shutdown and cut is None and synced_end < walk.end_offset:
@@ -124,7 +124,7 @@ def open_log(
     segments[-1].activate(config)
     if cut is not None:
         segments[-1].forget_transactions(end_offset)
-    epochs.forget_from(end_offset)
+    epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     if cut is not None or not clean_shutdown:
         epochs.save()

@@ -294,16 +294,18 @@ class Segment:
         cut = self.find(offset)  # by the indexes, so before they are cut
         if cut is not None:
             self.log.truncate(cut.position)
-        if self.offset_index.is_proven and self.time_index.is_proven:
-            self.offset_index.truncate_to(offset)
-            self.time_index.truncate_to(offset)
-        else:
+
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if not self._ends_are_of_log():
             self.rebuild_indexes(f"{self._name(LOG)} was cut at {offset}")
+
         self.forget_transactions(offset)
         if self.log.size == 0:
             self.created_ms, self.first_timestamp = now_ms, None
         self.bytes_since_index_entry = 0
-        self.reload_latest()
+        if self.latest.offset >= offset:
+            self.reload_latest()
 
     def forget_transactions(self, offset: int) -> None:
         """Drop the aborted transactions that ended at `offset` or above."""
@@ -312,9 +314,10 @@ class Segment:
         self.aborted = None
 
     def reload_latest(self) -> None:
-        """Find the latest timestamp: the last indexed one, or one behind it in the log."""
+        """Find the latest timestamp: the last indexed one, or one behind the last indexed batch,
+        for both indexes get their entries together."""
         self.latest = self.time_index.last
-        for batch in scan(self.log, self.position_before(self.latest.offset)):
+        for batch in scan(self.log, self.offset_index.last().position):
             if batch.max_timestamp > self.latest.timestamp:
                 self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
 
@@ -337,6 +340,14 @@ class Segment:
 
     def _name(self, kind: str) -> str:
         return file_name(self.base_offset, kind) + self.suffix
+
+    def _ends_are_of_log(self) -> bool:
+        """Whether what comes next can be indexed behind the last entries: they are true. Who looks
+        up an entry before them checks that one himself."""
+        offsets, times = self.offset_index, self.time_index
+        return (offsets.is_proven or self._is_of_log(offsets.last())) and (
+            times.is_proven or self._is_true(times.last)
+        )
 
     def _is_of_log(self, entry: OffsetPosition) -> bool:
         """Whether there is a batch at the position, with offsets that go up to the entry's or

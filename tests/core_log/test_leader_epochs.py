@@ -76,6 +76,7 @@ def test_cut_at_the_end_forgets_later_epochs(
     found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
     found.save()
     found.truncate_from_end(end)
+    found.save()
     assert found.entries == LeaderEpochs.load(memory).entries == left
 
 
@@ -97,6 +98,7 @@ def test_cut_at_the_start_keeps_the_epoch_that_goes_on(
     found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
     found.save()
     found.truncate_from_start(start)
+    found.save()
     assert found.entries == LeaderEpochs.load(memory).entries == left
 
 

@@ -480,7 +480,6 @@ def test_log_starts_fully_anew_at_an_offset(directory: Directory, open_log: Open
     writer.log.tick(T0 + 5)
     assert {name.partition(".")[0] for name in directory.files()} == {
         "00000000000000000003",
-        "leader-epoch-checkpoint",
     }
     assert writer.numbers() == [3, 4]
 

@@ -139,15 +139,18 @@ def test_control_batches_are_kept_and_passed_by(directory: Directory, open_log: 
 
 
 def test_epochs_are_cleared_when_the_format_goes_below_2(
-    memory: MemoryDirectory, open_log: Open
+    memory: MemoryDirectory, open_log: Open, flush: Callable[[Writer], None]
 ) -> None:
     writer = open_log(memory)
     writer.log.begin_epoch(3)
     writer.append(b"0", epoch=3)
-    writer.log.leader_epochs.save()
+    flush(writer)
     writer.log.update_config(OLD)
     assert writer.log.leader_epochs.entries == []
+    assert writer.log.flush_due(T0)
+    flush(writer)
     assert LeaderEpochs.load(memory).entries == []
+    assert not writer.log.flush_due(T0)
 
 
 def test_below_format_2_no_epoch_is_noted(memory: MemoryDirectory, open_log: Open) -> None:
@@ -172,21 +175,12 @@ def test_epochs_begin_anew_when_the_format_is_2_again(
 
 
 def test_a_log_of_an_old_format_is_loaded_without_epochs(
-    memory: MemoryDirectory, open_log: Open
+    memory: MemoryDirectory, open_log: Open, flush: Callable[[Writer], None]
 ) -> None:
     writer = open_log(memory)
     writer.append(b"0", epoch=3)
     writer.log.close()
     again = open_log(memory, message_format_version="0.10.2", recovery_point=1)
     assert again.log.leader_epochs.entries == []
+    flush(again)
     assert LeaderEpochs.load(memory).entries == []
-
-
-def test_disk_that_fails_while_epochs_are_cleared_fails_the_log(
-    memory: MemoryDirectory, open_log: Open
-) -> None:
-    writer = open_log(memory)
-    writer.append(b"0", epoch=3)
-    memory.disk.is_broken = True
-    writer.log.update_config(OLD)
-    assert writer.log.failure is not None

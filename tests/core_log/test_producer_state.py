@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -180,3 +181,30 @@ def test_the_oldest_open_transaction_is_where_stable_data_ends() -> None:
     assert producers.first_unstable_offset() == 12
     producers.update(marker()._replace(producer_id=2), 14, 5)
     assert producers.first_unstable_offset() is None
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_truncation_in_memory_leaves_what_was_noted_below_it(seed: int) -> None:
+    chance = random.Random(seed)
+    kinds = [batch(0), batch(0, 3), batch(0, attributes=TRANSACTIONAL), marker(), marker(1)]
+    written = [chance.choice(kinds) for _ in range(chance.randint(1, 12))]
+    kept = chance.randint(0, len(written))
+    producers, below = state(*written), state(*written[:kept])
+
+    is_told = producers.truncate_to(sum(header.count for header in written[:kept]))
+
+    if is_told:
+        truncated = producers.producers[P]
+        expected = below.producers[P]
+        batches = list(truncated.batches)
+        assert batches == list(expected.batches)[-len(batches) :]
+        truncated.batches = expected.batches
+        assert truncated == expected
+        assert producers.first_unstable_offset() == below.first_unstable_offset()
+
+
+def test_truncation_of_the_last_batches_is_told_by_those_before_them() -> None:
+    producers = state(batch(0), batch(1), batch(2))
+    assert producers.truncate_to(1)
+    assert answer(producers, batch(1)) is None
+    assert not producers.truncate_to(0)  # there may have been batches before the remembered ones
