@@ -67,7 +67,7 @@ class BrokerFetcher:
             self.feeds = [feed for feed in self.feeds if feed.live]
             if not self.feeds:
                 return
-            ready = [feed for feed in self.feeds if feed.stream.has_room]
+            ready = [feed for feed in self.feeds if self._is_ready(feed)]
             if not ready:
                 await self.wake.wait()
                 continue
@@ -80,6 +80,11 @@ class BrokerFetcher:
                 self._drop(self.feeds)
             self.feeds = self.feeds[1:] + self.feeds[:1]  # brokers fill in the order asked
 
+    def _is_ready(self, feed: PartitionFeed) -> bool:
+        """A reset waits for no room in the stream: what is produced from then on counts."""
+        due = feed.fetch_offset is None and self.config.auto_offset_reset != "none"
+        return due or feed.stream.has_room
+
     async def _serve(self, ready: list[PartitionFeed]) -> None:
         connection = await self.connect()
         if lost := [feed for feed in ready if feed.fetch_offset is None]:
@@ -87,7 +92,7 @@ class BrokerFetcher:
         asked = {
             feed.partition: (feed.fetch_offset, feed)
             for feed in ready
-            if feed.live and feed.fetch_offset is not None
+            if feed.live and feed.fetch_offset is not None and feed.stream.has_room
         }
         if not asked:
             return
@@ -120,7 +125,7 @@ class BrokerFetcher:
                 if self.config.auto_offset_reset == "none":
                     self._raise(feed, OffsetOutOfRange(feed.partition, offset))
                 else:
-                    feed.fetch_offset = None
+                    feed.lose_place(offset)
             case error:
                 _log.info("%s: %s", feed.partition, error.name)
                 self._drop([feed])
@@ -159,7 +164,7 @@ class BrokerFetcher:
         self._drop([feed])
 
     async def _reset(self, connection: Connection, feeds: list[PartitionFeed]) -> None:
-        """Find where auto.offset.reset leads; for the stream that is a chunk without records."""
+        """Find where auto.offset.reset leads."""
         if self.config.auto_offset_reset == "none":
             for feed in feeds:
                 self._raise(feed, OffsetOutOfRange(feed.partition, None))
@@ -178,8 +183,7 @@ class BrokerFetcher:
             _log.info(
                 "%s: reset to %s offset %d", feed.partition, self.config.auto_offset_reset, offset
             )
-            feed.fetch_offset = offset
-            feed.stream.put(Chunk(feed, offset, offset, reset=True))
+            feed.reset(offset)
 
     def _drop(self, feeds: Feeds) -> None:
         gone = list(feeds)

@@ -102,6 +102,25 @@ def _raw_value(message: MessageAndMetadata) -> bytes | None:
     return message._row[3]
 
 
+@attrs.frozen
+class Reset:
+    """A reset by auto.offset.reset: from `lost`, an offset out of range, or None, to `offset`."""
+
+    lost: int | None
+    offset: int
+
+    def position_after(self, position: int | None) -> int:
+        """The position that counts while messages from before the reset are still queued.
+
+        A log that begins behind `lost` holds none of them: where they begin, the next owner of the
+        partition would find no message, and reset again, to a later end of the log. A log that ends
+        before `lost` has been truncated: what it still holds of them is not to be skipped.
+        """
+        if position is None or self.lost is None or self.lost < self.offset:
+            return self.offset
+        return min(position, self.offset)
+
+
 @attrs.define(eq=False)
 class PartitionFeed:
     """`fetch_offset`: the next to fetch, None until auto.offset.reset has been asked for it.
@@ -120,16 +139,41 @@ class PartitionFeed:
     """What to ask for instead of fetch.message.max.bytes: a message did not fit."""
     high_watermark: int = -1
     live: bool = True
+    _lost: int | None = None
+    _resets: deque[Reset] = attrs.field(factory=deque)
+    """Those that the stream has not come to; as many as it has chunks for them."""
 
     @property
     def position(self) -> int | None:
-        """The next offset to consume, None until it is known."""
+        """The next offset to consume, None until it is known. A reset counts at once, as in Kafka:
+        what is produced after it is the group's to consume, whoever owns the partition then."""
         self.stream.settle(self)
-        return self._position
+        position = self._position
+        for reset in self._resets:
+            position = reset.position_after(position)
+        return position
 
     @position.setter
     def position(self, offset: int | None) -> None:
         self._position = offset
+
+    def lose_place(self, offset: int) -> None:
+        """There is nothing at `offset`: auto.offset.reset is to be asked where to go on."""
+        self._lost, self.fetch_offset = offset, None
+
+    def reset(self, offset: int) -> None:
+        """Go on at `offset`, where auto.offset.reset leads; which may be back."""
+        if not self.live:
+            return
+        self.fetch_offset = offset
+        self.committed = None
+        self._resets.append(Reset(self._lost, offset))
+        self.stream.put(Chunk(self, offset, offset, reset=True))
+
+    def pass_reset(self) -> None:
+        """The stream has come to the first reset: what was queued before it is consumed."""
+        self._resets.popleft()
+        self.committed = None  # the application may have committed what came before
 
     def close(self) -> None:
         """From now on nothing this feed carries is delivered or counted; `position` stays."""
@@ -142,7 +186,7 @@ class Chunk:
     """What one fetch brought of one partition: the records of [start, next_offset), as rows.
 
     Without rows it moves the position all the same: past what compaction or a transaction's
-    marker left empty. `reset`: it moves to where auto.offset.reset leads, which may be back.
+    marker left empty. `reset`: it stands for a reset of its feed, made by `PartitionFeed.reset`.
     `error` is raised behind them.
     """
 
@@ -330,7 +374,7 @@ class MessageStream:
         self._turn_end = 0
         chunk.feed.position = chunk.start
         if chunk.reset:
-            chunk.feed.committed = None
+            chunk.feed.pass_reset()
         self._on_room()
         return True
 

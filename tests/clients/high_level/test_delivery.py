@@ -275,11 +275,61 @@ def test_a_reset_may_take_a_group_back() -> None:
         work = Scene()
         work.delivery.start({P0: ("0", 500)})
         (feed,) = work.fetching
-        feed.stream.put(Chunk(feed, 100, 100, reset=True))
+        feed.lose_place(500)
+        feed.reset(100)
         feed.stream.put(Chunk(feed, 100, 101, [Record(100, 0, None, None, ())]))
         await anext(feed.stream)
         await work.delivery.commit_offsets()
         assert work.store.commits == [{P0: 100}]
+
+    play(scene)
+
+
+def test_a_reset_that_its_stream_has_not_come_to_is_committed_when_the_partition_leaves() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 0), P1: ("0", None)})
+        busy_with, grown = work.fetching
+        records = [Record(offset, 0, None, None, ()) for offset in range(1000)]
+        busy_with.stream.put(Chunk(busy_with, 0, 1000, records))
+        await anext(busy_with.stream)
+        grown.reset(100)
+        grown.stream.put(Chunk(grown, 100, 101, [Record(100, 0, None, None, ())]))
+        await work.delivery.commit_offsets()
+        work.delivery.stop({P1})
+        await work.delivery.commit({P1})
+        assert work.store.commits == [{P0: 0, P1: 100}, {P1: 100}]
+
+    play(scene)
+
+
+def test_a_reset_that_its_stream_has_not_come_to_moves_with_the_partition() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 0), P1: ("0", None)})
+        busy_with, grown = work.fetching
+        busy_with.stream.put(Chunk(busy_with, 0, 1, [Record(0, 0, None, None, ())]))
+        grown.reset(100)
+        work.delivery.move({P1: "1"})
+        assert (work.fetching[-1].position, work.fetching[-1].fetch_offset) == (100, 100)
+
+    play(scene)
+
+
+def test_what_the_application_commits_of_before_a_reset_does_not_hide_what_comes_after() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 500)})
+        (feed,) = work.fetching
+        feed.stream.put(Chunk(feed, 500, 501, [Record(500, 0, None, None, ())]))
+        feed.lose_place(501)
+        feed.reset(100)
+        await anext(feed.stream)
+        await work.delivery.commit_offsets({P0: OffsetAndMetadata(501)})
+        feed.stream.put(Chunk(feed, 100, 101, [Record(100, 0, None, None, ())]))
+        await anext(feed.stream)
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 501}, {P0: 100}]
 
     play(scene)
 

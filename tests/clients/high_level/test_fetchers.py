@@ -145,7 +145,11 @@ class Scene:
 
     def feed(self, partition: TopicPartition, position: int | None) -> PartitionFeed:
         stream = MessageStream(
-            bytes_decoder, bytes_decoder, timeout_ms=1000, on_room=self.fetcher.wake.set
+            bytes_decoder,
+            bytes_decoder,
+            max_chunks=self.fetcher.config.queued_max_message_chunks,
+            timeout_ms=1000,
+            on_room=self.fetcher.wake.set,
         )
         feed = PartitionFeed(partition, stream, position)
         self.fetcher.feeds.append(feed)
@@ -235,6 +239,45 @@ def test_without_an_offset_in_range_the_reset_decides(
                 await asyncio.sleep(0.5)
                 assert feed.position == position
                 reading.cancel()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("committed", [None, 5])
+def test_a_reset_to_the_end_keeps_its_place_while_the_application_is_busy_elsewhere(
+    committed: int | None,
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "largest", "queued.max.message.chunks": "9"})
+        work.broker.logs[P1] = (10, 30)
+        busy_with = work.feed(P0, 0)
+        async with work:
+            assert await offsets(busy_with, 1) == [0]
+            feed = PartitionFeed(P1, busy_with.stream, committed)
+            work.fetcher.feeds.append(feed)
+            await asyncio.sleep(1)
+            work.broker.logs[P1] = (10, 60)
+            await asyncio.sleep(60)
+            assert feed.position == 30
+            assert feed.fetch_offset == 60
+
+    play(scene)
+
+
+def test_a_partition_is_reset_to_the_end_though_its_stream_is_full() -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "largest"})
+        unread = work.feed(P0, 0)
+        async with work:
+            await asyncio.sleep(10)
+            assert not unread.stream.has_room
+            feed = PartitionFeed(P1, unread.stream, None)
+            work.fetcher.feeds.append(feed)
+            work.fetcher.wake.set()
+            await asyncio.sleep(1)
+            work.broker.logs[P1] = (0, 60)
+            assert feed.position == 30
+            assert sorted(await offsets(unread, 60)) == list(range(60))
 
     play(scene)
 

@@ -107,15 +107,78 @@ def test_offsets_that_hold_no_message_are_passed_over() -> None:
     play(scene)
 
 
-def test_a_reset_moves_the_position_behind_what_was_queued_before_it() -> None:
+def test_the_first_reset_is_a_position_though_others_come_before_it_in_the_stream() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        before, feed = PartitionFeed(P1, stream, 0), a_feed(stream, position=None)
+        put(before, 0, 3)
+        assert feed.position is None
+        feed.reset(100)
+        put(feed, 100, 102)
+        assert feed.position == 100
+        assert await take(stream, 5) == [0, 1, 2, 100, 101]
+        assert feed.position == 101
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("lost", "reset", "positions"),
+    [
+        (6, 100, [100, 100, 100]),  # the log begins behind 6: what is queued is gone from it
+        (6, 4, [3, 4, 4]),  # the log was cut at 4: 3 is in it, 4 and 5 are not
+        (6, 2, [2, 2, 2]),
+    ],
+)
+def test_a_reset_counts_while_messages_from_before_it_are_queued_and_skips_none_in_the_log(
+    lost: int, reset: int, positions: list[int]
+) -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(), position=3)
+        put(feed, 3, 6)
+        await anext(feed.stream)
+        feed.lose_place(lost)
+        assert feed.position == 3
+        feed.reset(reset)
+        put(feed, reset, reset + 1)
+        seen = []
+        for offset in (4, 5, reset):
+            seen.append(feed.position)
+            assert (await anext(feed.stream)).offset == offset
+        assert (seen, feed.position) == (positions, reset)
+
+    play(scene)
+
+
+def test_of_resets_one_behind_the_other_each_counts() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream(timeout_ms=0), position=3)
-        put(feed, 3, 4)
-        feed.stream.put(Chunk(feed, 100, 100))
-        await anext(feed.stream)
-        assert feed.position == 3
+        put(feed, 3, 6)
+        feed.lose_place(6)
+        feed.reset(100)
+        put(feed, 100, 150)
+        feed.lose_place(150)
+        feed.reset(120)
+        assert feed.position == 100
+        feed.lose_place(120)
+        feed.reset(900)
+        assert feed.position == 900
+        assert await take(feed.stream, 53) == [3, 4, 5, *range(100, 150)]
         with pytest.raises(ConsumerTimeout):
             await anext(feed.stream)
+        assert feed.position == 900
+
+    play(scene)
+
+
+def test_a_feed_that_is_closed_keeps_the_reset_its_stream_had_not_come_to() -> None:
+    async def scene() -> None:
+        stream = a_stream()
+        before, feed = PartitionFeed(P1, stream, 0), a_feed(stream, position=None)
+        put(before, 0, 3)
+        feed.reset(100)
+        feed.close()
+        feed.reset(200)
         assert feed.position == 100
 
     play(scene)

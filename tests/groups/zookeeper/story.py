@@ -9,6 +9,11 @@ and at each commit, it is checked that only the owner of a partition delivers an
 that no commit goes back; whenever a listener is called, that what it is told of is still owned;
 when all is quiet, that everything is shared out evenly and no message was missed.
 
+In every fifth story the group has `auto.offset.reset=largest`, its applications are slow, and all
+that befalls it is clean: members come and go, the whole group is deployed again, topics grow, old
+messages are deleted. Then a partition is reset once, unless what the group had still to consume was
+deleted, and nothing is missed from where it was reset to.
+
 A story ends at its first violation, and its transcript tells how it came to that. Told again from
 the same seed it is the same to the last word.
 """
@@ -17,8 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import string
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from random import Random
 from typing import Any
 
@@ -61,6 +68,7 @@ SLOW = 25  # times the latency of a wire in trouble
 TROUBLE_S = (2.5, 44.0)  # when it begins, at the earliest and at the latest
 LENGTH_S = 60.0
 LAST_MESSAGE_S = 52.0
+LARGEST_EVERY = 5
 FEWEST_FAULTS = 10
 OWNERS, OFFSETS = f"/consumers/{GROUP}/owners/", f"/consumers/{GROUP}/offsets/"
 
@@ -284,8 +292,7 @@ class Player:
     async def _application(self, stream: MessageStream) -> None:
         async for message in stream:
             self.story.handed_out(self, TopicPartition(message.topic, message.partition), message)
-            if self.story.random.random() < 0.05:
-                await asyncio.sleep(self.story.random.uniform(0, 0.1))
+            await self.story.work()
 
     async def _commit_by_the_clock(self) -> None:
         while True:
@@ -302,18 +309,30 @@ class Player:
             self.feeds = [feed for feed in self.feeds if feed.live]
             fetched = [self._read(feed) for feed in self.feeds if feed.stream.has_room]
             await asyncio.sleep(self.story.random.uniform(0, 0.1))  # on the way, as others go on
-            for chunk in fetched:
-                if chunk.next_offset != chunk.start or chunk.reset:
-                    chunk.feed.stream.put(chunk)
-                    chunk.feed.fetch_offset = chunk.next_offset
+            for take, feed, fetched_of_one in fetched:
+                if feed.live:
+                    take(feed, fetched_of_one)
 
-    def _read(self, feed: PartitionFeed) -> Chunk:
-        if feed.fetch_offset is None:
-            return Chunk(feed, 0, 0, reset=True)
+    def _read(self, feed: PartitionFeed) -> tuple[Callable[..., None], PartitionFeed, Any]:
+        """What to do with what a broker answers, once it is here."""
+        log_start, log_end = self.story.log_bounds(feed.partition)
         start = feed.fetch_offset
-        end = min(self.story.log_end(feed.partition), start + 16)
+        if start is None:
+            return self._reset, feed, log_end if self.story.reset == "largest" else log_start
+        if start < log_start:
+            return PartitionFeed.lose_place, feed, start
+        end = min(log_end, start + 16)
         rows = [(offset, -1, None, None, ()) for offset in range(start, end)]
-        return Chunk(feed, start, end, rows)
+        return self._queue, feed, Chunk(feed, start, end, rows)
+
+    def _reset(self, feed: PartitionFeed, offset: int) -> None:
+        self.story.check_reset(self, feed, offset)
+        feed.reset(offset)
+
+    def _queue(self, feed: PartitionFeed, chunk: Chunk) -> None:
+        if chunk.rows:
+            feed.stream.put(chunk)
+            feed.fetch_offset = chunk.next_offset
 
 
 class Listener:
@@ -357,11 +376,14 @@ class Story:
         self.violation: str | None = None
         self.players: dict[str, Player] = {}
         self.strategy = sorted(ASSIGNORS)[seed % len(ASSIGNORS)]
+        self.reset = "largest" if seed % LARGEST_EVERY == LARGEST_EVERY - 1 else "smallest"
         self.partitions = dict(TOPICS)
         self.zk = WatchedZooKeeper(self)
         self.seen: dict[TopicPartition, set[int]] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.resets: dict[TopicPartition, int] = {}
         self.repeated = self.delays = self.reorderings = 0
-        self._names = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        self._names = _short_names()
         self._sent = 0
         self._on_the_way: set[int] = set()
         self._over = asyncio.Event()
@@ -375,8 +397,9 @@ class Story:
         for topic, count in TOPICS.items():
             await self._write_topic(topic, count)
         plot = [(self.random.uniform(0, 2), Story.arrive) for _ in range(FIRST_MEMBERS)]
+        troubles = CLEAN_TROUBLES if self.reset == "largest" else TROUBLES
         for _ in range(self.random.randint(FEWEST_FAULTS, FEWEST_FAULTS + 6)):
-            plot.append((self.random.uniform(*TROUBLE_S), self.random.choice(TROUBLES)))
+            plot.append((self.random.uniform(*TROUBLE_S), self.random.choice(troubles)))
         for at_s, befall in sorted(plot, key=lambda scene: scene[0]):
             await self._wait_until(at_s)
             await befall(self)
@@ -427,6 +450,17 @@ class Story:
         del self.players[player.name]
         self._later(0, lambda: self._spawn(self._leave(player)))
         return None
+
+    async def redeploy(self) -> None:
+        """A topic grows, and soon all members leave as they should, and as many come."""
+        await self.more_partitions()
+        await asyncio.sleep(self.random.uniform(0.5, 2.5))
+        players = list(self.players.values())
+        self._befalls("redeployed", "the whole group is deployed again")
+        self.players.clear()
+        await asyncio.gather(*map(self._leave, players))
+        for _ in players:
+            await self.arrive()
 
     async def _leave(self, player: Player) -> None:
         await player.member.leave()
@@ -509,6 +543,14 @@ class Story:
         self._befalls("more partitions", f"{topic} has {self.partitions[topic]} partitions now")
         await self._write_topic(topic, self.partitions[topic])
 
+    async def retention(self) -> None:
+        """What a topic holds is deleted, consumed or not."""
+        topic = self.random.choice(sorted(self.partitions))
+        self._befalls("retention", f"the messages of {topic} are deleted")
+        for number in range(self.partitions[topic]):
+            partition = TopicPartition(topic, number)
+            self.log_starts[partition] = self.log_bounds(partition)[1]
+
     async def topic_deleted(self) -> None:
         """A topic is gone for good."""
         if MORTAL not in self.partitions:
@@ -572,10 +614,17 @@ class Story:
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def log_end(self, partition: TopicPartition) -> int:
+    def log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Every partition gets its messages at a pace of its own."""
         pace = 0.7 + (7 * partition.partition + len(partition.topic)) % 4
-        return int(min(self.now_s(), LAST_MESSAGE_S) * pace)
+        log_end = int(min(self.now_s(), LAST_MESSAGE_S) * pace)
+        return self.log_starts.get(partition, 0), log_end
+
+    async def work(self) -> None:
+        """What an application does with a message: next to nothing, or something that lasts."""
+        seldom, longest_s = (0.01, 5.0) if self.reset == "largest" else (0.05, 0.1)
+        if self.random.random() < seldom and self.now_s() < LAST_MESSAGE_S:
+            await asyncio.sleep(self.random.uniform(0, longest_s))
 
     def calls_sent(self) -> int:
         self._sent += 1
@@ -607,6 +656,17 @@ class Story:
             return
         if ConsumerOffset.decode(op.data).offset < ConsumerOffset.decode(before).offset:
             self.violated(f"the commit of {tp} goes back from {before!r} to {op.data!r}")
+
+    def check_reset(self, player: Player, feed: PartitionFeed, offset: int) -> None:
+        """While messages are there that came after a reset, the group is not reset again."""
+        partition, former = feed.partition, self.resets.get(feed.partition)
+        self.tell(player.name, f"{partition} is reset to {offset}")
+        if self.reset == "largest":
+            self.bites["reset behind queued messages"] += feed.stream.queue_size > 0
+            if former is not None and former >= self.log_bounds(partition)[0]:
+                what = f"{partition} to {offset}, and all since {former} is there"
+                self.violated(f"{player.name} resets {what}")
+        self.resets[partition] = offset
 
     def check_told(self, player: Player, ownership: Mapping[str, Set[int]]) -> None:
         """A listener hears of what it loses while that is still its own to commit."""
@@ -656,8 +716,8 @@ class Story:
             name = consumer_of(thread).removeprefix(f"{GROUP}_")
             if partition not in self.players[name].delivers:
                 self.violated(f"in the end {name} does not deliver {partition}")
-            missed = set(range(self.log_end(partition))) - self.seen.get(partition, set())
-            if missed:
+            due = range(self.resets.get(partition, 0), self.log_bounds(partition)[1])
+            if missed := set(due) - self.seen.get(partition, set()):
                 self.violated(f"nobody was handed {sorted(missed)} of {partition}")
 
     # --- the telling --------------------------------------------------------------------------
@@ -700,6 +760,19 @@ TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
     *(Story.more_partitions, Story.topic_deleted, Story.unregistered, Story.malformed),
     Story.broker,
 )
+CLEAN_TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
+    *(Story.join, Story.leave, Story.leave, Story.redeploy, Story.redeploy, Story.slow),
+    *(Story.more_partitions, Story.more_partitions, Story.retention, Story.topic_deleted),
+    Story.broker,
+)
+
+
+def _short_names() -> Iterator[str]:
+    """a to z, A to Z, a1, b1, ..."""
+    for letter in string.ascii_letters:
+        yield letter
+    for number, letter in itertools.product(itertools.count(1), string.ascii_letters):
+        yield f"{letter}{number}"
 
 
 def tell_whole(seed: int) -> Story:
