@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -56,8 +57,13 @@ def setting(
     )
 
 
-def declared(cls: type) -> dict[str, Setting]:
+def declared(cls: type) -> Mapping[str, Setting]:
     """Field name → setting, of every setting a class declares."""
+    return _declared(cls)
+
+
+@cache
+def _declared(cls: type) -> Mapping[str, Setting]:
     return {a.name: a.metadata[_KEY] for a in attrs.fields(cls) if _KEY in a.metadata}
 
 
@@ -69,8 +75,8 @@ def load(
     `accepted` maps names that are taken without effect to the reason. Raises SettingError for an
     unknown name, a name given twice, a missing one, or a value outside its range.
     """
-    names = _spellings(cls)
-    hints = get_type_hints(cls)
+    declaring: type = cls
+    names, hints, required = _spellings(declaring), _hints(declaring), _required(declaring)
     allowed = {_plain(name): (name, reason) for name, reason in (accepted or {}).items()}
     values: dict[str, Any] = {}
     notes: list[str] = []
@@ -90,8 +96,7 @@ def load(
             problem = declaration.validator(values[field])
             if problem:
                 raise SettingError(declaration.name, f"{_shown(values[field])} {problem}")
-        missing = attrs.fields_dict(cls)[field].default is attrs.NOTHING  # type: ignore[arg-type]
-        if missing and field not in values:
+        if field not in values and field in required:
             raise SettingError(declaration.name, "is required")
     return cls(**values), notes
 
@@ -203,7 +208,17 @@ def _plain(name: str) -> str:
     return name.replace(".", "_").replace("-", "_").lower()
 
 
-def _spellings(cls: type) -> dict[str, str]:
+_hints = cache(get_type_hints)
+
+
+@cache
+def _required(cls: type) -> frozenset[str]:
+    """The fields that have no default."""
+    return frozenset(a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING)
+
+
+@cache
+def _spellings(cls: type) -> Mapping[str, str]:
     spellings: dict[str, str] = {}
     for field, declaration in declared(cls).items():
         for name in (declaration.name, field, *declaration.aliases):
