@@ -1,7 +1,8 @@
 """The settings of this broker that changed since it was started: `/config/brokers`.
 
 Read when it starts, and again whenever a notification says so (`config_changes`). What is not
-understood, or cannot change here, is named in the log and left out.
+understood, or cannot change here, is named in the log and stays as it was; while it is something
+by which records are deleted, nothing is.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import attrs
 
 from broker.config import BrokerConfig
-from broker.dynamic_config import in_force
-from broker.entity_configs import BROKERS, Settings, stored
+from broker.dynamic_config import TOPIC_DEFAULTS, in_force
+from broker.entity_configs import BROKERS, UNREADABLE, Settings, Stored, stored
+from core_log.config import WHAT_GOES
 from protocol.settings import SettingError
 from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ZkSession
@@ -34,6 +36,7 @@ class BrokerConfigs:
     own: Settings = attrs.field(factory=dict)
     cluster: Settings = attrs.field(factory=dict)
     now: BrokerConfig = attrs.field(init=False)
+    _is_unreadable: bool = False
 
     @now.default
     def _as_started(self) -> BrokerConfig:
@@ -48,24 +51,41 @@ class BrokerConfigs:
         """Any broker's settings may be others now."""
         self.spawn(self.read())
 
+    def read_unreadable(self) -> None:
+        """Try again to read what ZooKeeper refused. To be called now and then."""
+        if self._is_unreadable:
+            self.any_changed()
+
     async def read(self) -> None:
         """Take the settings as they are in ZooKeeper."""
-        self.cluster = self._understood(await self._stored(DEFAULT_ENTITY), {})
-        own = await self._stored(str(self.static.broker_id))
-        self.own = self._understood(own, self.cluster)
-        self.now = in_force(self.static, {**self.cluster, **self.own})
-        self.changed(self.now)
+        cluster = await stored(self.zk, BROKERS, DEFAULT_ENTITY)
+        own = await stored(self.zk, BROKERS, str(self.static.broker_id))
+        self._is_unreadable = UNREADABLE in (cluster, own)
+        self.cluster, doubtful = self._understood(cluster, {}, self.cluster)
+        self.own, own_doubtful = self._understood(own, self.cluster, self.own)
+        now = in_force(self.static, {**self.cluster, **self.own})
+        if doubtful or own_doubtful:
+            logger.error("nothing is deleted or compacted before these settings can be understood")
+            now = attrs.evolve(now, log=now.log.keeping_all())
+        self.now = now
+        self.changed(now)
 
-    async def _stored(self, entity: str) -> Settings:
-        return await stored(self.zk, BROKERS, entity)
-
-    def _understood(self, found: Settings, under: Settings) -> Settings:
-        """What can be, together with the settings it stands over."""
+    def _understood(
+        self, found: Stored, under: Settings, before: Settings
+    ) -> tuple[Settings, bool]:
+        """What counts of the settings that were found, together with those they stand over; and
+        whether one is not understood by which records are deleted. It stays as it was before."""
+        if found.settings is None:
+            return before, True
         good: dict[str, str] = {}
-        for name, value in found.items():
+        is_doubtful = False
+        for name, value in found.settings.items():
             try:
                 in_force(self.static, {**under, **good, name: value})
                 good[name] = value
             except SettingError as error:
                 logger.error("ignoring what is stored for brokers: %s", error)
-        return good
+                if name in before:
+                    good[name] = before[name]
+                is_doubtful |= TOPIC_DEFAULTS.get(name) in WHAT_GOES
+        return good, is_doubtful

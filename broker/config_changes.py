@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import attrs
 
-from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from broker.zk_retry import retry_until_connected
+from zk.api import NoNode, SessionExpired, SessionState, WatchEvent, ZkError, ZkSession
 from zk.znodes import ConfigChange, ZnodeError, sequence_number
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 PURGE_MS = 15 * 60 * 1000
+
+LOOK_INTERVAL_MS = 60_000
+"""How often it is looked for changes that nobody told of."""
 
 NOT_ENFORCED = ("clients", "users")
 
@@ -42,7 +49,7 @@ class ConfigChanges:
         """Begin to follow."""
         self._session_id = self.zk.session_id
         self.zk.add_state_listener(self._session_changed)
-        await self._read_changes()
+        await self.look()
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -52,41 +59,54 @@ class ConfigChanges:
         """Take what could not be read meanwhile; in a new session, watch before all is read."""
         is_new = self._session_id != self.zk.session_id
         self._session_id = self.zk.session_id
-        await self._read_changes()
+        await self.look()
         if is_new:
             self.renewed()
 
     def _watched(self, event: WatchEvent) -> None:
-        self.spawn(self._read_changes())
+        self.spawn(self.look())
 
-    async def _read_changes(self) -> None:
-        """Take what is new. A change counts as taken when it is: what cannot be read for want of
-        a connection is read once there is one again."""
-        directory = ConfigChange.directory()
+    async def look(self) -> None:
+        """Take what is new, and watch for what comes. To be called now and then without a watch
+        too: what ZooKeeper refused to show would otherwise be the last that was heard.
+
+        Asks for as long as the session lasts: with the next one everything is read.
+        """
         try:
-            names, _ = await self.zk.children(directory, watch=self._watched)
-            numbered = sorted(_numbered(names))
-            if self._last_change is None:
-                self._last_change = max((number for number, _ in numbered), default=-1)
-            paths = [f"{directory}/{name}" for _, name in numbered]
-            found = await self.zk.get_many(paths)
-            for (number, _), path, node in zip(numbered, paths, found, strict=True):
-                if number > self._last_change:
-                    self._last_change = number
-                    if node is not None:
-                        self._take(path, node[0])
-            made_ms = {
-                path: node[1].ctime_ms for path, node in zip(paths, found, strict=True) if node
-            }
-            await self._purge(made_ms)
+            await self._read_changes()
+        except SessionExpired:
+            pass
         except ZkError as error:
             logger.warning("configuration changes cannot be read: %s", error)
+
+    async def _read_changes(self) -> None:
+        """A change counts as taken when it is."""
+        directory = ConfigChange.directory()
+        names, _ = await self._ask(lambda: self.zk.children(directory, watch=self._watched))
+        numbered = sorted(_numbered(names))
+        if self._last_change is None:
+            self._last_change = max((number for number, _ in numbered), default=-1)
+
+        paths = [f"{directory}/{name}" for _, name in numbered]
+        nodes = await self._ask(lambda: self.zk.get_many(paths))
+        for (number, _), path, node in zip(numbered, paths, nodes, strict=True):
+            if number > self._last_change:
+                self._last_change = number
+                if node is not None:
+                    self._take(path, node[0])
+
+        await self._purge(
+            {p: node[1].ctime_ms for p, node in zip(paths, nodes, strict=True) if node}
+        )
+
+    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await retry_until_connected(self.zk, call)
 
     async def _purge(self, made_ms: Mapping[str, int]) -> None:
         newest_ms = max(made_ms.values(), default=0)
         for path in (each for each in made_ms if newest_ms - made_ms[each] > PURGE_MS):
             with contextlib.suppress(NoNode):
-                await self.zk.delete(path)
+                await self._ask(partial(self.zk.delete, path))
 
     def _take(self, path: str, data: bytes | None) -> None:
         try:

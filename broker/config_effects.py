@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
 import attrs
 
 from broker.broker_configs import BrokerConfigs
 from broker.config import BrokerConfig
-from broker.config_changes import ConfigChanges
+from broker.config_changes import LOOK_INTERVAL_MS, ConfigChanges
 from broker.controller.controller import Controller
 from broker.entity_configs import BROKERS, TOPICS
+from broker.periodic import every
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuotas
 from broker.topic_configs import TopicConfigs
@@ -25,6 +30,7 @@ class ConfigEffects:
     quotas: ReplicationQuotas
     controller: Controller
     cleaner: Cleaner
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
 
     async def start(self, changes: ConfigChanges) -> None:
         """Take what is stored, and from now on each change."""
@@ -32,6 +38,10 @@ class ConfigEffects:
         changes.told = {TOPICS: self._topic_changed, BROKERS: self.brokers.broker_changed}
         changes.renewed = self._any_changed
         await changes.start()
+        self.spawn(
+            every(LOOK_INTERVAL_MS, "looking for changed settings", partial(self._look, changes))
+        )
+        await self.topics.read_again()  # what changed between the reading and the watch
         await self.brokers.read()
 
     def _brokers_changed(self, now: BrokerConfig) -> None:
@@ -42,6 +52,11 @@ class ConfigEffects:
         self.topics.set_defaults(now.log)
         self.replicas.refresh_configs()
         self.controller.allow_unclean_election(now.log.unclean_leader_election_enable)
+
+    async def _look(self, changes: ConfigChanges) -> None:
+        await changes.look()
+        self.topics.read_unreadable()
+        self.brokers.read_unreadable()
 
     def _topic_changed(self, topic: str) -> None:
         self.topics.topic_changed(topic)

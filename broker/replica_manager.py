@@ -93,6 +93,7 @@ class ReplicaManager:
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     leadership_known: bool = False
     in_sync: InSyncSets = attrs.field(init=False)
+    _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
     _leadership: list[LeadershipListener] = attrs.field(factory=list)
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
@@ -159,7 +160,7 @@ class ReplicaManager:
             partition = Partition(
                 tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms
             )
-            self.partitions[tp] = partition
+            self._add(partition)
         partition.take_state(state, now_ms)
         logger.debug(
             "%s: leader %s epoch %s, high watermark %s",
@@ -194,8 +195,20 @@ class ReplicaManager:
         if partition is not None:
             partition.leader = NO_LEADER
         if delete:
-            self.partitions.pop(tp, None)
+            self._remove(tp)
             self.logs.delete(tp)
+
+    def _add(self, partition: Partition) -> None:
+        tp = partition.topic_partition
+        self.partitions[tp] = partition
+        self._by_topic.setdefault(tp.topic, {})[tp.partition] = partition
+
+    def _remove(self, tp: TopicPartition) -> None:
+        self.partitions.pop(tp, None)
+        of_topic = self._by_topic.get(tp.topic, {})
+        of_topic.pop(tp.partition, None)
+        if not of_topic:
+            self._by_topic.pop(tp.topic, None)
 
     def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
         for listener in self._leadership:
@@ -370,9 +383,8 @@ class ReplicaManager:
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Hold the topic's logs to new settings from now on."""
-        for tp, partition in self.partitions.items():
-            if tp.topic == topic:
-                partition.log.update_config(config)
+        for partition in self._by_topic.get(topic, {}).values():
+            partition.log.update_config(config)
 
     def refresh_configs(self) -> None:
         """Hold every log to its topic's settings as they are now."""

@@ -51,9 +51,8 @@ from broker.registration import AlreadyRegistered, Registration
 from broker.replica_fetchers import ReplicaFetchers
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuotas
-from broker.stored_configs import stored_configs
 from broker.tasks import Tasks
-from broker.topic_configs import TopicConfigs
+from broker.topic_configs import NO_SETTINGS, TopicConfigs, stored_topics
 from broker.topic_creation import TopicCreator
 from broker.zookeeper_offsets import ZooKeeperOffsets
 from compaction.cleaner import Cleaner
@@ -168,12 +167,12 @@ class Broker:
         for path in STARTUP_PATHS:
             await zk.ensure_path(path)
         cluster = await identity.cluster_id(zk)
-        logs = await self._load_logs(parts, cluster)
-        config, touch, spawn = self.config, self._purgatory.touch, self._tasks.spawn
-        now_ms = self._now_ms
+        touch, spawn, now_ms = self._purgatory.touch, self._tasks.spawn, self._now_ms
+        configs = TopicConfigs(zk, self.config.log, spawn, touch)
+        logs = await self._load_logs(parts, cluster, configs)
+        config = self.config
         peers = Peers(config, self._cache, zk, spawn, now_ms)
 
-        configs = TopicConfigs(zk, config.log, spawn, touch)
         broker_configs = BrokerConfigs(zk, config, spawn)
         quotas = ReplicationQuotas.measured(
             config.broker_id,
@@ -199,7 +198,9 @@ class Broker:
         controller = self._controller(registration, peers)
         watermarks = replicas.high_watermarks
         cleaner = Cleaner(logs, watermarks, self._workers, config.cleaner, spawn, now_ms)
-        effects = ConfigEffects(configs, broker_configs, replicas, quotas, controller, cleaner)
+        effects = ConfigEffects(
+            configs, broker_configs, replicas, quotas, controller, cleaner, spawn
+        )
         await effects.start(ConfigChanges(zk, spawn))
         handled = self._handled(
             cluster, registration, configs, broker_configs, quotas, replicas, moves, controller
@@ -281,7 +282,9 @@ class Broker:
             on_disk,
         )
 
-    async def _load_logs(self, parts: contextlib.AsyncExitStack, cluster: str) -> LogManager:
+    async def _load_logs(
+        self, parts: contextlib.AsyncExitStack, cluster: str, configs: TopicConfigs
+    ) -> LogManager:
         """Open the logs, and become the broker that they are of."""
         config = self.config
         logs = LogManager(
@@ -293,8 +296,11 @@ class Broker:
         parts.enter_context(self._not_serving)
         self._not_serving.callback(logs.close, clean=False)
         identity.refuse_foreign_disks(config, logs, cluster)
-        configs = await stored_configs(self._zk, config.log)
-        await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, configs)
+        topics = await stored_topics(self._zk)
+        log_configs = {topic: settings.over(config.log) for topic, settings in topics.items()}
+        await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, log_configs)
+        here = {topic_partition.topic for topic_partition in logs.logs}
+        configs.know({topic: topics.get(topic, NO_SETTINGS) for topic in here})
         broker_id = await identity.broker_id(self._zk, config, logs, cluster)
         self.config = attrs.evolve(config, broker_id=broker_id)
         return logs

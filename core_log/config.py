@@ -92,6 +92,9 @@ class LogConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         "follower.replication.throttled.replicas", (), validator=_replicas
     )
+    keeps_all: bool = False
+    """No setting: the log's settings are not known for certain, and until they are nothing of it is
+    deleted or compacted."""
 
     @classmethod
     def from_properties(cls, broker_defaults: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
@@ -102,6 +105,10 @@ class LogConfig:
         given, _ = load(cls, overrides)
         fields = {name.replace(".", "_").replace("-", "_").lower() for name in overrides}
         return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
+
+    def keeping_all(self) -> LogConfig:
+        """The same for a log whose settings are not known for certain."""
+        return attrs.evolve(self, keeps_all=True)
 
     @cached_property
     def magic(self) -> int:
@@ -129,18 +136,23 @@ class LogConfig:
     @property
     def deletes(self) -> bool:
         """Whether old segments go when retention says so."""
-        return "delete" in self.cleanup_policy
+        return "delete" in self.cleanup_policy and not self.keeps_all
 
     @property
     def hides_holes(self) -> bool:
         """Whether recovery cannot see that a power loss took the end of a segment and left the next
         one: compaction leaves gaps too, and messages of old formats do not say where they begin."""
-        return self.compacts or self.magic < MAGIC
+        return self.may_have_gaps or self.magic < MAGIC
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether the log may lack any offset, because it is compacted or may have been."""
+        return "compact" in self.cleanup_policy or self.keeps_all
 
     @property
     def compacts(self) -> bool:
         """Whether the cleaner keeps the newest record of each key."""
-        return "compact" in self.cleanup_policy
+        return "compact" in self.cleanup_policy and not self.keeps_all
 
 
 _BROKER_NAME_APART = {
@@ -161,6 +173,18 @@ _BROKER_NAME_APART = {
     "leader.replication.throttled.replicas": "",
     "follower.replication.throttled.replicas": "",
 }
+WHAT_GOES = frozenset(
+    (
+        "cleanup.policy",
+        "retention.ms",
+        "retention.bytes",
+        "delete.retention.ms",
+        "min.compaction.lag.ms",
+    )
+)
+"""The settings by which records are deleted. Of a topic in which one of these cannot be understood
+nothing is."""
+
 _TOPIC_NAMES = tuple(declaration.name for declaration in declared(LogConfig).values())
 
 BROKER_NAME: Mapping[str, str] = {

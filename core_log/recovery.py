@@ -204,7 +204,7 @@ class _Walk:
     def _misfit(self, base_offset: int) -> str | None:
         """Why a segment that begins there cannot follow what there is."""
         assert base_offset >= self.end_offset
-        if base_offset == self.end_offset or self.config.compacts:
+        if base_offset == self.end_offset or self.config.may_have_gaps:
             return None
         first = next(self._headers(base_offset), None)
         if first is not None and first.magic == 2 and first.base_offset < base_offset:
@@ -257,7 +257,7 @@ class _Walk:
             scan_checked(segment.log),
             self.config.index_interval_bytes,
             self.epochs,
-            None if self.config.compacts else self.recovery_point,
+            None if self.config.may_have_gaps else self.recovery_point,
             next_base,
         )
         segment.seal()

@@ -88,7 +88,6 @@ SHELLS = {
     "broker.registration",
     "broker.replica_fetchers",
     "broker.server",
-    "broker.stored_configs",
     "broker.tasks",
     "broker.topic_creation",
     "broker.zk_retry",

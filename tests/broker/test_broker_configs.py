@@ -55,10 +55,25 @@ async def test_what_is_not_understood_is_named_and_left_out(
     assert "xyzzy" not in caplog.text
 
 
-async def test_a_node_that_is_no_json_counts_as_none(caplog: pytest.LogCaptureFixture) -> None:
-    configs, _, _ = await started(b"{", {"log.segment.bytes": "22"})
-    assert configs.now.log.segment_bytes == 22
-    assert "/config/brokers/5 cannot be read" in caplog.text
+async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept() -> None:
+    configs, session, _ = await started({"log.retention.ms": "5"}, {"log.cleanup.policy": "never"})
+    assert (configs.now.log.retention_ms, configs.now.log.deletes) == (5, False)
+
+    data = EntityConfig({"log.cleanup.policy": "delete"}).encode()
+    await session.set(EntityConfig.path("brokers", DEFAULT_ENTITY), data)
+    await configs.read()
+    assert configs.now.log.deletes
+
+
+async def test_a_node_that_is_no_json_leaves_what_was_known_and_keeps_all_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    configs, session, _ = await started({"log.roll.ms": "44"}, {"log.segment.bytes": "22"})
+    await session.set(EntityConfig.path("brokers", "5"), b"{")
+    await configs.read()
+    log = configs.now.log
+    assert (log.segment_bytes, log.segment_ms, log.deletes) == (22, 44, False)
+    assert "/config/brokers/5 cannot be understood" in caplog.text
 
 
 @pytest.mark.parametrize(("entity", "is_read"), [("5", True), (DEFAULT_ENTITY, True), ("6", False)])

@@ -6,7 +6,9 @@ import attrs
 import pytest
 
 from broker.config_changes import PURGE_MS, ConfigChanges
+from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
+from zk.api import ConnectionLoss, ZkError
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConfigChange
 
@@ -22,11 +24,14 @@ class World:
     spawned: Spawned = attrs.field(factory=Spawned)
     zookeeper: MemoryZooKeeper = attrs.field(init=False)
     session: MemorySession = attrs.field(init=False)
+    asked: RefusingSession = attrs.field(init=False)
     tool: MemorySession = attrs.field(init=False)
+    changes: ConfigChanges = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.zookeeper = MemoryZooKeeper(lambda: self.now_ms)
         self.session, self.tool = self.zookeeper.session(), self.zookeeper.session()
+        self.asked = RefusingSession(self.session)
 
     async def connect(self) -> World:
         await self.session.start()
@@ -35,15 +40,16 @@ class World:
         return self
 
     async def start(self) -> World:
-        await ConfigChanges(
-            self.session,
+        self.changes = ConfigChanges(
+            self.asked.session,
             self.spawned,
             {
                 "topics": lambda name: self.told.append(f"topic {name}"),
                 "brokers": lambda name: self.told.append(f"broker {name}"),
             },
             lambda: self.told.append("any"),
-        ).start()
+        )
+        await self.changes.start()
         return self
 
     async def notify(self, *payloads: bytes | str | None) -> None:
@@ -130,3 +136,28 @@ async def test_in_the_same_session_only_what_was_notified_has_changed() -> None:
     world.zookeeper.resume(world.session)
     await world.spawned.ended()
     assert world.told == ["topic a"]
+
+
+@pytest.mark.parametrize("method", ["children", "get_many"])
+async def test_answer_that_is_lost_in_a_session_that_stays_makes_nobody_deaf(method: str) -> None:
+    world = await following()
+    world.asked.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
+    await world.notify("topics/a")
+    await world.spawned.ended()
+    assert world.told == ["topic a"]
+    await world.notify("topics/b")
+    await world.spawned.ended()
+    assert world.told == ["topic a", "topic b"]
+
+
+async def test_changes_that_zookeeper_refused_to_show_are_taken_by_the_next_look() -> None:
+    world = await following()
+    world.asked.refuse("children", ZkError("SessionMoved"))
+    await world.notify("topics/a")
+    await world.spawned.ended()
+    await world.notify("topics/b")  # nobody watches any more
+    assert world.told == []
+    await world.changes.look()
+    await world.notify("topics/c")
+    await world.spawned.ended()
+    assert world.told == ["topic a", "topic b", "topic c"]

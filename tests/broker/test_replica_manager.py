@@ -523,3 +523,25 @@ def test_what_a_follower_has_fetched_is_flushed_when_it_is_due() -> None:
     replicas.flushes.clear()
     replicas.manager.replicated(replicas.manager.partition(T0), NOW_MS)
     assert replicas.flushes == [replicas.manager.partition(T0)]
+
+
+class Unwalked(dict[TopicPartition, Any]):
+    """The partitions of a broker that has so many that nobody should go through them all."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all partitions were gone through")
+
+    keys = values = items = __iter__
+
+
+def test_settings_of_a_topic_reach_its_logs_and_cost_nothing_of_the_others() -> None:
+    replicas = Replicas().lead("t", 2).lead("u")
+    manager = replicas.manager
+    logs = [manager.log(tp) for tp in (T0, T1, TopicPartition("u", 0))]
+    manager.partitions = Unwalked(manager.partitions)
+    manager.update_config("t", LogConfig(retention_ms=5))
+    assert [log.config.retention_ms for log in logs] == [5, 5, LogConfig().retention_ms]
+
+    stop(replicas, T0, delete=True)
+    manager.update_config("t", LogConfig(retention_ms=6))
+    assert [log.config.retention_ms for log in logs] == [5, 6, LogConfig().retention_ms]

@@ -10,10 +10,11 @@ import pytest
 
 from broker.config_changes import ConfigChanges
 from broker.purgatory import Wait
-from broker.stored_configs import stored_configs
-from broker.topic_configs import TopicConfigs
+from broker.topic_configs import TopicConfigs, TopicSettings, stored_topics
 from core_log.config import LogConfig
+from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
+from zk.api import ZkError
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, ConfigChange, EntityConfig
 
@@ -29,6 +30,7 @@ class World:
     touched: list[Hashable] = attrs.field(factory=list)
     changes: list[tuple[str, int]] = attrs.field(factory=list)
     session: MemorySession = attrs.field(init=False)
+    asked: RefusingSession = attrs.field(init=False)
     tool: MemorySession = attrs.field(init=False)
     configs: TopicConfigs = attrs.field(init=False)
 
@@ -38,8 +40,9 @@ class World:
         await self.tool.start()
         for path in STARTUP_PATHS:
             await self.tool.ensure_path(path)
+        self.asked = RefusingSession(self.session)
         self.configs = TopicConfigs(
-            self.session,
+            self.asked.session,
             DEFAULTS,
             self.spawned,
             self.touched.append,
@@ -73,9 +76,10 @@ class World:
         await self.spawned.ended()
 
 
-async def test_before_it_is_asked_a_topic_has_the_brokers_settings() -> None:
+async def test_topic_whose_settings_were_not_read_has_the_brokers_and_keeps_all() -> None:
     world = await World().start()
-    assert (world.configs.get("t"), world.configs.overrides("t")) == (DEFAULTS, {})
+    assert world.configs.get("t") == DEFAULTS.keeping_all()
+    assert world.configs.overrides("t") == {}
 
 
 async def test_a_topics_own_settings_stand_over_the_brokers() -> None:
@@ -104,18 +108,27 @@ async def test_what_is_not_known_yet_makes_the_answer_wait_until_it_is_read() ->
     world = await World().start()
     wait = world.configs.when_known(["t", "u"], lambda: "answer", 1000)
     assert isinstance(wait, Wait)
-    assert (wait.keys, wait.timeout_ms) == ((("config", "t"), ("config", "u")), 1000)
+    assert wait.timeout_ms == 1000
     assert wait.try_complete(False) is None
     await world.spawned.ended()
     assert wait.try_complete(False) == "answer"
-    assert sorted(world.touched, key=str) == [("config", "t"), ("config", "u")]
 
 
-async def test_when_the_time_is_up_it_is_answered_all_the_same() -> None:
+async def test_request_of_many_topics_is_woken_once() -> None:
+    world = await World().start()
+    wait = world.configs.when_known(map(str, range(100)), lambda: "answer", 1000)
+    await world.spawned.ended()
+    assert world.touched == list(wait.keys)
+
+
+async def test_when_the_time_is_up_and_nothing_is_known_it_goes_on_waiting() -> None:
     world = await World().start()
     wait = world.configs.when_known(["t"], lambda: "answer", 1000)
-    assert wait.try_complete(True) == "answer"
+    for _ in range(3):
+        wait = wait.try_complete(True)
+        assert isinstance(wait, Wait)
     await world.spawned.ended()
+    assert wait.try_complete(False) == "answer"
 
 
 async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
@@ -183,16 +196,71 @@ async def test_a_setting_that_cannot_be_is_left_out_and_named(
     await world.set("t", retention_ms="6", segment_bytes="tiny", nonsense="1")
     await world.known("t")
     assert world.configs.get("t") == attrs.evolve(DEFAULTS, retention_ms=6)
+    assert world.configs.get("t").deletes
     assert "segment.bytes" in caplog.text
     assert "nonsense" in caplog.text
 
 
-async def test_settings_that_are_not_json_count_as_none(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "bad", ["cleanup_policy", "retention_ms", "retention_bytes", "delete_retention_ms"]
+)
+async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept(
+    bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
     world = await World().start()
-    await world.tool.create(EntityConfig.path("topics", "t"), b"{")
+    await world.set("t", **{bad: "soon", "segment_bytes": "600"})
     await world.known("t")
-    assert world.configs.get("t") == DEFAULTS
-    assert "the settings in /config/topics/t cannot be read" in caplog.text
+    config = world.configs.get("t")
+    assert (config.deletes, config.compacts, config.segment_bytes) == (False, False, 600)
+    assert f"before {bad.replace('_', '.')} can be understood" in caplog.text
+
+    await world.set("t", segment_bytes="600")
+    await world.spawned.ended()
+    assert world.configs.get("t") == attrs.evolve(DEFAULTS, segment_bytes=600)
+
+
+async def test_bad_setting_leaves_the_one_that_was_known() -> None:
+    world = await World().start()
+    await world.set("t", max_message_bytes="700", cleanup_policy="compact")
+    await world.known("t")
+    await world.set("t", max_message_bytes="many", cleanup_policy="compakt")
+    await world.spawned.ended()
+    config = world.configs.get("t")
+    assert (config.max_message_bytes, config.cleanup_policy) == (700, ("compact",))
+    assert not config.compacts
+
+
+async def test_settings_that_are_not_json_leave_what_was_known_and_keep_all_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await World().start()
+    await world.set("t", cleanup_policy="compact", max_message_bytes="700")
+    await world.known("t")
+    known = world.configs.get("t")
+
+    await world.tool.set(EntityConfig.path("topics", "t"), b"{")
+    await world.notify(ConfigChange(entity_path="topics/t").encode())
+    await world.spawned.ended()
+    assert world.configs.get("t") == known.keeping_all()
+    assert "the settings in /config/topics/t cannot be understood" in caplog.text
+
+    await world.set("t", cleanup_policy="compact", max_message_bytes="700")
+    await world.spawned.ended()
+    assert world.configs.get("t") == known
+
+
+async def test_settings_that_zookeeper_refuses_to_show_are_asked_for_again() -> None:
+    world = await World().start()
+    await world.set("t", cleanup_policy="compact")
+    world.asked.refuse("get", ZkError("NoAuth"))
+    await world.known("t")
+    assert world.configs.get("t") == DEFAULTS.keeping_all()
+
+    world.configs.read_unreadable()
+    await world.spawned.ended()
+    assert world.configs.get("t").compacts
+    world.configs.read_unreadable()
+    assert world.spawned.tasks == []
 
 
 async def test_who_wants_them_read_again_waits_for_what_is_there_now() -> None:
@@ -283,12 +351,13 @@ async def test_a_change_made_while_zookeeper_was_away_is_taken_when_it_is_back(
     assert world.configs.get("t").retention_ms == 6
 
 
+@pytest.mark.virtual_time
 async def test_a_change_that_could_not_be_read_is_taken_when_zookeeper_is_back() -> None:
     world = await World().start()
     await world.known("t")
     await world.set("t", retention_ms="6")  # its watch has fired; the reading has yet to begin
     world.zookeeper.suspend(world.session)
-    await world.spawned.ended()
+    await pauses()
     assert world.configs.get("t") == DEFAULTS
     world.zookeeper.resume(world.session)
     await world.spawned.ended()
@@ -308,7 +377,36 @@ async def test_the_settings_of_all_topics_are_there_before_any_log_is_opened() -
     for topic, config in (("a", {"cleanup.policy": "compact"}), ("b", {"no.such": "1"})):
         data = EntityConfig(config).encode()
         await session.create(EntityConfig.path("topics", topic), data)
+    await session.create(EntityConfig.path("topics", "c"), b"{")
     defaults = LogConfig(retention_ms=5)
-    found = await stored_configs(session, defaults)
+    found = {t: settings.over(defaults) for t, settings in (await stored_topics(session)).items()}
     assert found["a"].compacts
     assert (found["a"].retention_ms, found["b"]) == (5, defaults)
+    assert found["c"] == defaults.keeping_all()
+    assert found["c"].may_have_gaps
+
+
+async def test_what_was_read_before_the_logs_were_opened_is_not_read_again() -> None:
+    world = await World().start()
+    world.configs.know({"t": TopicSettings({"retention.ms": "5"})})
+    assert world.configs.when_known(["t"], lambda: "answer", 1000) == "answer"
+    assert world.configs.get("t").retention_ms == 5
+    assert world.spawned.tasks == []
+
+
+@pytest.mark.parametrize("idle", [10, 1000])
+async def test_new_session_makes_news_of_what_changed_and_of_nothing_else(idle: int) -> None:
+    world = await World().start()
+    topics = [str(number) for number in range(idle)]
+    for topic in topics:
+        await world.set(topic, notify=False, retention_ms="5")
+    await world.known(*topics)
+    await world.set("3", notify=False, retention_ms="6")
+    await world.tool.delete(EntityConfig.path("topics", "4"))
+    world.changes.clear()
+    world.asked.calls.clear()
+
+    world.configs.any_changed()
+    await world.spawned.ended()
+    assert world.changes == [("3", 6), ("4", DEFAULTS.retention_ms)]
+    assert world.asked.calls == {"get_many": -(-idle // 100)}
