@@ -97,6 +97,7 @@ class GovernedStore:
 
     async def withdraw(self) -> None:
         """Leave the list of members; the session may live on. Raises ZkError."""
+        self.zk.remove_watch(self._changed)
         path = MigrationMember.path(self.group, self.consumer_id)
         stat = await self.zk.exists(path)
         if stat and stat.ephemeral_owner == self.zk.session_id:

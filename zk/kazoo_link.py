@@ -117,7 +117,10 @@ class KazooLink:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(stopping)
         except TimeoutError:
-            self._connection.drop()
+            pass
+        finally:
+            if not stopping.done():  # also when the caller has no time to wait
+                self._connection.drop()
 
     def call(
         self, request: Any, then: Callable[[Any], None] | None = None

@@ -46,6 +46,11 @@ from zk.session import KazooSession, ZkError, ZkSession
 
 _log = logging.getLogger(__name__)
 
+SHUTDOWN_S = 9.0
+"""All of a shutdown, but for what the application's listener takes: a process that is asked to stop
+is killed after 10 s as a rule."""
+CLOSE_S = 1.0  # of these, for the end of the session
+
 
 class MessageStreamsExist(Exception):
     """A connector creates streams once."""
@@ -104,8 +109,8 @@ class ConsumerConnector:
         self._fetchers: Fetchers | None = None
         self._member: Member | None = None
         self._runner: asyncio.Task[None] | None = None
-        self._closing = asyncio.Lock()
-        self._started = self._closed = self._created = False
+        self._closing: asyncio.Task[None] | None = None
+        self._started = self._created = False
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -196,27 +201,46 @@ class ConsumerConnector:
         )
 
     async def shutdown(self) -> None:
-        """End the streams, commit (if auto.commit.enable), leave the group. May be repeated."""
-        async with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-            for stream in self._delivery.streams:
-                stream.end()
-            if self._runner:
-                self._runner.cancel()
-                await asyncio.wait([self._runner])
-            if self._member:
-                await self._member.leave()
-                await self._withdraw()
-            if self._owns_zk:
-                await self._zk.close()
-            await self._cluster.close()
+        """End the streams, commit (if auto.commit.enable), leave the group; within SHUTDOWN_S.
+
+        May be repeated: every call waits for the same end, also when an earlier one was cancelled.
+        A rebalance listener that calls it does not wait: what it would wait for waits for it.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
+        if not (self._member and self._member.calls_listener):
+            await asyncio.shield(self._closing)
 
     close = shutdown
     """The name this has in every other client."""
 
     # --- inside -------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        deadline_s = asyncio.get_running_loop().time() + SHUTDOWN_S
+        for stream in self._delivery.streams:
+            stream.end()
+        if self._runner:
+            self._runner.cancel()
+            await asyncio.wait([self._runner])
+        try:
+            if self._member:
+                await self._member.leave(SHUTDOWN_S - CLOSE_S)
+                deadline_s = max(deadline_s, asyncio.get_running_loop().time() + CLOSE_S)
+            await self._end_session(deadline_s)
+        finally:
+            await self._cluster.close()
+
+    async def _end_session(self, deadline_s: float) -> None:
+        """End it, or, if it is the caller's, leave nothing behind in it."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                if self._owns_zk:
+                    await self._zk.close()
+                elif self._member:
+                    await self._withdraw()
+        except TimeoutError:
+            _log.warning("%s: ZooKeeper has not confirmed that we are gone", self.consumer_id)
 
     async def _start(self) -> None:
         if self._started:
@@ -345,8 +369,6 @@ class ConsumerConnector:
 
     async def _withdraw(self) -> None:
         """Leave the list of members that obey migrations, as the session's end would."""
-        if self._owns_zk:
-            return
         try:
             await self._store.withdraw()
         except ZkError as error:

@@ -115,6 +115,11 @@ class StreamDelivery:
         self._feeds.clear()
         self._interrupt_commit()
 
+    def fail(self, error: Exception) -> None:
+        """Raise `error` from every stream."""
+        for stream in self.streams:
+            stream.end(error)
+
     def _interrupt_commit(self) -> None:
         """One that still looks for the coordinator would be sent when others own what is in it."""
         if self._under_way:

@@ -25,7 +25,8 @@ class Abandon:
 
 @attrs.frozen
 class Interrupt:
-    """Wait no longer for what is being read; what is to be written is still written."""
+    """Wait no longer for what is being read; what is to be written is still written, within the
+    time that the member has for leaving."""
 
 
 @attrs.frozen
@@ -36,6 +37,13 @@ class PauseDelivery:
 @attrs.frozen
 class ResumeDelivery:
     """Undo a pause, if there is one."""
+
+
+@attrs.frozen
+class FailDelivery:
+    """End every stream with an error: nothing will come any more."""
+
+    reason: str
 
 
 @attrs.frozen
@@ -57,6 +65,8 @@ class Failure(Enum):
     """Some member's registration means nothing to us: nothing can be claimed."""
     STRATEGY = auto()
     """Some member's strategy is not ours; before we had joined, this one has given up."""
+    SESSION_CLOSED = auto()
+    """There is no ZooKeeper session any more; this member has ended."""
 
 
 @attrs.frozen
@@ -121,7 +131,7 @@ class ClaimOwners:
 
 @attrs.frozen
 class WatchOwners:
-    """Bring OwnerReleased when one of these nodes is deleted, or at once when one is gone.
+    """Bring OwnerChanged when one of these nodes changes or goes, or at once when one is gone.
 
     One of each owner's is enough: what a member gives up it gives up in one go.
     """
@@ -200,7 +210,7 @@ class NotifyStarting:
     assignment: Mapping[TopicPartition, str]
 
 
-Urgent = Abandon | Interrupt | PauseDelivery | ResumeDelivery | SetTimer | Report
+Urgent = Abandon | Interrupt | FailDelivery | PauseDelivery | ResumeDelivery | SetTimer | Report
 Ordered = (
     Register
     | ReadGroup

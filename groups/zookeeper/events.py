@@ -43,6 +43,11 @@ class SessionExpired:
 
 
 @attrs.frozen
+class SessionClosed:
+    """The session has been closed, by its owner or by ZooKeeper, and no other will follow it."""
+
+
+@attrs.frozen
 class Registered:
     """Our registration stands in this session."""
 
@@ -81,8 +86,9 @@ class ReadDue:
 
 
 @attrs.frozen
-class OwnerReleased:
-    """Watch: the node of a partition that we want and another member held is gone."""
+class OwnerChanged:
+    """Watch: the node of a partition that we want and another member held is gone, or rewritten:
+    its owner has moved it to another of its threads, and may go on to release it."""
 
 
 @attrs.frozen
@@ -199,13 +205,14 @@ Event = (
     | Suspended
     | LeaseEnded
     | SessionExpired
+    | SessionClosed
     | Registered
     | RegistrationFailed
     | GroupChanged
     | TopicsChanged
     | BrokersChanged
     | ReadDue
-    | OwnerReleased
+    | OwnerChanged
     | GroupRead
     | GroupUnreadable
     | OwnersRead

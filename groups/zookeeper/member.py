@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Set
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import attrs
@@ -26,6 +27,13 @@ from zk.session import ConnectionLoss, SessionState, WatchEvent, ZkError
 _log = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
+
+_LISTENING: ContextVar[object] = ContextVar("listening", default=None)
+"""The call of a rebalance listener in which we are."""
+
+LEAVE_PATIENCE_S = 8.0
+"""For all that a member does when it leaves: a process that is asked to stop has 10 s as a rule,
+and what is left behind vanishes with its session."""
 
 LEAVE_PAUSE_S = 0.1
 
@@ -46,6 +54,11 @@ class ConsumerIdInUse(Exception):
 class StrategyConflict(Exception):
     """The group has members with a partition.assignment.strategy that does not go with ours; this
     one has not joined."""
+
+
+class MembershipLost(Exception):
+    """The ZooKeeper session of a member was closed under it; it has left the group for good, and
+    committed nothing."""
 
 
 class Delivery(Protocol):
@@ -72,6 +85,9 @@ class Delivery(Protocol):
 
     def abandon(self) -> None:
         """`stop` and `forget` everything."""
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` from every stream: nothing will come any more."""
 
     async def forget(self, partitions: Partitions) -> None:
         """Drop the positions, and return when no commit of them is on its way any more."""
@@ -109,35 +125,63 @@ class Member:
     _runner: asyncio.Task[None] | None = None
     _joined: asyncio.Future[None] | None = None
     _patience: asyncio.Timeout | None = None
+    """What bounds the effect that is being performed, if it is not a call of the listener."""
+    _is_reading: bool = False
+    _leaves_since_s: float = 0.0
+    _leave_by_s: float | None = None
+    _listening: object = None
+    """Stands for the call of the listener that has not returned yet."""
 
     async def join(self) -> None:
         """Register, and return when the first rebalance is done.
 
         Raises ConsumerIdInUse and StrategyConflict, after which this member is out of the group;
-        ConsumerRebalanceFailed and its kind MalformedMember, after which it goes on trying.
+        ConsumerRebalanceFailed and its kind MalformedMember, after which it goes on trying;
+        MembershipLost.
         """
         assert self._joined is None, "a member joins once"
         self._joined = asyncio.get_running_loop().create_future()
         self._runner = asyncio.create_task(self._run(), name=f"member {self.consumer_id}")
         self.tree.zk.add_state_listener(self._session_changed)
-        if self.tree.zk.state is SessionState.CONNECTED:
-            self._happen(on.SessionEstablished(self.tree.zk.session_id))
+        if self.tree.zk.state in (SessionState.CONNECTED, SessionState.CLOSED):
+            self._session_changed(self.tree.zk.state)
         await self._joined
 
-    async def leave(self) -> None:
-        """Commit (if auto.commit.enable), release, unregister. May be called again."""
+    async def leave(self, patience_s: float = LEAVE_PATIENCE_S) -> None:
+        """Commit (if auto.commit.enable), release, unregister. May be called again, which only then
+        waits for the end when an earlier call was cancelled.
+
+        Takes `patience_s` at most, and the time the application's listener takes for itself.
+        """
         if self._runner is None:
             return
-        runner, self._runner = self._runner, None
-        self._happen(on.Shutdown())
-        self._queue.put_nowait(None)
-        await runner
+        if self._leave_by_s is None:
+            self._leaves_since_s = _now_s()
+            self._leave_by_s = self._leaves_since_s + patience_s
+            self._happen(on.Shutdown())
+            self._queue.put_nowait(None)
+
+        runner = self._runner
+        await asyncio.wait({runner})  # a cancellation is ours, and not the runner's
+        if self._runner is None:
+            return
+        self._runner = None
+
         self.tree.zk.remove_state_listener(self._session_changed)
+        self.tree.unwatch()
         for timer in self._timers.values():
             timer.cancel()
         if self._joined and not self._joined.done():
             left = f"{self.consumer_id} has left before its first rebalance was done"
             self._joined.set_exception(ConsumerRebalanceFailed(left))
+        if not runner.cancelled():
+            runner.result()
+
+    @property
+    def calls_listener(self) -> bool:
+        """Whether the caller is the application's rebalance listener, or a task it has made, and
+        the call of the listener has not returned yet."""
+        return self._listening is not None and _LISTENING.get() is self._listening
 
     @property
     def consumer_id(self) -> str:
@@ -152,7 +196,7 @@ class Member:
     # --- events -------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+        return int(_now_s() * 1000)
 
     def _happen(self, event: on.Event) -> None:
         _log.debug("%s: %s", self.consumer_id, event)
@@ -172,6 +216,8 @@ class Member:
         elif state is SessionState.EXPIRED:
             _log.warning("%s: the ZooKeeper session has expired", self.consumer_id)
             self._happen(on.SessionExpired())
+        elif state is SessionState.CLOSED:
+            self._happen(on.SessionClosed())
 
     def _group_changed(self, event: WatchEvent) -> None:
         self._happen(on.GroupChanged())
@@ -183,8 +229,7 @@ class Member:
         self._happen(on.BrokersChanged())
 
     def _owner_changed(self, event: WatchEvent) -> None:
-        if event.kind == "deleted":
-            self._happen(on.OwnerReleased())
+        self._happen(on.OwnerChanged())
 
     # --- urgent effects -----------------------------------------------------------------------
 
@@ -195,9 +240,15 @@ class Member:
         self._interrupt()
 
     def _interrupt(self, effect: do.Interrupt | None = None) -> None:
-        if self._patience:
+        if self._patience is None:
+            return
+        if self._is_reading:
             self._patience.reschedule(0)
-            self._patience = None
+        elif self._leave_by_s is not None:
+            self._patience.reschedule(self._leave_by_s)
+
+    def _fail(self, effect: do.FailDelivery) -> None:
+        self.delivery.fail(MembershipLost(effect.reason))
 
     def _pause(self, effect: do.PauseDelivery) -> None:
         _log.warning("%s: without ZooKeeper too long: delivery pauses", self.consumer_id)
@@ -238,9 +289,9 @@ class Member:
     async def _perform(self, effect: do.Ordered) -> on.Event | None:
         """Do one effect. Whatever goes wrong ends in an event, so the member never falls silent."""
         try:
-            if type(effect) in _READS:
-                return await self._read(effect)
-            return await _ORDERED[type(effect)](self, effect)
+            if type(effect) in _CALLS:
+                return await _ORDERED[type(effect)](self, effect)
+            return await self._within_bounds(effect)
         except ZkError as error:
             reason = f"{type(effect).__name__}: {error!r}"
             _log.warning("%s: %s", self.consumer_id, reason)
@@ -253,19 +304,22 @@ class Member:
             return on.ReleaseFailed(effect.round, reason)
         return on.RoundFailed(getattr(effect, "round", self.membership.round), reason)
 
-    async def _read(self, effect: do.Ordered) -> on.Event | None:
+    async def _within_bounds(self, effect: do.Ordered) -> on.Event | None:
         """A reading may take as long as brokers and ZooKeeper are away; who leaves or has lost its
-        session does not wait for it."""
-        if self.membership.phase is Phase.CLOSED:
+        session does not wait for it. Who leaves waits for the rest until it is time to be gone."""
+        self._is_reading = type(effect) in _READS
+        if self._is_reading and self.membership.phase is Phase.CLOSED:
             return None
-        patience = self._patience = asyncio.timeout(None)
+        patience = self._patience = asyncio.timeout_at(self._leave_by_s)
         try:
             async with patience:
                 return await _ORDERED[type(effect)](self, effect)
         except TimeoutError:
             if not patience.expired():
                 raise
-            return None  # the round it was for has ended
+            if not self._is_reading:  # else the round it was for has ended
+                _log.warning("%s: leaves without %s", self.consumer_id, type(effect).__name__)
+            return None
         finally:
             self._patience = None
 
@@ -298,7 +352,7 @@ class Member:
 
     async def _watch_owners(self, effect: do.WatchOwners) -> on.Event | None:
         if await self.tree.watch_owners(effect.partitions, self._owner_changed):
-            return on.OwnerReleased()
+            return on.OwnerChanged()
         return None
 
     async def _leave(self, effect: do.LeaveGroup) -> None:
@@ -336,18 +390,30 @@ class Member:
         self.delivery.start(effect.starts)
 
     async def _notify_releasing(self, effect: do.NotifyReleasing) -> None:
-        await self._tell(self.delivery.before_releasing(effect.owned))
+        await self._tell(lambda: self.delivery.before_releasing(effect.owned))
 
     async def _notify_starting(self, effect: do.NotifyStarting) -> None:
-        await self._tell(self.delivery.before_starting(effect.assignment))
+        await self._tell(lambda: self.delivery.before_starting(effect.assignment))
         self.rebalanced(self._now_ms() - self._round_began_ms)
 
-    async def _tell(self, listener: Awaitable[None]) -> None:
+    async def _tell(self, listener: Callable[[], Awaitable[None]]) -> None:
         """A listener that fails is the application's fault, and no reason to stop rebalancing."""
+        began_s = _now_s()
+        self._listening = object()
+        token = _LISTENING.set(self._listening)
         try:
-            await listener
+            await listener()
         except Exception:
             _log.exception("%s: the rebalance listener failed", self.consumer_id)
+        finally:
+            self._listening = None
+            _LISTENING.reset(token)
+        if self._leave_by_s is not None:
+            self._leave_by_s += _now_s() - max(began_s, self._leaves_since_s)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 _EXCEPTIONS: dict[do.Failure, type[Exception]] = {
@@ -355,11 +421,14 @@ _EXCEPTIONS: dict[do.Failure, type[Exception]] = {
     do.Failure.ID_IN_USE: ConsumerIdInUse,
     do.Failure.UNREADABLE: MalformedMember,
     do.Failure.STRATEGY: StrategyConflict,
+    do.Failure.SESSION_CLOSED: MembershipLost,
 }
+_CALLS = {do.NotifyReleasing, do.NotifyStarting}
 _READS = {do.Register, do.ReadGroup, do.ReadOwners, do.WatchOwners, do.FetchOffsets}
 _URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
     do.Abandon: Member._abandon,
     do.Interrupt: Member._interrupt,
+    do.FailDelivery: Member._fail,
     do.PauseDelivery: Member._pause,
     do.ResumeDelivery: Member._resume,
     do.SetTimer: Member._set_timer,

@@ -98,6 +98,16 @@ def _session_expired(member: Membership, event: on.Event, now_ms: int) -> Decisi
     return left, [do.Abandon()]
 
 
+def _session_closed(member: Membership, event: on.SessionClosed, now_ms: int) -> Decision:
+    """Peers own our partitions from now on, and no session will follow in which we could come back:
+    an application that only waited for messages would wait for ever."""
+    left, effects = _session_expired(member, event, now_ms)
+    reason = f"{member.consumer_id}: the ZooKeeper session has been closed: this member has ended"
+    report = do.Report(reason, do.Failure.SESSION_CLOSED)
+    ended = attrs.evolve(left, phase=Phase.CLOSED)
+    return ended, [*effects, do.FailDelivery(reason), report]
+
+
 def _suspended(member: Membership, event: on.Suspended, now_ms: int) -> Decision:
     """Two thirds of the session timeout are surely ours; the last third is for clocks that differ
     and messages in flight."""
@@ -413,12 +423,13 @@ DECIDE: dict[type[on.Event], Callable[[Membership, Any, int], Decision]] = {
     on.Suspended: _suspended,
     on.LeaseEnded: _lease_ended,
     on.SessionExpired: _session_expired,
+    on.SessionClosed: _session_closed,
     on.Registered: _registered,
     on.RegistrationFailed: _registration_failed,
     on.GroupChanged: _group_changed,
     on.TopicsChanged: _group_changed,
     on.BrokersChanged: _group_changed,
-    on.OwnerReleased: _group_changed,
+    on.OwnerChanged: _group_changed,
     on.ReadDue: _read_due,
     on.GroupRead: _group_read,
     on.GroupUnreadable: _group_unreadable,

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from functools import partial
 from time import time_ns
 from typing import Any, TypeVar
 
@@ -114,6 +113,9 @@ class GroupTree:
     """By path: the session in which it was read under a watch that has not fired since, and what
     was read."""
     _known: _Members = attrs.field(init=False, default=_Members(0, 0, {}))
+    _watches: set[Watch] = attrs.field(init=False, factory=set)
+    """What may be set on some node, and has to be taken back in the end."""
+    _id_released: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
 
     # --- registration -------------------------------------------------------------------------
 
@@ -132,17 +134,36 @@ class GroupTree:
                 await self.zk.create(path, registration.encode(), ephemeral=True, make_parents=True)
                 return None
             except NodeExists:
-                gone = asyncio.Event()
-                stat = await self.zk.exists(path, partial(_set, gone))
+                self._id_released.clear()
+                stat = await self.zk.exists(path, self._watched(self._id_changed))
             if stat is None:
                 continue
             if stat.ephemeral_owner == self.zk.session_id:
                 return None
             try:
                 async with asyncio.timeout_at(deadline):
-                    await gone.wait()
+                    await self._id_released.wait()
             except TimeoutError:
                 return stat.ephemeral_owner
+
+    def _id_changed(self, event: WatchEvent) -> None:
+        self._id_released.set()
+
+    # --- watches ------------------------------------------------------------------------------
+
+    def _watched(self, watch: Watch) -> Watch:
+        """Returns `watch`, which `unwatch` will take back."""
+        self._watches.add(watch)
+        return watch
+
+    def unwatch(self) -> None:
+        """Take all watches back: the session may live on, and would keep them and us alive."""
+        for watch in self._watches:
+            self.zk.remove_watch(watch)
+        self._watches.clear()
+        self._remembered.clear()
+
+    # --- paths --------------------------------------------------------------------------------
 
     @property
     def _registration_path(self) -> str:
@@ -168,7 +189,7 @@ class GroupTree:
         await self._remember(BROKERS, self._list, brokers_changed)
         for _ in range(MAX_REREADS):
             try:
-                names, before = await self.zk.children(ids, group_changed)
+                names, before = await self.zk.children(ids, self._watched(group_changed))
             except NoNode:  # somebody has removed the group: nobody is registered, nor are we
                 return GroupSnapshot({}, (), {})
             members = await self._read_members(names, before)
@@ -223,10 +244,12 @@ class GroupTree:
         def forget(event: WatchEvent) -> None:
             nonlocal fired
             fired = True
+            self.zk.remove_watch(forget)  # it may have been set on two nodes
+            self._watches.discard(forget)
             self._remembered.pop(path, None)
             changed(event)
 
-        value = await read(path, forget)
+        value = await read(path, self._watched(forget))
         if not fired:
             self._remembered[path] = session_id, value
         return value
@@ -278,6 +301,7 @@ class GroupTree:
     async def watch_owners(self, partitions: Partitions, changed: Watch) -> bool:
         """Watch these owner nodes. Returns whether one of them is gone already."""
         paths = [self._owner_path(p) for p in sorted(partitions)]
+        self._watched(changed)
         return None in await asyncio.gather(*(self.zk.exists(path, changed) for path in paths))
 
     async def claim(
@@ -404,10 +428,6 @@ def _snapshot(
 def _owner(content: bytes | None, stat: Stat) -> Owner:
     thread_id = (content or b"").decode("utf-8", "replace")
     return Owner(thread_id, stat.version, stat.ephemeral_owner)
-
-
-def _set(gone: asyncio.Event, event: WatchEvent) -> None:
-    gone.set()
 
 
 def _slices(items: Sequence[T]) -> Iterable[Sequence[T]]:

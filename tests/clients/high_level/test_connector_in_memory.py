@@ -1,12 +1,16 @@
 """Connectors on a ZooKeeper in memory, in virtual time: what they ask of it, and when no more."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import gc
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Any
 
 import pytest
 
 from clients.high_level.connector import ConsumerConnector
+from clients.high_level.delivery import ConsumerRebalanceListener
+from groups.zookeeper.member import MembershipLost
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.virtual_time import VirtualTimeLoop
@@ -51,14 +55,31 @@ class World:
         content = TopicAssignment(dict.fromkeys(range(partitions), (0,))).encode()
         await (await self.session()).create(TopicAssignment.path("t"), content, make_parents=True)
 
-    async def consumer(self, name: str) -> tuple[ConsumerConnector, Told]:
+    async def consumer(
+        self,
+        name: str,
+        *,
+        session: MemorySession | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> tuple[ConsumerConnector, Told]:
         """A member of group g that has joined."""
-        zk = Told(await self.session())
+        zk = Told(session or await self.session())
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": name}
         connector = ConsumerConnector(settings, zk=zk)  # type: ignore[arg-type]
+        if listener:
+            connector.set_consumer_rebalance_listener(listener)
         await connector.create_message_streams({"t": 1})
         await asyncio.sleep(1)
         return connector, zk
+
+    def owners(self) -> dict[str, str]:
+        """Partition of t to the thread that owns it."""
+        directory = "/consumers/g/owners/t/"
+        return {
+            path.removeprefix(directory): (node.data or b"").decode()
+            for path, node in self.zookeeper.tree.items()
+            if path.startswith(directory)
+        }
 
     def committed(self) -> bytes | None:
         return self.zookeeper.tree[ConsumerOffset.path("g", "t", 0)].data
@@ -103,5 +124,122 @@ def test_without_a_migration_a_session_asks_for_one_at_its_start_and_never_again
         assert zk.calls
         assert zk.asked_of_migrations() == []
         await first.shutdown()
+
+    play(scene)
+
+
+class Listener:
+    """Does as it is told."""
+
+    def __init__(self) -> None:
+        self.before_going: Callable[[], Coroutine[Any, Any, Any]] | None = None
+        self.before_starting: Callable[[], Coroutine[Any, Any, Any]] | None = None
+
+    async def before_releasing_partitions(self, ownership: Mapping[str, Set[int]]) -> None:
+        if self.before_going:
+            await self.before_going()
+
+    async def before_starting_fetchers(
+        self, consumer_id: str, assignment: Mapping[TopicPartition, str]
+    ) -> None:
+        if self.before_starting:
+            await self.before_starting()
+
+
+def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_end() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        listener = Listener()
+        first, _ = await work.consumer("a", listener=listener)
+        listener.before_going = lambda: asyncio.sleep(5)
+        joining = asyncio.ensure_future(work.consumer("b"))
+        await asyncio.sleep(1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(first.shutdown(), 0.5)
+        assert set(work.owners().values()) == {"g_a-0"}
+        await first.shutdown()
+        assert "g_a-0" not in work.owners().values()
+        second, _ = await joining
+        await asyncio.sleep(1)
+        assert work.owners() == {"0": "g_b-0", "1": "g_b-0"}
+        await second.shutdown()
+
+    play(scene)
+
+
+def test_a_rebalance_listener_may_shut_its_consumer_down() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        listener = Listener()
+        first, _ = await work.consumer("a", listener=listener)
+        listener.before_going = first.shutdown
+        second, _ = await work.consumer("b")
+        await first.shutdown()
+        await asyncio.sleep(1)
+        assert work.owners() == {"0": "g_b-0", "1": "g_b-0"}
+        await second.shutdown()
+
+    play(scene)
+
+
+def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that_has_returned() -> (
+    None
+):
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        listener, ends = Listener(), asyncio.Event()
+        first, _ = await work.consumer("a", listener=listener)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def end_later() -> None:
+            await ends.wait()
+            await first.shutdown()
+            assert "g_a-0" not in work.owners().values()
+
+        async def before_starting() -> None:
+            tasks.append(asyncio.create_task(end_later()))
+
+        listener.before_starting = before_starting
+        second, _ = await work.consumer("b")
+        ends.set()
+        await tasks[0]
+        await second.shutdown()
+
+    play(scene)
+
+
+def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_theirs() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        session = await work.session()
+        gone: list[weakref.ref[ConsumerConnector]] = []
+        for _ in range(3):
+            consumer, _ = await work.consumer("a", session=session)
+            gone.append(weakref.ref(consumer))
+            await consumer.shutdown()
+            del consumer
+        assert session._watches.paths == {"data": {}, "absent": {}, "children": {}}
+        assert session._listeners == []
+        await asyncio.sleep(60)  # until the last timer that knew of them has rung
+        gc.collect()
+        assert [consumer() for consumer in gone] == [None] * 3
+
+    play(scene)
+
+
+def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        session = await work.session()
+        settings = {"group.id": "g", "zookeeper.connect": "z:1"}
+        connector = ConsumerConnector(settings, zk=session)
+        (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(1)
+        await session.close()
+        with pytest.raises(MembershipLost):
+            await waiting
+        assert "closed" in str(connector.metrics.rebalance_error)
+        await connector.shutdown()
 
     play(scene)

@@ -102,6 +102,10 @@ class Wire:
             return method
         return lambda *arguments, **keywords: self._call(method, arguments, keywords)
 
+    def remove_watch(self, watch: Callable[[WatchEvent], None]) -> None:
+        if late := self._watches.pop(watch, None):
+            self.session.remove_watch(late)
+
     def _call(self, method: Any, arguments: Any, keywords: Any) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
@@ -820,7 +824,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.GroupChanged: lambda e: "hears that the group has changed",
     on.TopicsChanged: lambda e: "hears that topics have changed",
     on.BrokersChanged: lambda e: "hears that brokers have changed",
-    on.OwnerReleased: lambda e: "hears that a partition it waits for is free",
+    on.OwnerChanged: lambda e: "hears of the owner of a partition it waits for",
     on.GroupRead: lambda e: f"round {e.round}: sees {_members(e.snapshot)}",
     on.GroupUnreadable: lambda e: f"round {e.round}: {e.problem.text}",
     on.Claimed: lambda e: f"round {e.round}: its claim stands",

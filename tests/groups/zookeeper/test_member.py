@@ -57,6 +57,9 @@ class Streams:
     def abandon(self) -> None:
         self.delivering.clear()
 
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+
     async def commit(self, partitions: Set[TopicPartition]) -> None:
         self.told.append("commit")
 

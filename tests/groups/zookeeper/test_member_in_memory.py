@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from groups.zookeeper.assignment import CLUSTERED
+from groups.zookeeper.events import Owner
 from groups.zookeeper.member import (
     ConsumerRebalanceFailed,
     MalformedMember,
     Member,
+    MembershipLost,
     StrategyConflict,
 )
 from groups.zookeeper.membership_state import Membership, MembershipSettings
@@ -27,6 +29,7 @@ from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 Partitions = Set[TopicPartition]
 BROKERS = "/brokers/ids"
 OWNERS = "/consumers/g/owners/t"
+REGISTRATION = ConsumerRegistration({"t": 1}, "static", timestamp_ms=0).encode()
 
 
 class Counting(MemoryZooKeeper):
@@ -50,6 +53,8 @@ class Streams:
     def __init__(self) -> None:
         self.delivering: dict[TopicPartition, str] = {}
         self.diary: list[str] = []
+        self.failure: Exception | None = None
+        self.releasing_takes_s = 0.0
         self.offsets_known = asyncio.Event()
         self.offsets_known.set()
 
@@ -70,6 +75,9 @@ class Streams:
     def abandon(self) -> None:
         self.delivering.clear()
 
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+
     async def forget(self, partitions: Partitions) -> None: ...
     async def commit(self, partitions: Partitions) -> None:
         self.diary.append("commit")
@@ -81,7 +89,9 @@ class Streams:
         await self.offsets_known.wait()
         return dict.fromkeys(partitions), {}
 
-    async def before_releasing(self, owned: Partitions) -> None: ...
+    async def before_releasing(self, owned: Partitions) -> None:
+        await asyncio.sleep(self.releasing_takes_s)
+
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None: ...
 
 
@@ -175,6 +185,162 @@ def test_who_leaves_a_session_that_lives_on_leaves_no_node_though_a_reply_is_los
         await member.leave()
 
     play(scene)
+
+
+def test_a_leave_that_is_cancelled_goes_on_and_the_next_call_waits_for_it() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, streams = await work.member("a")
+        await member.join()
+        streams.releasing_takes_s = 2.0
+        newcomer, _ = await work.member("b")
+        joining = asyncio.ensure_future(newcomer.join())
+        await asyncio.sleep(0.5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(member.leave(), 0.5)
+        await member.leave()
+        assert asyncio.get_running_loop().time() > 2.0
+        assert work.zk.tree["/consumers/g/ids"].children == {"g_b"}
+        await joining
+        await asyncio.sleep(1)
+        assert set(work.zk.tree[OWNERS].children) == {"0", "1"}
+        assert await member.tree.read_owners({TopicPartition("t", 0)}) == {
+            TopicPartition("t", 0): Owner("g_b-0", 0, newcomer.membership.session_id)
+        }
+
+    play(scene)
+
+
+@pytest.mark.parametrize("listener_takes_s", [0.0, 30.0])
+def test_who_leaves_without_zookeeper_is_gone_in_time_but_for_its_listener(
+    listener_takes_s: float,
+) -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, streams = await work.member("a")
+        session = member.tree.zk = Silent(member.tree.zk)  # type: ignore[assignment]
+        await member.join()
+        streams.releasing_takes_s = listener_takes_s
+        await (await work.session()).create(ConsumerRegistration.path("g", "g_b"), REGISTRATION)
+        await asyncio.sleep(1)
+        session.is_silent = True
+        await member.leave(5.0)
+        assert asyncio.get_running_loop().time() == pytest.approx(
+            max(1.0, listener_takes_s) + 5.0, abs=0.1
+        )
+
+    play(scene)
+
+
+class Silent:
+    """A session that, once it is silent, answers nothing."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.is_silent = False
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._session, name)
+        if asyncio.iscoroutinefunction(method) and self.is_silent:
+            return self._never
+        return method
+
+    async def _never(self, *arguments: Any, **keywords: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_a_member_whose_session_is_closed_under_it_ends_its_streams_with_an_error() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, streams = await work.member("a")
+        await member.join()
+        told: list[str | None] = []
+        member.told = told.append
+        await member.tree.zk.close()
+        assert streams.delivering == {}
+        assert isinstance(streams.failure, MembershipLost)
+        assert told == ["g_a: the ZooKeeper session has been closed: this member has ended"]
+        other, others = await work.member("b")
+        await other.join()
+        assert len(others.delivering) == 2
+        await member.leave()
+        assert "commit" not in streams.diary
+
+    play(scene)
+
+
+def test_a_member_of_a_session_that_is_closed_already_does_not_wait_for_it() -> None:
+    async def scene(work: Scene) -> None:
+        member, _ = await work.member("a")
+        await member.tree.zk.close()
+        with pytest.raises(MembershipLost):
+            await member.join()
+        await member.leave()
+
+    play(scene)
+
+
+def test_a_member_that_waits_hears_of_the_owner_again_after_it_was_rewritten() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(1)
+        holder = await work.session()
+        path = PartitionOwner.path("g", "t", 0)
+        await holder.create(path, b"g_b-0", ephemeral=True, make_parents=True)
+        member, streams = await work.member("a")
+        joining = asyncio.ensure_future(member.join())
+        await asyncio.sleep(0.1)
+        await holder.set(path, b"g_b-1")
+        await asyncio.sleep(0.1)
+        await holder.delete(path)
+        await asyncio.sleep(0.1)
+        assert len(streams.delivering) == 1
+        await joining
+
+    play(scene)
+
+
+def test_who_leaves_a_session_that_lives_on_takes_its_watches_back() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        other, _ = await work.member("b")
+        await other.join()
+        member, _ = await work.member("a")
+        session: Any = member.tree.zk
+        await member.join()
+        await asyncio.sleep(1)
+        assert watches_of(session) > 0
+        await member.leave()
+        assert watches_of(session) == 0
+
+    play(scene)
+
+
+def test_a_member_whose_id_is_held_watches_it_once_however_often_it_tries() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        member, _ = await work.member("a")
+        session: Any = member.tree.zk
+        await member.join()
+        thief = await work.session()
+        path = ConsumerRegistration.path("g", "g_a")
+        await thief.delete(path)
+        await thief.create(path, REGISTRATION, ephemeral=True)
+        work.zk.expire(session)
+        await asyncio.sleep(120)
+        assert member.membership.attempts > 5
+        assert watches_of(session, path) == 1
+
+    play(scene)
+
+
+def watches_of(session: MemorySession, path: str = "") -> int:
+    """How many callables a session would call."""
+    return sum(
+        len(watches)
+        for table in session._watches.paths.values()
+        for watched, watches in table.items()
+        if watched.startswith(path)
+    )
 
 
 def test_an_expiry_does_not_wait_for_offsets_that_nobody_tells() -> None:

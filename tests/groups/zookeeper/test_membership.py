@@ -172,7 +172,7 @@ def test_what_another_member_still_holds_is_watched_and_the_rest_is_consumed() -
         do.WatchOwners(script.round, frozenset({P1})),
         do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10),
     ]
-    assert script.change(on.OwnerReleased()) == [do.ReadGroup(script.round)]
+    assert script.change(on.OwnerChanged()) == [do.ReadGroup(script.round)]
 
 
 def test_a_node_of_our_own_earlier_session_is_not_ours() -> None:
@@ -224,6 +224,17 @@ def test_a_claim_that_fails_because_others_are_faster_is_never_given_a_pause() -
         foreign = [P0, P1][: 1 + others % 2]
         assert do.ClaimOwners in kinds(script.read_owners({}, foreign=foreign))
         script.tell(on.ClaimFailed(script.round))
+
+
+def test_a_closed_session_ends_the_member_and_its_streams() -> None:
+    script = Script()
+    script.settle_alone()
+    abandon, fail, report = script.tell(on.SessionClosed())
+    assert abandon == do.Abandon()
+    assert isinstance(fail, do.FailDelivery)
+    assert report == do.Report(fail.reason, do.Failure.SESSION_CLOSED)
+    assert (script.member.phase, script.member.delivering) == (Phase.CLOSED, {})
+    assert script.tell(on.SessionEstablished(SESSION + 1)) == []
 
 
 def test_of_each_member_in_our_way_one_owner_node_is_watched() -> None:
@@ -402,7 +413,7 @@ def test_rounds_that_a_watch_begins_are_no_tries() -> None:
         script.read_group(ME)
         effects = script.read_owners({}, foreign=ALL)
         assert do.Report not in kinds(effects)
-        script.change(on.OwnerReleased())
+        script.change(on.OwnerChanged())
 
 
 def test_a_malformed_neighbour_stops_the_rebalance_and_is_reported_once() -> None:

@@ -73,7 +73,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "2",
         "what changes while it is read is read again",
         "groups.zookeeper.tree:GroupTree.read_group",
-        "after.cversion == before.cversion",
+        "after and (after.czxid, after.cversion) == (before.czxid, before.cversion)",
         "True",
     ),
     Remedy(
@@ -136,7 +136,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "4",
         "a node of another session is not released",
         "groups.zookeeper.tree:GroupTree.release",
-        "owner.session_id == self.zk.session_id",
+        "owner.session_id == session_id",
         "True",
     ),
     Remedy(
@@ -185,7 +185,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "7",
         "a registration of an earlier session is waited out",
         "groups.zookeeper.tree:GroupTree.register",
-        "await gone.wait()",
+        "await self._id_released.wait()",
         "raise TimeoutError",
     ),
     Remedy(
@@ -521,7 +521,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "36",
         "each stream is ended",
-        "clients.high_level.connector:ConsumerConnector.shutdown",
+        "clients.high_level.connector:ConsumerConnector._shut_down",
         "self._delivery.streams",
         "self._delivery.streams[:1]",
     ),
