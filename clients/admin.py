@@ -4,7 +4,7 @@ Each call goes to the broker that can answer it: the controller for topics and r
 offsets (one request per leader), coordinators for groups, a broker itself for its own settings and
 disks. Answers that time may heal (NOT_CONTROLLER, no leader yet, a coordinator still loading) are
 asked again until `default.api.timeout.ms`; then DeadlineExceeded. Every call may raise it, and
-ApiError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for a call.
+BrokerError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for a call.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.errors import BrokerError
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -40,7 +41,6 @@ from offsets.requests import (
     delete_offsets_request,
     fetch_offsets_request,
 )
-from protocol.errors import ApiError
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -152,7 +152,7 @@ class Admin:
     async def describe_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """Describe topics, or all of them. Raises ApiError for one that does not exist."""
+        """Describe topics, or all of them. Raises BrokerError for one that does not exist."""
         if names is None:
             _, topics = await self.describe_all()
             return topics
@@ -160,7 +160,7 @@ class Admin:
         view = await self._ask.view(wanted)
         for name in wanted:
             if name in view.errors:
-                raise ApiError(view.errors[name], name)
+                raise BrokerError(view.errors[name], name)
         return {name: TopicDescription.of(name, view) for name in wanted}
 
     async def describe_cluster(self) -> ClusterDescription:
@@ -347,7 +347,7 @@ class Admin:
     ) -> None:
         """Commit for a group that has no members now.
 
-        Raises ApiError naming the partition, UNKNOWN_MEMBER_ID if the group has members.
+        Raises BrokerError naming the partition, UNKNOWN_MEMBER_ID if the group has members.
         """
         request = commit_request(group_id, offsets)
         await self._ask.coordinator(group_id, request, partial(answers.all_committed, group_id))
@@ -359,13 +359,13 @@ class Admin:
         GROUP_ID_NOT_FOUND.
         """
 
-        async def of_group(group_id: str) -> ApiError | None:
+        async def of_group(group_id: str) -> BrokerError | None:
             request = DeleteGroupsRequest(groups_names=[group_id])
             try:
                 await self._ask.deletion(
                     group_id, request, partial(answers.group_deleted, group_id)
                 )
-            except ApiError as error:
+            except BrokerError as error:
                 return error
             return None
 
@@ -378,7 +378,7 @@ class Admin:
         """Forget what a group has committed for these (brokers from 2.4 on).
 
         Gives per partition None, also where there was nothing to forget, or what spoke against it:
-        GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises ApiError for the group.
+        GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises BrokerError for the group.
         """
         asked = list(partitions)
         request = delete_offsets_request(group_id, asked)

@@ -1,7 +1,7 @@
 """Whom an admin call goes to, and how often: a broker, the controller, a coordinator, the leaders.
 
 Each call is asked again while time may heal what came of it: the controller or a coordinator has
-moved, a leader is being elected. Raises DeadlineExceeded then, and ApiError for what is final.
+moved, a leader is being elected. Raises DeadlineExceeded then, and BrokerError for what is final.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint, ClusterView
 from clients.descriptions import ConfigResource, ListedOffset
 from clients.errors import (
+    BrokerError,
     ConnectionFailed,
     DeadlineExceeded,
     NoBrokersAvailable,
     UnsupportedApi,
 )
 from clients.offset_requests import list_offsets_request, listed_offsets
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.registry import KEY_OF
 from protocol.topic_partition import TopicPartition
 
@@ -34,7 +35,7 @@ CONTROLLER_GRACE_MS = 1_000
 
 @attrs.frozen
 class AdminCalls:
-    """The calls of one admin client. `read` makes of a response what is wanted; the ApiError it
+    """The calls of one admin client. `read` makes of a response what is wanted; the BrokerError it
     raises, if retriable, has the call made again."""
 
     cluster: Cluster
@@ -85,7 +86,7 @@ class AdminCalls:
         async def ask() -> T:
             await self.cluster.refresh()
             if self.cluster.controller_id not in self.cluster.brokers:
-                raise ApiError(ErrorCode.NOT_CONTROLLER, "there is no controller")
+                raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
             connection = await self.cluster.connection(self.cluster.controller_id, "controller")
             api_key = KEY_OF[type(request)]
             if connection.version_of(api_key) < since:
@@ -127,8 +128,8 @@ class AdminCalls:
             nonlocal may_be_done
             try:
                 return await self._coordinator_once(group_id, request, read)
-            except (ApiError, ConnectionFailed) as error:
-                code = error.code if isinstance(error, ApiError) else None
+            except (BrokerError, ConnectionFailed) as error:
+                code = error.code if isinstance(error, BrokerError) else None
                 if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
                     return None
                 may_be_done |= code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -140,7 +141,7 @@ class AdminCalls:
         response = await self.cluster.call_coordinator(group_id, request, "admin")
         try:
             return read(response)
-        except ApiError as error:
+        except BrokerError as error:
             if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
                 self.cluster.forget_coordinator(group_id)
             raise
@@ -158,7 +159,7 @@ class AdminCalls:
             found.update(await self._leaders_once(rest, isolation))
             for partition, listed in found.items():
                 if listed.error.retriable:
-                    raise ApiError(listed.error, str(partition))
+                    raise BrokerError(listed.error, str(partition))
 
         try:
             await self.cluster.retrying(ask, "offsets", timeout_ms)

@@ -1,7 +1,7 @@
 """The admin client's requests about topics, settings and replicas, and what their answers say.
 
-What a broker answers for one item of many is an ApiError as a value, None where there is none: that
-one topic cannot be deleted says nothing about the others.
+What a broker answers for one item of many is a BrokerError as a value, None where there is none:
+that one topic cannot be deleted says nothing about the others.
 """
 
 from collections import defaultdict
@@ -18,6 +18,7 @@ from clients.descriptions import (
     ReplicaDescription,
     TopicPartitionReplica,
 )
+from clients.errors import BrokerError
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -78,19 +79,19 @@ Verdicts = dict[K, ApiError | None]
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 
 
-def verdict(code: int, detail: str) -> ApiError | None:
+def verdict(code: int, detail: str) -> BrokerError | None:
     """The error of one item; None for NONE."""
-    return ApiError(ErrorCode.of(code), detail) if code else None
+    return BrokerError(ErrorCode.of(code), detail) if code else None
 
 
 def raise_for(code: int, detail: str) -> None:
-    """Raise ApiError unless the code is NONE."""
+    """Raise BrokerError unless the code is NONE."""
     if code:
-        raise ApiError(ErrorCode.of(code), detail)
+        raise BrokerError(ErrorCode.of(code), detail)
 
 
 def from_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
-    """The verdicts. Raises ApiError(NOT_CONTROLLER) when it was another broker that answered."""
+    """The verdicts. Raises BrokerError(NOT_CONTROLLER) when it was another broker that answered."""
     for error in verdicts.values():
         if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
             raise error
@@ -247,7 +248,7 @@ def reassignments_request(
 def begun_reassignments(
     response: AlterPartitionReassignmentsResponse,
 ) -> Verdicts[TopicPartition]:
-    """Raises ApiError when the request was refused as a whole."""
+    """Raises BrokerError when the request was refused as a whole."""
     raise_for(response.error_code, response.error_message or "reassignments")
     return {
         (partition := TopicPartition(topic.name, each.partition_index)): verdict(
@@ -276,7 +277,7 @@ def list_reassignments_request(
 def listed_reassignments(
     response: ListPartitionReassignmentsResponse,
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """Raises ApiError."""
+    """Raises BrokerError."""
     raise_for(response.error_code, response.error_message or "reassignments")
     return {
         TopicPartition(topic.name, each.partition_index): PartitionReassignment(
@@ -305,7 +306,7 @@ def elect_leaders_request(
 
 
 def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
-    """Raises ApiError when the request was refused as a whole."""
+    """Raises BrokerError when the request was refused as a whole."""
     raise_for(response.error_code, "election of leaders")
     return {
         (partition := TopicPartition(topic.topic, each.partition_id)): verdict(
@@ -317,7 +318,7 @@ def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
 
 
 def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPartition, ...]:
-    """What a broker that shuts down leads still. Raises ApiError."""
+    """What a broker that shuts down leads still. Raises BrokerError."""
     raise_for(response.error_code, "controlled shutdown")
     return tuple(
         sorted(

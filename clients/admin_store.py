@@ -5,9 +5,9 @@ from collections.abc import Collection
 import attrs
 
 from clients.admin import Admin
-from clients.errors import ClientError
+from clients.errors import BrokerError, KgroupError
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -23,7 +23,7 @@ class AdminStore:
         """Raises OffsetFetchFailed."""
         try:
             return await self.admin.group_offsets(group, partitions) if partitions else {}
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             raise OffsetFetchFailed(dict.fromkeys(partitions, str(error)), {}) from error
 
     async def commit(self, group: str, offsets: Offsets) -> None:
@@ -33,14 +33,14 @@ class AdminStore:
         try:
             await self.admin.commit_group_offsets(group, offsets)
             return
-        except ApiError as error:
+        except BrokerError as error:
             if error.code.retriable:
                 raise CommitFailed(dict.fromkeys(offsets, error.code)) from error
         errors: dict[TopicPartition, ErrorCode] = {}
         for partition, offset in offsets.items():  # one of them was refused: which, and why?
             try:
                 await self.admin.commit_group_offsets(group, {partition: offset})
-            except ApiError as error:
+            except BrokerError as error:
                 errors[partition] = error.code
         if errors:
             raise CommitFailed(errors)

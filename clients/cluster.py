@@ -16,14 +16,15 @@ from clients.config import ClusterConfig
 from clients.connection import Connection
 from clients.connections import Ask, Connect, Connections
 from clients.errors import (
-    ClientError,
+    BrokerError,
     ConnectionFailed,
     DeadlineExceeded,
+    KgroupError,
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
 from protocol.api_key import ApiKey
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
@@ -124,7 +125,7 @@ class Cluster:
     async def partitions(self, topic: str, *, timeout_ms: int | None = None) -> int:
         """Number of partitions, waiting for the topic to exist.
 
-        Raises ApiError for a topic that can never be, or may not be seen; DeadlineExceeded.
+        Raises BrokerError for a topic that can never be, or may not be seen; DeadlineExceeded.
         """
 
         def known() -> int | None:
@@ -136,7 +137,7 @@ class Cluster:
         """The broker that keeps a group; remembered until `forget_coordinator`.
 
         The first question after a cluster's start is normally answered 15 while the offsets topic
-        is being made, so that is asked again. Raises ApiError, DeadlineExceeded.
+        is being made, so that is asked again. Raises BrokerError, DeadlineExceeded.
         """
         find = partial(self._find_coordinator, group)
         return await self.retrying(find, f"coordinator of group {group}", timeout_ms)
@@ -228,9 +229,8 @@ class Cluster:
         while True:
             try:
                 return await ask()
-            except (ClientError, ApiError) as error:
-                retriable = error.code.retriable if isinstance(error, ApiError) else error.retriable
-                if not retriable or self._closed:
+            except KgroupError as error:
+                if not error.retriable or self._closed:
                     raise
                 if _now() + self.config.retry_backoff_ms / 1000 >= deadline:
                     raise DeadlineExceeded(f"{what}: {error}") from error
@@ -255,7 +255,7 @@ class Cluster:
             found = known()
             if found is None or not (code is ErrorCode.NONE or code.retriable):
                 missing = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
-                raise ApiError(missing, topic)
+                raise BrokerError(missing, topic)
             return found
 
         return await self.retrying(ask, what, timeout_ms)
@@ -268,7 +268,7 @@ class Cluster:
             )
             code = ErrorCode.of(response.error_code)
             if code is not ErrorCode.NONE:
-                raise ApiError(code, response.error_message or f"coordinator of {group}")
+                raise BrokerError(code, response.error_message or f"coordinator of {group}")
             found = BrokerEndpoint(response.node_id, response.host, response.port)
             self._coordinators[group] = found
         return self._coordinators[group]

@@ -1,20 +1,97 @@
-"""What can go wrong on the client's side of the wire.
+"""All that a user of a client can catch; KgroupError is the root.
 
-An error a broker answered is `protocol.errors.ApiError` with Kafka's code. Everything here happened
-before a broker answered, or instead of it: no connection, no time left, no room, bytes that lie.
+BrokerError is what a broker answered, by Kafka's code; ZooKeeperError what ZooKeeper said, or that
+it said nothing. ClientError is what happened before a broker answered, or instead of it: no
+connection, no time left, no room, bytes that lie. Members of groups and stores of offsets have
+errors of their own, which are named here too.
+
+Two kinds of exceptions are no KgroupError: ValueError and TypeError for arguments that cannot be,
+and whatever the application's own serializers, partitioners and listeners raise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from clients.producer.messages import KeyedMessage
+from groups.zookeeper.member import (
+    ConsumerIdInUse,
+    ConsumerRebalanceFailed,
+    MalformedMember,
+    StrategyConflict,
+)
+from offsets.store import CommitFailed, OffsetFetchFailed
+from protocol.errors import ApiError, KgroupError
+from protocol.records.compression import CompressionUnavailable
+from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
+from zk.api import ConnectionLoss, SessionExpired, ZkError
+from zk.znodes import ZnodeError
+
+__all__ = [
+    "BrokerError",
+    "BufferExhausted",
+    "ClientError",
+    "CommitFailed",
+    "CompressionUnavailable",
+    "ConnectionFailed",
+    "ConsumerIdInUse",
+    "ConsumerRebalanceFailed",
+    "ConsumerTimeout",
+    "CorruptFetch",
+    "DeadlineExceeded",
+    "DeliveryTimedOut",
+    "FailedToSendMessage",
+    "InvalidResponse",
+    "KgroupError",
+    "MalformedMember",
+    "MessageSizeTooLarge",
+    "MessageStreamsExist",
+    "NoBrokersAvailable",
+    "OffsetFetchFailed",
+    "OffsetOutOfRange",
+    "ProducerClosed",
+    "QueueFull",
+    "RecordTooLarge",
+    "RequestTimedOut",
+    "SettingError",
+    "StrategyConflict",
+    "UnsupportedApi",
+    "ZooKeeperError",
+    "from_zookeeper",
+]
 
 
-class ClientError(Exception):
-    """Root of all errors raised by the client libraries themselves."""
+class BrokerError(KgroupError, ApiError):
+    """What a broker answered: `code` is Kafka's, `detail` says what it is about."""
 
-    retriable: bool = False
-    """Whether the same call may succeed later without a change by the caller."""
+    @property
+    def retriable(self) -> bool:
+        """As the code has it."""
+        return self.code.retriable
+
+
+class ZooKeeperError(KgroupError):
+    """ZooKeeper did not answer, refused, or holds what cannot be read; the cause says which."""
+
+    @property
+    def retriable(self) -> bool:
+        """Whether ZooKeeper was only out of reach."""
+        return isinstance(self.__cause__, ConnectionLoss | SessionExpired)
+
+
+@contextmanager
+def from_zookeeper() -> Iterator[None]:
+    """Turn what a session raises in the block, and what is read of a znode, into ZooKeeperError."""
+    try:
+        yield
+    except ZkError as error:
+        raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {error}") from error
+    except ZnodeError as error:
+        raise ZooKeeperError(f"ZooKeeper: {error}") from error
+
+
+class ClientError(KgroupError):
+    """Root of what goes wrong on the client's side of the wire."""
 
 
 class ConnectionFailed(ClientError):
@@ -52,6 +129,10 @@ class DeadlineExceeded(ClientError):
     retriable = True
 
 
+class InvalidResponse(ClientError):
+    """A broker's response does not fit what it was asked."""
+
+
 class CorruptFetch(ClientError):
     """A broker sent a record batch that cannot be decoded."""
 
@@ -73,6 +154,14 @@ class MessageSizeTooLarge(ClientError):
         self.partition = partition
         self.offset = offset
         self.fetch_bytes = fetch_bytes
+
+
+class MessageStreamsExist(KgroupError):
+    """A connector creates streams once."""
+
+
+class ConsumerTimeout(KgroupError):
+    """No message for consumer.timeout.ms. The stream can be iterated again."""
 
 
 class OffsetOutOfRange(ClientError):

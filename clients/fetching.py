@@ -18,9 +18,10 @@ from itertools import groupby
 import attrs
 
 from clients.connection import Connection
+from clients.errors import BrokerError
 from clients.offset_requests import CONSUMER_REPLICA_ID
 from protocol.encoding import Buffer
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
@@ -77,9 +78,9 @@ class FetchedPartition:
         self.raise_for_error()
 
     def raise_for_error(self) -> None:
-        """Raise ApiError if the partition could not be read."""
+        """Raise BrokerError if the partition could not be read."""
         if self.error is not ErrorCode.NONE:
-            raise ApiError(self.error, self.detail)
+            raise BrokerError(self.error, self.detail)
 
 
 async def fetch_once(
@@ -95,7 +96,7 @@ async def fetch_once(
 
     The broker fills the partitions in the order asked until `max_bytes`, so a caller that wants
     fairness rotates them. Errors of a partition are in its result; an error of the whole request
-    raises ApiError, a lost connection ConnectionFailed.
+    raises BrokerError, a lost connection ConnectionFailed.
     """
     request = FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
@@ -122,7 +123,7 @@ async def fetch_once(
         request, timeout_ms=connection.request_timeout_ms + max_wait_ms
     )
     if response.error_code:
-        raise ApiError(ErrorCode.of(response.error_code), "fetch")
+        raise BrokerError(ErrorCode.of(response.error_code), "fetch")
     fetched = {
         partition: _read(partition, requests[partition][0], answer)
         for topic in response.responses

@@ -14,8 +14,8 @@ from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.connections import Ask
-from clients.errors import ConnectionFailed, NoBrokersAvailable
-from protocol.errors import ApiError, ErrorCode
+from clients.errors import BrokerError, ConnectionFailed, NoBrokersAvailable
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class FollowedPartition:
     ) -> T:
         """The answer of a group's coordinator, waiting for there to be one that answers.
 
-        Raises DeadlineExceeded, UnsupportedApi; ApiError where none can ever be.
+        Raises DeadlineExceeded, UnsupportedApi; BrokerError where none can ever be.
         """
 
         async def once() -> T:
@@ -63,7 +63,7 @@ class FollowedPartition:
             for code in UNSETTLED.intersection(errors(answer)):
                 if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._cluster.forget_coordinator(group)
-                raise ApiError(code, f"group {group}")
+                raise BrokerError(code, f"group {group}")
             return answer
 
         return await self._cluster.retrying(once, f"group {group}")

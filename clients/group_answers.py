@@ -1,4 +1,4 @@
-"""What brokers answer the admin client about groups. Raises ApiError for what spoils the answer.
+"""What brokers answer the admin client about groups. Raises BrokerError for what spoils the answer.
 
 What is asked is in `offsets.requests`, where it is more than a name. Pure.
 """
@@ -45,13 +45,13 @@ def committed_offsets(
 
 
 def all_committed(group_id: str, response: OffsetCommitResponse) -> None:
-    """Raises ApiError for the first partition that is not."""
+    """Raises BrokerError for the first partition that is not."""
     for partition, code in commit_results(response).items():
         raise_for(code, f"commit of group {group_id} for {partition}")
 
 
 def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
-    """Raises ApiError if the one group that was to go is not gone."""
+    """Raises BrokerError if the one group that was to go is not gone."""
     (result,) = response.results
     raise_for(result.error_code, group_id)
 

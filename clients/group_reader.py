@@ -1,7 +1,7 @@
 """Reads groups of both kinds: the facts of `clients.group_facts`.
 
 What cannot be read (a broker that is down, a znode that is no offset) becomes a `Failure` that
-names it, and the rest goes on.
+names it, and the rest goes on. A ZooKeeper that does not answer ends it with ZooKeeperError.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.descriptions import ListedOffset
-from clients.errors import ClientError
+from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
@@ -27,7 +27,7 @@ from clients.output import Failure
 from clients.sessions import Sessions
 from groups.zookeeper.registration import STATIC, consumer_of
 from protocol.consumer_protocol import decode_assignment
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
@@ -99,7 +99,7 @@ class GroupReader:
             ),
         )
         self.failures += [
-            Failure.of(str(tp), ApiError(listed.error))
+            Failure.of(str(tp), BrokerError(listed.error))
             for tp, listed in (ends or {}).items()
             if listed.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         ]
@@ -109,16 +109,20 @@ class GroupReader:
 
     async def group(self, group: str) -> GroupFacts:
         """The facts of one group, whether it exists or not."""
-        in_zookeeper, coordinator, storage = await asyncio.gather(
-            self._zookeeper(group),
-            self._or_failure(group, self._coordinator(group)),
-            self._storage(group),
-        )
+        with from_zookeeper():
+            in_zookeeper, coordinator, storage = await asyncio.gather(
+                self._zookeeper(group),
+                self._or_failure(group, self._coordinator(group)),
+                self._storage(group),
+            )
         return GroupFacts(group, in_zookeeper, coordinator, storage)
 
     async def group_in_zookeeper(self, group: str) -> GroupFacts:
         """What ZooKeeper alone knows of a group; no broker is asked."""
-        in_zookeeper, storage = await asyncio.gather(self._zookeeper(group), self._storage(group))
+        with from_zookeeper():
+            in_zookeeper, storage = await asyncio.gather(
+                self._zookeeper(group), self._storage(group)
+            )
         return GroupFacts(group, in_zookeeper, storage=storage)
 
     async def _coordinator(self, group: str) -> CoordinatorFacts:
@@ -149,10 +153,11 @@ class GroupReader:
         zk = self.sessions.zk
         if zk is None:
             return {}
-        groups = await children_if_there(zk, ConsumerGroup.directory())
-        with_ids = await asyncio.gather(
-            *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
-        )
+        with from_zookeeper():
+            groups = await children_if_there(zk, ConsumerGroup.directory())
+            with_ids = await asyncio.gather(
+                *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
+            )
         return {
             group: "none" if ids is None else "zookeeper"
             for group, ids in zip(groups, with_ids, strict=True)
@@ -209,7 +214,8 @@ class GroupReader:
 
     async def owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
         """Partition to consumer id of its owner."""
-        threads = await self._threads(zk, group)
+        with from_zookeeper():
+            threads = await self._threads(zk, group)
         return {tp: _consumer_of(thread) for tp, thread in threads.items()}
 
     async def _threads(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
@@ -226,9 +232,10 @@ class GroupReader:
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 
-        kept = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
-        paths = {tp: ConsumerOffset.path(group, tp.topic, tp.partition) for tp in kept}
-        found = await self._read_all(zk, paths, read)
+        with from_zookeeper():
+            kept = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
+            paths = {tp: ConsumerOffset.path(group, tp.topic, tp.partition) for tp in kept}
+            found = await self._read_all(zk, paths, read)
         return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
 
     async def _registrations(
@@ -288,7 +295,7 @@ class GroupReader:
     async def _or_failure(self, what: str, asked: Awaitable[T]) -> T | None:
         try:
             return await asked
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             self.failures.append(Failure.of(what, error))
             return None
 

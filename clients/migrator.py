@@ -16,7 +16,7 @@ from typing import Protocol
 import attrs
 
 from clients.descriptions import GroupDescription, ListedOffset
-from clients.errors import ClientError
+from clients.errors import ClientError, from_zookeeper
 from clients.group_reader import GroupReader
 from clients.sessions import Sessions
 from offsets.migration import (
@@ -76,10 +76,14 @@ class Migrator:
     _at_work_in: int = 0  # the session that holds our node
 
     async def carry_out(self, run: Run) -> tuple[Run, Finish]:
-        """Look and act until the command has finished. Raises AnotherCommandAtWork, ZkError,
-        ApiError, ClientError; the same command carries on where this one stopped."""
+        """Look and act until the command has finished. Raises AnotherCommandAtWork and any other
+        KgroupError; the same command carries on where this one stopped."""
+        with from_zookeeper():
+            return await self._carry_out(run)
+
+    async def _carry_out(self, run: Run) -> tuple[Run, Finish]:
         while True:
-            run, effect = decide(run, await self.look())
+            run, effect = decide(run, await self._look())
             if isinstance(effect, Finish):
                 await self._end_work()
                 return run, effect
@@ -142,7 +146,11 @@ class Migrator:
     # --- looking ------------------------------------------------------------------------------
 
     async def look(self) -> Observation:
-        """One look, in the order that `Observation` promises."""
+        """One look, in the order that `Observation` promises. Raises KgroupError."""
+        with from_zookeeper():
+            return await self._look()
+
+    async def _look(self) -> Observation:
         path = GroupMigration.path(self.group)
         await self.zk.sync(path)
         migration, version, mzxid = None, -1, 0

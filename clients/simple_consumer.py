@@ -20,7 +20,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.connection import Connection
 from clients.connections import Ask
-from clients.errors import ConnectionFailed
+from clients.errors import BrokerError, ConnectionFailed
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import (
@@ -37,7 +37,7 @@ from offsets.requests import (
     fetched_offsets,
 )
 from protocol.api_key import ApiKey
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import ListOffsetsResponsePartition
 from protocol.messages.offset_fetch import OffsetFetchResponse
@@ -99,9 +99,9 @@ class SimpleConsumer:
     ) -> "SimpleConsumer":
         """A consumer of the broker that leads a partition, whichever it is at the time.
 
-        It is found through `bootstrap.servers` or `zookeeper.connect`. Raises ApiError for a topic
-        that cannot be, DeadlineExceeded if there is no leader within `default.api.timeout.ms`; so
-        do later calls, when the leader has moved.
+        It is found through `bootstrap.servers` or `zookeeper.connect`. Raises BrokerError for a
+        topic that cannot be, DeadlineExceeded if there is no leader within
+        `default.api.timeout.ms`; so do later calls, when the leader has moved.
         """
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
         followed = FollowedPartition(TopicPartition(topic, partition), settings)
@@ -198,17 +198,17 @@ class SimpleConsumer:
 
         LATEST_TIME begins with the log's end, EARLIEST_TIME gives its start alone. A broker without
         this old question (version 0 of ListOffsets) is asked for the one offset at the time.
-        Raises ApiError.
+        Raises BrokerError.
         """
         if max_num_offsets < 1:
             raise ValueError(f"max_num_offsets {max_num_offsets} is less than 1")
         return await self._list_offsets(topic, partition, time, max_num_offsets)
 
     async def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
-        """The offset at EARLIEST_TIME or LATEST_TIME. Raises ApiError."""
+        """The offset at EARLIEST_TIME or LATEST_TIME. Raises BrokerError."""
         offsets = await self._list_offsets(topic, partition, time)
         if not offsets:
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{partition} at time {time}")
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{partition} at time {time}")
         return offsets[0]
 
     async def _list_offsets(
@@ -225,7 +225,7 @@ class SimpleConsumer:
 
         answer = (await self._at_leader(ask, _error_listed))[asked]
         if answer.error_code:
-            raise ApiError(ErrorCode.of(answer.error_code), str(asked))
+            raise BrokerError(ErrorCode.of(answer.error_code), str(asked))
         if answer.old_style_offsets:
             return list(answer.old_style_offsets)
         return [answer.offset] if answer.offset >= 0 else []
@@ -240,7 +240,7 @@ class SimpleConsumer:
         """Commit for a group without members; gives each partition's error code.
 
         Version 0 is kept in ZooKeeper by any broker, later ones by the group's coordinator alone:
-        if this broker is not it, the one it names is asked. Raises ApiError if it names none.
+        if this broker is not it, the one it names is asked. Raises BrokerError if it names none.
         """
         positions = {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -258,7 +258,7 @@ class SimpleConsumer:
     ) -> dict[TopicPartition, FetchedOffset]:
         """What a group has committed. Versions as for `commit_offsets`.
 
-        Raises ApiError for an error of the whole request, such as NOT_COORDINATOR.
+        Raises BrokerError for an error of the whole request, such as NOT_COORDINATOR.
         """
         asked = list(partitions)
 
@@ -269,11 +269,11 @@ class SimpleConsumer:
 
         response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
-            raise ApiError(ErrorCode.of(response.error_code), f"offsets of group {group}")
+            raise BrokerError(ErrorCode.of(response.error_code), f"offsets of group {group}")
         return fetched_offsets(response)
 
     async def find_coordinator(self, group: str) -> BrokerEndpoint:
-        """The broker that keeps a group. Raises ApiError; COORDINATOR_NOT_AVAILABLE is worth
+        """The broker that keeps a group. Raises BrokerError; COORDINATOR_NOT_AVAILABLE is worth
         another try, as a cluster makes its offsets topic when first asked.
         """
 
@@ -285,7 +285,7 @@ class SimpleConsumer:
 
         found = await self._at_any(ask)
         if found.error_code:
-            raise ApiError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
+            raise BrokerError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
         return BrokerEndpoint(found.node_id, found.host, found.port)
 
     async def _at_leader(self, ask: Ask[T], error: _ErrorOf[T]) -> T:

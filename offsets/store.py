@@ -19,7 +19,7 @@ from offsets.requests import (
     fetch_offsets_request,
     fetched_offsets,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KgroupError
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class CommitFailed(Exception):
+class CommitFailed(KgroupError):
     """Some partitions were not committed; those not in `errors` were."""
 
     def __init__(self, errors: Mapping[TopicPartition, ErrorCode], detail: str = "") -> None:
@@ -43,7 +43,7 @@ class CommitFailed(Exception):
         return any(code.retriable for code in self.errors.values())
 
 
-class OffsetFetchFailed(Exception):
+class OffsetFetchFailed(KgroupError):
     """The offsets of some partitions could not be read; `found` has the others'."""
 
     def __init__(self, errors: Mapping[TopicPartition, str], found: Offsets) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's error codes, what they mean, and the one exception that carries them."""
+"""Kafka's error codes, what they mean, and the roots of our exceptions."""
 
 from __future__ import annotations
 
@@ -172,6 +172,18 @@ _REFRESH = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
+
+
+class KgroupError(Exception):
+    """Root of all errors that a user of a client can catch; `clients.errors` has every kind.
+
+    What a broker raises towards the wire is ApiError.
+    """
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same call may succeed later without a change by the caller."""
+        return False
 
 
 class ApiError(Exception):

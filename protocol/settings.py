@@ -15,6 +15,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
+from protocol.errors import KgroupError
+
 T = TypeVar("T")
 Check = Callable[[Any], str | None]
 REQUIRED: Any = attrs.NOTHING
@@ -24,7 +26,7 @@ _HEX = re.compile("[0-9a-fA-F]{4}")
 _KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
 
 
-class SettingError(ValueError):
+class SettingError(KgroupError, ValueError):
     """A setting that cannot be: `name` says which, the text says why."""
 
     def __init__(self, name: str, reason: str) -> None:

@@ -21,7 +21,7 @@ class KgroupBatchReader(DataSourceReader):
         self._connect = connect
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each partition with records. Raises ValueError, ApiError, ClientError."""
+        """A task for each partition with records. Raises ValueError, BrokerError, ClientError."""
         with closing(self._connect(self._options.client.cluster_settings)) as brokers:
             log = LogOffsets(brokers, self._options, time.monotonic)
             partitions = log.partitions()

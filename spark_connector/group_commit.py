@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import attrs
 
-from clients.errors import ClientError
-from protocol.errors import ApiError
+from clients.errors import KgroupError
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.log_offsets import Brokers
@@ -61,7 +60,8 @@ class GroupCommit:
         """Where an earlier run was to begin, if no batch of it has been committed since.
 
         It may be the run of another query that was given up. Reading from there again may repeat
-        records and loses none. Raises ApiError, ClientError; SettingError if the group is in use.
+        records and loses none. Raises BrokerError, ClientError; SettingError if the group is in
+        use.
         """
         self._require_no_members()
         held = self.brokers.group_offsets(self.group, partitions)
@@ -93,7 +93,7 @@ class GroupCommit:
             self._require_ours(place)
             self._ours = (self._ours[0], records)
             self.brokers.commit_group_offsets(self.group, records)
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             self._failing = True
             self.failures += 1
             logger.warning(

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import attrs
 
 from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
+from clients.errors import BrokerError
 from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
-from protocol.errors import ApiError
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.options import EARLIEST, GROUP, LATEST, SourceOptions, specific_offsets
@@ -23,7 +23,7 @@ _TIMES = {EARLIEST: EARLIEST_TIME, LATEST: LATEST_TIME}
 
 
 class Brokers(Protocol):
-    """What the source needs of the blocking admin client. Its calls raise ApiError, ClientError."""
+    """What the source needs of the blocking admin client. Its calls raise KgroupError."""
 
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicDescription]: ...
 
@@ -80,13 +80,13 @@ class LogOffsets:
     def partitions(self) -> list[TopicPartition]:
         """All partitions there are; new ones are looked for every `DISCOVERY_S`.
 
-        During a disturbance, those there were. Raises ApiError.
+        During a disturbance, those there were. Raises BrokerError.
         """
         if self.now_s() - self._looked_at_s < DISCOVERY_S:
             return self._known
         try:
             topics = self.brokers.describe_topics(self.options.subscribe)
-        except ApiError as error:
+        except BrokerError as error:
             if not (self._known and error.code.retriable):
                 raise
         else:
@@ -114,7 +114,7 @@ class LogOffsets:
             isolation = self.options.client.isolation
             for partition, listed in self.brokers.list_offsets(times, isolation=isolation).items():
                 if listed.error:
-                    raise ApiError(listed.error, str(partition))
+                    raise BrokerError(listed.error, str(partition))
                 found[partition] = listed.offset
         return found
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from clients.cluster import Cluster
-from clients.errors import ConnectionFailed
+from clients.errors import BrokerError, ConnectionFailed
 from clients.fetching import FetchedPartition, fetch_once
 from clients.offset_requests import EARLIEST_TIME, list_offsets_request, listed_offsets
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import data_lost
 from spark_connector.options import ReaderConfig, SourceOptions
@@ -21,7 +21,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
     """Read all records of a range.
 
     The range ends by position: compaction and transaction markers leave holes, so that there may
-    be fewer records than offsets. Raises ApiError, ClientError, DataLoss.
+    be fewer records than offsets. Raises BrokerError, ClientError, DataLoss.
     """
     config = options.client
     cluster = Cluster(config.bootstrap_servers, config=config)
@@ -84,7 +84,7 @@ async def _fetch(
         if answer.next_offset == position:
             # A new leader may need a moment to know how far its log is committed.
             until = f"{partition} has nothing at {position}, and is to be read up to {wanted.end}"
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, until)
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, until)
         return answer
 
     return await cluster.retrying(ask, f"records of {partition}")
@@ -96,7 +96,7 @@ async def _earliest(cluster: Cluster, partition: TopicPartition) -> int:
         response = await connection.call(list_offsets_request({partition: EARLIEST_TIME}))
         answer = listed_offsets(response)[partition]
         if answer.error_code:
-            raise ApiError(ErrorCode.of(answer.error_code), str(partition))
+            raise BrokerError(ErrorCode.of(answer.error_code), str(partition))
         return answer.offset
 
     return await cluster.retrying(ask, f"start of {partition}")

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from clients.cluster import Cluster
 from clients.connection import Connection
-from clients.errors import NoBrokersAvailable
+from clients.errors import MessageStreamsExist, NoBrokersAvailable, from_zookeeper
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
 from clients.high_level.fetchers import Fetchers
@@ -50,10 +50,6 @@ SHUTDOWN_S = 9.0
 """All of a shutdown, but for what the application's listener takes: a process that is asked to stop
 is killed after 10 s as a rule."""
 CLOSE_S = 1.0  # of these, for the end of the session
-
-
-class MessageStreamsExist(Exception):
-    """A connector creates streams once."""
 
 
 class ConsumerConnector:
@@ -136,9 +132,9 @@ class ConsumerConnector:
         """Join the group with so many streams of each topic; return once it has rebalanced.
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
-        Raises MessageStreamsExist, ValueError, ZkError; ConsumerIdInUse and StrategyConflict, after
-        which the connector is shut down; ConsumerRebalanceFailed and its kind MalformedMember,
-        after which the member goes on trying until `shutdown`.
+        Raises MessageStreamsExist, ValueError, ZooKeeperError; ConsumerIdInUse and
+        StrategyConflict, after which the connector is shut down; ConsumerRebalanceFailed and its
+        kind MalformedMember, after which the member goes on trying until `shutdown`.
         """
         for topic, count in topic_count_map.items():
             if count < 1:
@@ -249,7 +245,8 @@ class ConsumerConnector:
         for note in self.notes:
             _log.info("%s", note)
         if self._owns_zk:
-            await self._zk.start()
+            with from_zookeeper():
+                await self._zk.start()
 
     def _create_once(self) -> None:
         if self._created:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from clients.errors import ConsumerTimeout
 from clients.serializers import Decoder, bytes_decoder
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
@@ -28,10 +29,6 @@ anything else cannot keep its own member from rebalancing. How many: what takes 
 Only between turns it is seen whether we may go on at all, so the first ones are short."""
 
 LEASE_CHECK_S = 0.05
-
-
-class ConsumerTimeout(Exception):
-    """No message for consumer.timeout.ms. The stream can be iterated again."""
 
 
 class MessageAndMetadata:

@@ -39,34 +39,22 @@ KAFKA_ACTIONS = {
 
 def expected_errors() -> tuple[type[Exception], ...]:
     """What ends a command with one line; imported late, since only a failing one pays for it."""
-    from clients.errors import ClientError
+    from clients.errors import KgroupError
     from clients.kgroup.formatter import MessageUnreadable
     from clients.kgroup.line_reader import LineError
     from groups.zookeeper.filters import InvalidTopicFilter
-    from groups.zookeeper.member import (
-        ConsumerIdInUse,
-        ConsumerRebalanceFailed,
-        StrategyConflict,
-    )
-    from offsets.store import CommitFailed
     from protocol.errors import ApiError
-    from protocol.settings import SettingError
-    from zk.session import ZkError
+    from zk.api import ZkError
     from zk.znodes import ZnodeError
 
     return (
+        KgroupError,
         ApiError,
-        ClientError,
-        CommitFailed,
-        ConsumerIdInUse,
-        ConsumerRebalanceFailed,
+        ZkError,
+        ZnodeError,
         InvalidTopicFilter,
         LineError,
         MessageUnreadable,
-        SettingError,
-        StrategyConflict,
-        ZkError,
-        ZnodeError,
     )
 
 

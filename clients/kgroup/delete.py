@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from clients.errors import ClientError
+from clients.errors import KgroupError
 from clients.kgroup.describe import missing
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
@@ -80,7 +80,7 @@ async def _delete(
     if has_brokers:
         try:
             verdict: Exception | None = (await sessions.admin.delete_groups([group]))[group]
-        except ClientError as error:
+        except KgroupError as error:
             verdict = error
         if verdict is None:
             stores.append("kafka")

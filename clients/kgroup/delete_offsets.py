@@ -7,13 +7,13 @@ from typing import Any
 import attrs
 import click
 
-from clients.errors import ClientError
+from clients.errors import BrokerError, KgroupError
 from clients.kgroup.delete import check_names
 from clients.kgroup.describe import Scope, TopicScope
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
 from groups.zookeeper.deletion import delete_offsets, kept_offsets, owned
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from zk.session import ZkError
 
@@ -109,7 +109,7 @@ class Deletion:
         """Of what is to go."""
         try:
             found = await self.sessions.admin.group_offsets(self.group)
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             self._failed("kafka", error)
             return {}
         return {tp: kept.offset for tp, kept in found.items() if self._is_meant(tp)}
@@ -130,7 +130,7 @@ class Deletion:
         busy = await owned(self.sessions.zk, self.group, sorted(partitions))
         for tp in sorted(busy):
             text = f"a member of group '{self.group}' consumes it"
-            error = ApiError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text)
+            error = BrokerError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text)
             self.failures.append(Failure.of(str(tp), error))
         return busy
 
@@ -151,7 +151,7 @@ class Deletion:
             return
         try:
             verdicts = await self.sessions.admin.delete_group_offsets(self.group, offsets)
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             self._failed("kafka", error)
             return
         self.failures += [

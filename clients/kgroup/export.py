@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.errors import ClientError
+from clients.errors import KgroupError
 from clients.group_reader import GroupReader
 from clients.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from clients.output import (
@@ -21,7 +21,7 @@ from clients.output import (
     zookeeper_address,
 )
 from clients.sessions import connected
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -129,6 +129,6 @@ async def _held(
         return {tp: OffsetAndMetadata(committed.offset) for tp, committed in offsets.items()}
     try:
         return await reader.sessions.admin.group_offsets(group)
-    except (ApiError, ClientError) as error:
+    except KgroupError as error:
         reader.failures.append(Failure.of(group, error))
         return {}

@@ -9,7 +9,7 @@ import click
 
 from clients.admin_store import AdminStore
 from clients.command_group import CommandFailed
-from clients.errors import ClientError
+from clients.errors import KgroupError
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
 from clients.kgroup.stdin_lines import standard_input
@@ -25,9 +25,9 @@ from clients.output import (
     zookeeper_address,
 )
 from clients.sessions import Sessions, connected
-from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, OffsetStore
+from offsets.store import DualStore, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 COLUMNS = (
@@ -213,7 +213,7 @@ async def _write(
     try:
         if both:
             await DualStore(stores["kafka"], stores["zookeeper"]).reset(group, both)
-    except (ApiError, ClientError, CommitFailed, OffsetFetchFailed) as error:
+    except KgroupError as error:
         failures.append(Failure.of(group, error))
     for store, offsets in of_store.items():
         if not offsets:
@@ -222,7 +222,7 @@ async def _write(
         try:
             rest = {p: offset for p, offset in offsets.items() if p not in both}
             await stores[store].commit(group, rest)
-        except (ApiError, ClientError, CommitFailed) as error:
+        except KgroupError as error:
             failures.append(Failure.of(what, error))  # of one partition; others may be written
         try:
             held = await stores[store].fetch(group, offsets.keys())

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import attrs
 
 from clients.command_group import CommandFailed
-from clients.high_level.streams import ConsumerTimeout
+from clients.errors import ConsumerTimeout
 from clients.kgroup.formatter import Formatter, Message, MessageUnreadable
 
 Stream = AsyncIterator[Message]

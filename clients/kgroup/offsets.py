@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME
-from clients.errors import ClientError
+from clients.errors import BrokerError, KgroupError
 from clients.group_view import timestamp
 from clients.output import (
     EXIT_FAILED,
@@ -25,7 +25,6 @@ from clients.output import (
 )
 from clients.sessions import bootstrap_of, client_settings, connected
 from clients.simple_consumer import SimpleConsumer
-from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
 COLUMNS = (
@@ -166,7 +165,7 @@ async def listed(
     async with connected(target) as sessions:
         try:
             description = (await sessions.admin.describe_topics([topic]))[topic]
-        except ApiError as error:
+        except BrokerError as error:
             return Listing("offsets", COLUMNS, (), [Failure.of(topic, error)])
         wanted = description.partitions.keys() if partitions is None else partitions
         if most is not None:
@@ -184,7 +183,7 @@ async def listed(
         for tp, listed in sorted(found.items())
     ]
     failures = [
-        Failure.of(str(tp), ApiError(listed.error, str(tp)))
+        Failure.of(str(tp), BrokerError(listed.error, str(tp)))
         for tp, listed in sorted(found.items())
         if listed.error
     ]
@@ -200,6 +199,6 @@ async def _several(
             async with await SimpleConsumer.for_leader(settings, topic, partition) as consumer:
                 offsets = await consumer.get_offsets_before(topic, partition, time, most)
             items.append({"topic": topic, "partition": partition, "offsets": offsets})
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             failures.append(Failure.of(f"{topic}-{partition}", error))
     return Listing("offsets", COLUMNS, items, failures)

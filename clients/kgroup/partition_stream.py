@@ -13,7 +13,7 @@ from typing import Any, Self
 import attrs
 import click
 
-from clients.high_level.streams import ConsumerTimeout
+from clients.errors import ConsumerTimeout
 from clients.kgroup.formatter import Headers
 from clients.output import Target
 from clients.sessions import bootstrap_of, client_settings
@@ -83,7 +83,7 @@ class PartitionMessage:
 async def partition_stream(
     target: Target, place: Place, idle_s: float | None
 ) -> AsyncIterator["PartitionStream"]:
-    """The stream for the block. Raises ApiError, ClientError, SettingError."""
+    """The stream for the block. Raises BrokerError, ClientError, SettingError."""
     settings = {**place.settings, **client_settings(target, await bootstrap_of(target))}
     async with await SimpleConsumer.for_leader(settings, place.topic, place.partition) as consumer:
         offset = place.offset
@@ -108,7 +108,7 @@ class PartitionStream:
         return self
 
     async def __anext__(self) -> PartitionMessage:
-        """The next message. Raises ApiError for an offset that is not there any more."""
+        """The next message. Raises BrokerError for an offset that is not there any more."""
         now = asyncio.get_running_loop().time
         ends = None if self.idle_s is None else now() + self.idle_s
         max_bytes = self.place.max_bytes

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import click
 
-from clients.errors import ClientError, FailedToSendMessage, QueueFull
+from clients.errors import FailedToSendMessage, KgroupError, QueueFull
 from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
 from clients.kgroup.stdin_lines import lines_of, standard_input
 from clients.output import (
@@ -25,7 +25,6 @@ from clients.output import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.producer import Producer
 from clients.sessions import bootstrap_of
-from protocol.errors import ApiError
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
@@ -236,7 +235,7 @@ def naming(number: int) -> Iterator[None]:
     """What a serializer or a partitioner of anyone's raises is about this line: LineError."""
     try:
         yield
-    except (ApiError, ClientError):
+    except KgroupError:
         raise
     except Exception as error:
         raise LineError(f"line {number}: {error}") from error

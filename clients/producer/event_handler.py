@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.cluster import Cluster
-from clients.errors import ClientError, FailedToSendMessage
+from clients.errors import ClientError, FailedToSendMessage, KgroupError
 from clients.named_object import made_of
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
@@ -20,7 +20,6 @@ from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig
 from clients.producer.old_partitioner import KeptPartitions, key_to_partition
 from clients.serializers import bytes_encoder, encoder_of
-from protocol.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ class DefaultEventHandler:
         """Send messages of one topic; what became of each."""
         try:
             num_partitions = await self._num_partitions(topic)
-        except (ClientError, ApiError) as error:
+        except KgroupError as error:
             return [error] * len(records)
         partitions = self._cluster.view.topics[topic]
         led = [index for index, partition in partitions.items() if partition.leader >= 0]
@@ -136,7 +135,7 @@ class DefaultEventHandler:
         for delivery in sent:
             try:
                 outcomes.append(delivery if isinstance(delivery, Exception) else await delivery)
-            except (ClientError, ApiError) as error:
+            except KgroupError as error:
                 outcomes.append(error)
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             self._keyless.forget()

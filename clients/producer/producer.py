@@ -18,8 +18,8 @@ from clients.cluster import Cluster
 from clients.config import load_producer_config
 from clients.errors import (
     BufferExhausted,
-    ClientError,
     DeadlineExceeded,
+    KgroupError,
     ProducerClosed,
     RecordTooLarge,
 )
@@ -37,7 +37,6 @@ from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Sender, elapsed_ms, now_ms
 from clients.serializers import encoder_of
-from protocol.errors import ApiError
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
 
@@ -131,9 +130,9 @@ class Producer:
         """Buffer a record and return the future of its delivery; of ProducerData, a list of them.
 
         Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
-        Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; ApiError for a
+        Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; BrokerError for a
         topic that cannot be; ValueError for a partition or time that cannot be; and whatever the
-        serializers and the partitioner raise. The future raises ApiError, DeliveryTimedOut or
+        serializers and the partitioner raise. The future raises BrokerError, DeliveryTimedOut or
         ProducerClosed.
 
         With `producer.type=sync` it returns a list of RecordMetadata once all is acknowledged;
@@ -344,7 +343,7 @@ class Producer:
                 await self._wait_for_room(size)
         except TimeoutError:
             raise late(f"waited max.block.ms for {waiting_for}") from None
-        except (ApiError, ClientError) as error:
+        except KgroupError as error:
             if self._accumulator.closed:
                 raise ProducerClosed("the producer was closed meanwhile") from error
             raise

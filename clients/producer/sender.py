@@ -15,12 +15,18 @@ from typing import Any
 
 from clients.cluster import Cluster
 from clients.connection import Connection
-from clients.errors import ClientError, ConnectionFailed, DeliveryTimedOut, ProducerClosed
+from clients.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailed,
+    DeliveryTimedOut,
+    ProducerClosed,
+)
 from clients.producer.accumulator import Accumulator, Ready, Verdict, verdict
 from clients.producer.deliveries import Batch, Delivery, deliver, fail
 from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
 from protocol.api_key import ApiKey
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import (
     ProduceRequest,
@@ -165,8 +171,8 @@ class Sender:
             ask = partial(_ask_for_id, self._cluster)
             bound_ms = self._config.delivery_timeout_ms
             sequences.producer_id = await self._cluster.retrying(ask, "producer id", bound_ms)
-        except ApiError as error:
-            self._give_up_queued(partial(ApiError, error.code, error.detail))
+        except BrokerError as error:
+            self._give_up_queued(partial(BrokerError, error.code, error.detail))
         except ClientError as error:
             self._give_up_queued(partial(ClientError, f"enable.idempotence: {error}"))
         finally:
@@ -303,7 +309,7 @@ class Sender:
                 deliver(batch, answer)
             else:
                 why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
-                fail(batch, partial(ApiError, code, why or str(batch.partition)))
+                fail(batch, partial(BrokerError, code, why or str(batch.partition)))
 
     def _judged(
         self, batch: Batch, code: ErrorCode, answer: ProduceResponsePartition | None, now: int
@@ -338,7 +344,7 @@ async def _ask_for_id(cluster: Cluster) -> int:
     answer = await cluster.ask_any(lambda connection: connection.call(request))
     code = ErrorCode.of(answer.error_code)
     if code is not ErrorCode.NONE:
-        raise ApiError(code, "no producer id")
+        raise BrokerError(code, "no producer id")
     producer_id: int = answer.producer_id
     return producer_id
 

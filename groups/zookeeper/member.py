@@ -21,6 +21,7 @@ from groups.zookeeper import events as on
 from groups.zookeeper.membership import decide
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
+from protocol.errors import KgroupError
 from protocol.topic_partition import TopicPartition
 from zk.session import ConnectionLoss, SessionState, WatchEvent, ZkError
 
@@ -38,7 +39,7 @@ and what is left behind vanishes with its session."""
 LEAVE_PAUSE_S = 0.1
 
 
-class ConsumerRebalanceFailed(Exception):
+class ConsumerRebalanceFailed(KgroupError):
     """The first rebalance did not end within rebalance.max.retries; the member keeps trying."""
 
 
@@ -47,11 +48,11 @@ class MalformedMember(ConsumerRebalanceFailed):
     message names the node to remove. What a member owned it keeps, and it goes on trying."""
 
 
-class ConsumerIdInUse(Exception):
+class ConsumerIdInUse(KgroupError):
     """Another living member of the group has our consumer id; this one has not joined."""
 
 
-class StrategyConflict(Exception):
+class StrategyConflict(KgroupError):
     """The group has members with a partition.assignment.strategy that does not go with ours; this
     one has not joined."""
 

@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Final
 
+from protocol.errors import KgroupError
 from protocol.records.corrupt_record import CorruptRecord
 
 
@@ -35,7 +36,7 @@ class Codec(IntEnum):
             raise ValueError(f"compression {name!r} is none of {names}") from None
 
 
-class CompressionUnavailable(RuntimeError):
+class CompressionUnavailable(KgroupError, RuntimeError):
     """The codec needs a package that is not installed."""
 
     def __init__(self) -> None:

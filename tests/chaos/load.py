@@ -17,7 +17,7 @@ import attrs
 import confluent_kafka
 
 from clients.admin import Admin
-from clients.errors import ClientError
+from clients.errors import KgroupError
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import MessageStream
 from clients.producer.deliveries import RecordMetadata
@@ -36,7 +36,7 @@ LOOK_S = 1.0
 PATIENT = {"delivery.timeout.ms": 3_600_000, "request.timeout.ms": 5_000, "linger.ms": 5}
 PROMPT = {"request.timeout.ms": 5_000, "default.api.timeout.ms": 15_000}
 GROUP = "members"
-WENT_WRONG = (ApiError, ClientError, OSError, TimeoutError, ZkError)
+WENT_WRONG = (KgroupError, ApiError, OSError, TimeoutError, ZkError)
 
 Now = Callable[[], float]
 

@@ -23,7 +23,7 @@ from offsets.governed_store import GovernedStore
 from offsets.migration import LADDER, Finish, Run
 from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
@@ -358,7 +358,7 @@ class MigratingGroup:
                 _, finish = await migrator.carry_out(run)
                 await session.close()
                 return finish
-            except (Killed, ConnectionLoss, CommitFailed, ApiError):
+            except (Killed, ConnectionLoss, KgroupError, ApiError):
                 self._die(session)
                 if not again:
                     return None

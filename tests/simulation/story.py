@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from broker.registration import AlreadyRegistered
-from clients.errors import ClientError
-from offsets.store import CommitFailed
+from clients.errors import KgroupError
 from protocol.errors import ApiError
 from zk.api import ZkError
 
-EXPECTED = (OSError, ClientError, ApiError, ZkError, CommitFailed, TimeoutError)
+EXPECTED = (OSError, KgroupError, ApiError, ZkError, TimeoutError)
 """What may befall a process when others fail; anything else is a bug of its own."""
 
 

@@ -12,11 +12,10 @@ import attrs
 
 from clients.admin import Admin
 from clients.cluster import Cluster as ClientCluster
-from clients.errors import ClientError
+from clients.errors import KgroupError
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
-from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed
 from offsets.requests import (
     commit_request,
     commit_results,
@@ -25,13 +24,12 @@ from offsets.requests import (
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.api import ZkError
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster, Node
 
 TOPIC = "t"
-FAILURES = (ClientError, ApiError, OSError)
+FAILURES = (KgroupError, ApiError, OSError)
 CLIENT = {
     "request.timeout.ms": 4000,
     "default.api.timeout.ms": 8000,
@@ -222,7 +220,7 @@ class Member:
             try:
                 streams = await connector.create_message_streams({TOPIC: 2})
                 break
-            except (ConsumerRebalanceFailed, ConsumerIdInUse, ZkError) as error:
+            except KgroupError as error:
                 self.cluster.world.story.tell(self.name, f"cannot join: {error}")
                 await connector.shutdown()
                 await asyncio.sleep(1.0)

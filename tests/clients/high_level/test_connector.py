@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from clients import blocking
-from clients.errors import OffsetOutOfRange
-from clients.high_level.connector import ConsumerConnector, MessageStreamsExist
-from clients.high_level.streams import ConsumerTimeout, MessageAndMetadata, MessageStream
+from clients.errors import ConsumerTimeout, MessageStreamsExist, OffsetOutOfRange
+from clients.high_level.connector import ConsumerConnector
+from clients.high_level.streams import MessageAndMetadata, MessageStream
 from clients.producer.producer import Producer
 from clients.serializers import str_decoder
 from groups.zookeeper.filters import Whitelist

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from clients.high_level.streams import Chunk, ConsumerTimeout, MessageStream, PartitionFeed
+from clients.errors import ConsumerTimeout
+from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import int_decoder, str_decoder
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition

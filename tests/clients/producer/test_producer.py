@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from clients.errors import (
+    BrokerError,
     BufferExhausted,
     DeadlineExceeded,
     DeliveryTimedOut,
@@ -17,7 +18,7 @@ from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
 from clients.serializers import int_encoder, json_encoder
 from protocol.api_key import ApiKey
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
@@ -133,7 +134,7 @@ def test_batch_over_the_brokers_limit_is_split_until_it_fits() -> None:
         sent.append(await producer.send("t", b"last"))
         *small, too_large, last = sent
         assert [(await delivery).offset for delivery in small] == list(range(100))
-        with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE: t-0"):
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE: t-0"):
             await too_large
         assert (await last).offset == 100
 
@@ -146,7 +147,7 @@ def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() ->
         sent = [await producer.send("t", b"a"), await producer.send("t", b"b")]
         first, second = await asyncio.gather(*sent, return_exceptions=True)
         assert first is not second
-        assert [type(first), type(second)] == [ApiError, ApiError]
+        assert [type(first), type(second)] == [BrokerError, BrokerError]
         assert (await producer.send_and_wait("t", b"c")).offset == 0
 
     with_producer(scenario, linger_ms=10)
@@ -332,7 +333,7 @@ def test_records_leave_while_their_sender_does_nothing_but_send() -> None:
 def test_broker_too_old_for_the_codec_fails_the_records() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(PRODUCE=(0, 6))
-        with pytest.raises(ApiError, match="UNSUPPORTED_VERSION"):
+        with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
             await producer.send_and_wait("t", b"a")
 
     with_producer(scenario, compression_type="zstd")
