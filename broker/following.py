@@ -35,6 +35,7 @@ class Following:
     lags: bool = True  # as far as is known: behind the leader's high watermark
     not_before: float = 0.0  # the event loop's time
     delay: float = FIRST_DELAY_SECONDS
+    trouble: str = ""  # what kept it from being fetched when that was last tried
 
     @property
     def is_settled(self) -> bool:

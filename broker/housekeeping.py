@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
@@ -17,13 +18,18 @@ from broker.listener import Listener
 from broker.log_failures import LogFailures
 from broker.periodic import every
 from broker.replica_manager import ReplicaManager
+from broker.replication_failures import told_of
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogDirectoryError, LogManager
+
+logger = logging.getLogger(__name__)
 
 OFTEN_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 """How often producers are looked for that have been silent too long."""
+TROUBLE_MS = 60_000
+"""How often it is said which replicas cannot follow their leaders."""
 NEVER_MS = 2**53
 
 
@@ -67,6 +73,7 @@ class Housekeeping:
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
             (OFTEN_MS, "looking after failed disks", self._probe_suspects),
             (OFTEN_MS, "telling of failed logs", self._report_failures),
+            (TROUBLE_MS, "telling of replicas that cannot follow", self._tell_of_trouble),
             (NOTIFY_INTERVAL_MS, "telling of in-sync replicas", self.isr_writer.notify),
         ]
         for interval_ms, name, work in duties:
@@ -122,6 +129,11 @@ class Housekeeping:
 
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))
+
+    def _tell_of_trouble(self) -> None:
+        troubled = self.replicas.followers.troubled()
+        if troubled:
+            logger.warning("%s", told_of(troubled))
 
     def _check_isr(self) -> None:
         self.replicas.in_sync.check(self.now_ms())

@@ -145,6 +145,7 @@ class Partition:
     def _append_messages(self, messages: ValidMessages, now_ms: int) -> Appended:
         """Their offsets are in them, as in what a follower is given, and so they are written."""
         assert messages.first_offset == self.log.log_end_offset
+        self.log.check_fits(len(messages.data))
         self.log.append_follower(messages.data, now_ms=now_ms)
         return Appended(
             messages.first_offset,

@@ -2,10 +2,9 @@
 
 A partition that begins to follow is first cut to what its leader has too (`truncation`), then
 fetched from its own log's end. An answer is taken only if nothing has changed since it was asked
-for: the same leader epoch, the same end of the log. What goes wrong with one partition delays that
-one, a little the first time and up to `replica.fetch.backoff.ms`; a leader that says that our
-epoch is of the past is not asked again before the controller has spoken. What is throttled and lags
-is not asked for while the quota is exceeded.
+for: the same leader epoch, the same end of the log. What goes wrong with one partition, be it
+unexpected, delays that one alone, a little the first time and up to `replica.fetch.backoff.ms`
+(`replication_failures`). What is throttled and lags is not asked for while the quota is exceeded.
 
 Everything but the waiting for the network is plain code on the event loop, so no partition
 changes its role while something is done to it.
@@ -24,11 +23,11 @@ import attrs
 from broker.fetch_sessions import SessionReader
 from broker.following import FIRST_DELAY_SECONDS, Following, epochs_request, offsets_request
 from broker.partition import Partition
+from broker.replication_failures import Culprit, culprit
 from broker.replication_quota import ReplicationQuota
 from broker.truncation import Truncation, truncation
 from clients.connection import ConnectionFailed
-from core_log.replicated_run import UnexpectedAppendOffset
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.messages.fetch import (
     FetchRequest,
@@ -41,7 +40,9 @@ from protocol.messages.list_offsets import (
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
-from protocol.records.corrupt_record import CorruptRecord
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochResponsePartition as EpochEndOffset,
+)
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,14 @@ class ReplicaFetchers:
             fetcher = self._fetcher_of.pop(tp, None)
             if fetcher is not None:
                 del fetcher.following[tp]
+
+    def troubled(self) -> dict[TopicPartition, str]:
+        """The partitions that could not be fetched when that was last tried, and why."""
+        return {
+            tp: fetcher.following[tp].trouble
+            for tp, fetcher in self._fetcher_of.items()
+            if fetcher.following[tp].trouble
+        }
 
     def flushed(self, partition: Partition) -> None:
         """What was fetched has reached the disk."""
@@ -213,7 +222,10 @@ class _Fetcher:
         return [
             each
             for each in self.following.values()
-            if each.not_before <= now and each.is_settled and is_wanted(each)
+            if each.not_before <= now
+            and each.is_settled
+            and is_wanted(each)
+            and self._has_log(each)
         ]
 
     def _is_throttled(self, each: Following) -> bool:
@@ -226,26 +238,33 @@ class _Fetcher:
     def _is_current(self, each: Following) -> bool:
         return self.following.get(each.partition.topic_partition) is each
 
-    def _delay(self, each: Following) -> None:
+    def _delay(self, each: Following, trouble: str) -> None:
+        each.trouble = trouble
         each.not_before = asyncio.get_running_loop().time() + each.delay
         each.delay = min(each.delay * 2, self.owner.config.backoff_ms / 1000)
 
     def _refused(self, each: Following, code: int) -> None:
         """The leader does not answer for this partition."""
-        tp = each.partition.topic_partition
-        logger.debug("%s: broker %s: %s", tp, self.leader, ErrorCode.of(code).name)
-        if code == ErrorCode.FENCED_LEADER_EPOCH:
-            each.not_before = inf  # the controller is about to tell of a later epoch
-        else:
-            self._delay(each)
+        tp, name = each.partition.topic_partition, ErrorCode.of(code).name
+        logger.debug("%s: broker %s: %s", tp, self.leader, name)
+        if code == ErrorCode.FENCED_LEADER_EPOCH:  # the controller is about to tell of a later one
+            each.delay = self.owner.config.backoff_ms / 1000
+        self._delay(each, name)
 
     def _failed(self, each: Following, error: Exception) -> None:
-        """What the leader sent cannot be kept."""
-        logger.error("%s: from broker %s: %s", each.partition.topic_partition, self.leader, error)
-        if isinstance(error, ApiError):  # the disk: this replica is offline from now on
-            each.not_before = inf
-        else:
-            self._delay(each)
+        """What the leader sent cannot be kept; people are told once, not with each trial."""
+        tp, trouble = each.partition.topic_partition, str(error) or type(error).__name__
+        if trouble != each.trouble:
+            unexpected = error if culprit(error) == Culprit.OURSELVES else None
+            logger.error("%s: from broker %s: %s", tp, self.leader, trouble, exc_info=unexpected)
+        self._delay(each, trouble)
+
+    def _has_log(self, each: Following) -> bool:
+        """Whether its log takes writes; one that failed is looked at again after a delay."""
+        failure = each.partition.log.failure
+        if failure is not None:
+            self._delay(each, failure)
+        return failure is None
 
     # ---- truncation
 
@@ -256,7 +275,10 @@ class _Fetcher:
             if partition.log.leader_epochs.latest_epoch >= 0:
                 asked.append(each)
             elif self._is_current(each):
-                await self._cut(each, Truncation(partition.high_watermark, True))
+                try:
+                    await self._cut(each, Truncation(partition.high_watermark, True))
+                except Exception as error:
+                    self._failed(each, error)
         if not asked:
             return
         response: OffsetForLeaderEpochResponse = await connection.call(
@@ -271,17 +293,10 @@ class _Fetcher:
                 if p.error_code != ErrorCode.NONE:
                     self._refused(following, p.error_code)
                     continue
-                log = following.partition.log
-                await self._cut(
-                    following,
-                    truncation(
-                        p.leader_epoch,
-                        p.end_offset,
-                        log.leader_epochs,
-                        log.log_end_offset,
-                        following.partition.high_watermark,
-                    ),
-                )
+                try:
+                    await self._cut(following, _truncation(following, p))
+                except Exception as error:
+                    self._failed(following, error)
 
     async def _cut(self, each: Following, to: Truncation) -> None:
         partition = each.partition
@@ -296,11 +311,8 @@ class _Fetcher:
                 self.leader,
                 each.leader_epoch,
             )
-        try:
-            partition.truncate_to(to.offset)
-            each.truncated = to.done
-        except ApiError as error:
-            self._failed(each, error)
+        partition.truncate_to(to.offset)
+        each.truncated = to.done
         if is_cut:
             await asyncio.sleep(0)  # it waited for the disk: the others have their turn now
 
@@ -327,8 +339,12 @@ class _Fetcher:
             for p in topic.partitions:
                 tp = TopicPartition(topic.topic, p.partition_index)
                 each = by_partition.get(tp)
-                if each is not None and self._is_current(each):
+                if each is None or not self._is_current(each):
+                    continue
+                try:
                     self._take(each, wanted[tp].fetch_offset, p)
+                except Exception as error:
+                    self._failed(each, error)
 
     def _take(self, each: Following, offset: int, p: FetchResponsePartition) -> None:
         partition = each.partition
@@ -342,8 +358,8 @@ class _Fetcher:
             now_ms, records = self.owner.now_ms(), memoryview(p.records or b"")
             try:
                 partition.append_fetched(records, p.high_watermark, p.log_start_offset, now_ms)
-                each.delay = FIRST_DELAY_SECONDS
-            except (CorruptRecord, UnexpectedAppendOffset, ApiError) as error:
+                each.delay, each.trouble = FIRST_DELAY_SECONDS, ""
+            except Exception as error:  # what was whole before it is appended
                 self._failed(each, error)
             each.lags = partition.log.log_end_offset < p.high_watermark
             if records and self._is_throttled(each):
@@ -373,7 +389,7 @@ class _Fetcher:
                     logger.warning("%s: begun anew at the leader's start, %s", log, start)
                     each.partition.start_anew_at(start)
                 each.out_of_range = False
-            except ApiError as error:
+            except Exception as error:
                 self._failed(each, error)
 
     async def _list_offsets(
@@ -397,3 +413,14 @@ class _Fetcher:
 def _number(tp: TopicPartition) -> int:
     """Kafka's, which spreads partitions over `num.replica.fetchers`."""
     return abs31(wrap32(31 * java_string_hash(tp.topic) + tp.partition))
+
+
+def _truncation(each: Following, p: EpochEndOffset) -> Truncation:
+    log = each.partition.log
+    return truncation(
+        p.leader_epoch,
+        p.end_offset,
+        log.leader_epochs,
+        log.log_end_offset,
+        each.partition.high_watermark,
+    )

@@ -62,6 +62,9 @@ class Followers(Protocol):
     def flushed(self, partition: Partition) -> None:
         """What was fetched has reached the disk."""
 
+    def troubled(self) -> Mapping[TopicPartition, str]:
+        """The partitions that could not be fetched when that was last tried, and why."""
+
 
 @attrs.frozen
 class FetchedRange:

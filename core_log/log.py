@@ -114,7 +114,7 @@ class Log:
         its producer wrote before is not appended again. Raises ApiError RECORD_LIST_TOO_LARGE,
         KAFKA_STORAGE_ERROR and those of `ProducerState.check`, with nothing appended.
         """
-        self._check_writable(header.size)
+        self.check_fits(header.size)
         if header.producer_id >= 0:
             epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
             found = self.producers.check(header, epoch_only=epoch_only)
@@ -139,6 +139,16 @@ class Log:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
+    def check_fits(self, size: int) -> None:
+        """Hold what a producer sent to segment.bytes.
+
+        Raises ApiError KAFKA_STORAGE_ERROR and RECORD_LIST_TOO_LARGE.
+        """
+        self.guard.check()
+        if size > self.config.segment_bytes:
+            why = f"{size} bytes do not fit segment.bytes {self.config.segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
+
     def begin_epoch(self, epoch: int) -> None:
         """A leader begins to write in `epoch`."""
         self._note_epoch(epoch, self.log_end_offset)
@@ -146,11 +156,13 @@ class Log:
     def append_follower(self, batches: BytesLike, *, now_ms: int) -> int:
         """Write batches as the leader has them, offsets, epochs and all; the new log end offset.
 
-        A partial batch at the end is left out. Raises CorruptRecord or UnexpectedAppendOffset
-        (what was whole before it is appended), and ApiError KAFKA_STORAGE_ERROR.
+        A partial batch at the end is left out. A batch larger than segment.bytes, which may have
+        been lowered since it was written, gets a segment of its own. Raises CorruptRecord or
+        UnexpectedAppendOffset (what was whole before it is appended), and ApiError
+        KAFKA_STORAGE_ERROR.
         """
         for run in runs(memoryview(batches), self.log_end_offset, self.config.segment_bytes):
-            self._check_writable(len(run.records))
+            self.guard.check()
             try:
                 for header in run.headers:
                     self._note_epoch(header.partition_leader_epoch, header.base_offset)
@@ -171,6 +183,9 @@ class Log:
 
     def truncate_to(self, offset: int) -> bool:
         """End the log at `offset`, or where the batch begins that holds it; whether anything went.
+
+        Damage met there goes too: the log ends with the last good batch below it, and what is
+        missing then the leader has.
 
         Kafka ends it at `offset` in any case: what is appended next then stands behind a hole, or
         is the whole batch again and refused. An epoch that begins there goes, though nothing was
@@ -356,12 +371,6 @@ class Log:
             flush.run()
             self.end_flush(flush)
             self.guard.failure = "closed"
-
-    def _check_writable(self, size: int) -> None:
-        self.guard.check()
-        if size > self.config.segment_bytes:
-            why = f"{size} bytes do not fit segment.bytes {self.config.segment_bytes}"
-            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:

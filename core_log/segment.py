@@ -184,16 +184,24 @@ class Segment:
         return None
 
     def end_below(self, offset: int) -> int:
-        """Where the last batch ends that is wholly below `offset`; the base offset without one.
+        """Where the last batch ends that is wholly below `offset`; the base offset without one."""
+        return self._last_below(offset)[0]
 
-        Raises CorruptRecord.
+    def _last_below(self, offset: int) -> tuple[int, int]:
+        """The end offset and the end position of the last batch that is wholly below `offset`.
+
+        Damage that lies before it ends the search: what is to be cut is cut there too.
         """
-        end_offset = self.base_offset
-        for batch in scan(self.log, self.position_before(offset - 1)):
-            if batch.last_offset >= offset:
+        for start in (self.position_before(offset - 1), 0):
+            end_offset, position = self.base_offset, 0
+            with contextlib.suppress(CorruptRecord):
+                for batch in scan(self.log, start):
+                    if batch.last_offset >= offset:
+                        break
+                    end_offset, position = batch.last_offset + 1, batch.end_position
+            if position > 0:
                 break
-            end_offset = batch.last_offset + 1
-        return end_offset
+        return end_offset, position
 
     def position_before(self, offset: int) -> int:
         """Where to begin to look for the batch that holds `offset`, by the index."""
@@ -291,9 +299,9 @@ class Segment:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off the batch that holds `offset`, and all behind it; the segment is active."""
-        cut = self.find(offset)  # by the indexes, so before they are cut
-        if cut is not None:
-            self.log.truncate(cut.position)
+        _, position = self._last_below(offset)  # by the indexes, so before they are cut
+        if position < self.size:
+            self.log.truncate(position)
 
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -315,11 +323,12 @@ class Segment:
 
     def reload_latest(self) -> None:
         """Find the latest timestamp: the last indexed one, or one behind the last indexed batch,
-        for both indexes get their entries together."""
+        for both indexes get their entries together, as far as that can be read."""
         self.latest = self.time_index.last
-        for batch in scan(self.log, self.offset_index.last().position):
-            if batch.max_timestamp > self.latest.timestamp:
-                self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        with contextlib.suppress(CorruptRecord):  # who reads there will say so
+            for batch in scan(self.log, self.offset_index.last().position):
+                if batch.max_timestamp > self.latest.timestamp:
+                    self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
 
     def files_to_flush(self) -> list[StorageFile]:
         """The files to fsync; the indexes once it is sealed, for until then recovery makes them."""

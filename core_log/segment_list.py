@@ -93,7 +93,7 @@ class SegmentList:
         self.flushes.name_changes += 1
 
     def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
-        """End with the batch that ends at `offset`. Raises OSError and CorruptRecord."""
+        """End with the batch that ends at `offset`. Raises OSError."""
         keep = self.floor(offset) + 1
         gone = self.segments[keep:]
         self._put(gone[::-1], self.segments[:keep], config, now_ms)
@@ -105,7 +105,7 @@ class SegmentList:
         self.end_at(offset)
 
     def end_below(self, offset: int) -> int:
-        """Where the log ends without the batch that holds `offset`. Raises CorruptRecord."""
+        """Where the log ends without the batch that holds `offset`, or damage that lies before."""
         return self.segments[self.floor(offset)].end_below(offset)
 
     def drop_all(self, config: LogConfig, now_ms: int) -> None:

@@ -66,6 +66,9 @@ class Fetchers:
         for each in partitions:
             self.following.pop(each, None)
 
+    def troubled(self) -> dict[TopicPartition, str]:
+        return {}
+
     def flushed(self, partition: Partition) -> None:
         self.flushes.append(partition.topic_partition)
 

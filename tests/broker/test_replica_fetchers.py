@@ -444,18 +444,22 @@ def test_an_answer_is_dropped_when_the_log_ends_elsewhere_now() -> None:
     follow(leader, story)
 
 
-def test_a_leader_that_knows_a_later_epoch_is_left_alone_until_the_controller_speaks() -> None:
-    leader = Leader().will(FetchRequest, fetched(partition_error(0, ErrorCode.FENCED_LEADER_EPOCH)))
+def test_a_leader_that_knows_a_later_epoch_is_asked_seldom_until_the_controller_speaks() -> None:
+    fenced = fetched(partition_error(0, ErrorCode.FENCED_LEADER_EPOCH))
+    leader = Leader().will(FetchRequest, *[fenced] * 60)
 
     async def story(follower: Follower) -> None:
         partition = follower.partition()
         follower.fetchers.follow([partition])
-        await pass_time(600)
-        assert len(leader.asked) == 1
+        await pass_time(59.5)
+        assert 2 <= len(leader.asked) <= 60
+        assert follower.fetchers.troubled() == {T0: "FENCED_LEADER_EPOCH"}
         partition.take_state(told(epoch=EPOCH + 1), NOW_MS)
         follower.fetchers.stop([T0])
         follower.fetchers.follow([partition])
-        await until(lambda: len(leader.fetches) == 2, "not fetched again")
+        asked = len(leader.asked)
+        await until(lambda: len(leader.asked) == asked + 1, "not fetched again")
+        assert follower.fetchers.troubled() == {}
 
     follow(leader, story)
 
@@ -544,6 +548,91 @@ def test_a_full_disk_ends_its_partition_and_the_others_go_on() -> None:
         await until(lambda: len(leader.fetches) == 3, "too few fetches")
         assert leader.fetches == [{T0: 0, T1: 0}, {T1: 0}, {T1: 1}]
         assert first.log.failure is not None
+        assert (first.is_failed, second.is_failed) == (True, False)  # what the controller is told
+        assert list(follower.fetchers.troubled()) == [T0]
+
+    follow(leader, story)
+
+
+def test_a_log_that_takes_writes_again_is_fetched_again() -> None:
+    leader = Leader().will(FetchRequest, fetched(part(sent(0, b"a"))))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition()
+        partition.log.guard.fail("no room")
+        follower.fetchers.follow([partition])
+        await pass_time(60)
+        assert (leader.asked, follower.fetchers.troubled()) == ([], {T0: "no room"})
+        partition.log.guard.failure = None
+        await until(lambda: partition.log.log_end_offset == 1, "not fetched again")
+        assert follower.fetchers.troubled() == {}
+
+    follow(leader, story)
+
+
+def test_a_batch_from_before_segment_bytes_was_lowered_is_appended() -> None:
+    leader = Leader().will(FetchRequest, fetched(part(sent(0, b"v" * 500), 1)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition()
+        follower.fetchers.follow([partition])
+        await until(lambda: partition.log.log_end_offset == 1, "not appended")
+        assert follower.fetchers.troubled() == {}
+
+    follow(leader, story, config=LogConfig(segment_bytes=100))
+
+
+def test_damage_where_the_log_is_to_be_cut_goes_too_and_is_fetched_again() -> None:
+    leader = Leader().will(OffsetForLeaderEpochRequest, ended((0, 2, 3)))
+    leader.will(FetchRequest, fetched(part(sent(1, b"b", epoch=2) + sent(2, b"c", epoch=2), 3)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(written=[(2, 1)] * 4)
+        active = partition.log.segments.active
+        active.log.write(active.size // 4 + 8, (1).to_bytes(4, "big"))  # a size that cannot be
+        follower.fetchers.follow([partition])
+        await until(lambda: partition.log.log_end_offset == 3, "not fetched again")
+        assert leader.fetches[0] == {T0: 1}
+        assert partition.log.failure is None
+
+    follow(leader, story)
+
+
+def test_what_nobody_expects_of_one_partition_delays_that_one_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    no_bytes: Any = 5
+    leader = Leader()
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        asked = [p.partition for topic in request.topics for p in topic.partitions]
+        parts = {0: part(no_bytes), 1: part(b"", index=1), 2: part(b"", index=2)}
+        return fetched(*(parts[index] for index in asked))
+
+    leader.will(FetchRequest, *[answer] * 100)
+
+    async def story(follower: Follower) -> None:
+        follower.fetchers.follow([follower.partition(tp) for tp in (T0, T1, T2)])
+        await until(lambda: len(leader.fetches) >= 100, "too few fetches")
+        assert sum(T0 in asked for asked in leader.fetches) < 10
+        assert all(asked.keys() >= {T1, T2} for asked in leader.fetches)
+        assert len(leader.connections) == 1
+        assert list(follower.fetchers.troubled()) == [T0]
+
+    follow(leader, story)
+    assert [record.exc_info is not None for record in caplog.records] == [True]  # told once
+
+
+def test_an_unexpected_epoch_end_delays_its_partition_alone() -> None:
+    leader = Leader().will(OffsetForLeaderEpochRequest, ended((0, 5, -7), (1, 5, 1)))
+
+    async def story(follower: Follower) -> None:
+        odd = follower.partition(T0, written=[(5, 1)] * 2)
+        even = follower.partition(T1, written=[(5, 1)] * 2)
+        follower.fetchers.follow([odd, even])
+        await until(lambda: leader.fetches, "no fetch")
+        assert (odd.log.log_end_offset, even.log.log_end_offset) == (2, 1)
+        assert leader.fetches[0] == {T1: 1}
 
     follow(leader, story)
 

@@ -434,6 +434,30 @@ def test_truncate_within_a_batch_takes_the_whole_batch(
     assert writer.values(1) == [b"d"]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("damaged", "offset"), [(6, 8), (6, 7), (6, 6), (0, 3), (6, 3), (25, 28)])
+def test_damage_met_at_a_cut_is_cut_too(
+    memory: MemoryDirectory, open_log: Open, damaged: int, offset: int, is_restarted: bool
+) -> None:
+    """What is missing then the leader has; what lies behind the cut does not matter."""
+    writer = open_log(memory, segment_bytes=10 * ONE)
+    for _ in range(30):
+        writer.append(b"abc")
+    writer.log.end_flush(writer.log.begin_flush())
+    if is_restarted:
+        writer.log.close()
+        writer = open_log(memory, recovery_point=30, segment_bytes=10 * ONE)
+    segment = writer.log.segments.segments[damaged // 10]
+    segment.log.write(damaged % 10 * ONE + 8, (1).to_bytes(4, "big"))  # a size that cannot be
+    assert writer.log.truncate_to(offset)
+    left = min(damaged, offset)
+    assert writer.log.log_end_offset == left
+    for _ in range(20):
+        writer.append(b"def")
+    assert writer.values() == [b"abc"] * left + [b"def"] * 20
+    assert writer.log.failure is None
+
+
 def test_truncation_gives_the_indexes_their_full_length_again(
     memory: MemoryDirectory, open_log: Open
 ) -> None:
@@ -547,6 +571,19 @@ def test_follower_refuses_offsets_that_go_back(memory: MemoryDirectory, open_log
     assert writer.log.log_end_offset == 4
     with pytest.raises(UnexpectedAppendOffset):
         writer.log.append_follower(replicated(3), now_ms=T0)
+
+
+def test_replicated_batch_larger_than_a_segment_gets_one_of_its_own(
+    directory: Directory, open_log: Open
+) -> None:
+    """The leader wrote it when segment.bytes was larger."""
+    writer = open_log(directory, segment_bytes=3 * 61)
+    large = encode_batch([(T0, None, b"1" + b" " * 500, ())], base_offset=1)
+    assert writer.log.append_follower(replicated(0) + large + replicated(2, 3), now_ms=T0) == 4
+    assert bases(writer) == [0, 1, 2]
+    assert writer.numbers() == [0, 1, 2, 3]
+    writer.log.close()
+    assert open_log(directory, recovery_point=4, segment_bytes=100).numbers() == [0, 1, 2, 3]
 
 
 def test_follower_refuses_a_corrupt_batch(memory: MemoryDirectory, open_log: Open) -> None:
