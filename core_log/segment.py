@@ -379,7 +379,10 @@ class Segment:
         lies behind it."""
         if entry.timestamp < 0:
             return entry.offset == self.base_offset
-        batch = self.find(entry.offset)
+        try:
+            batch = self.find(entry.offset)
+        except CorruptRecord:
+            return False
         is_of_log = batch is not None and batch.max_timestamp == entry.timestamp
         return is_of_log and self.time_index.is_in_order(entry)
 
