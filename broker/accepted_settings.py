@@ -59,8 +59,7 @@ _BY_REASON: dict[str, str] = {
     _QUOTAS: """
         client.quota.callback.class controller.quota.window.num
         controller.quota.window.size.seconds quota.consumer.default quota.producer.default
-        quota.window.num quota.window.size.seconds max.connection.creation.rate
-        queued.max.request.bytes""",
+        quota.window.num quota.window.size.seconds max.connection.creation.rate""",
     _METRICS: """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
         metrics.num.samples metrics.recording.level metrics.sample.window.ms""",

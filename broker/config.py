@@ -8,7 +8,8 @@ are refused. Some change while the broker runs (`dynamic_config`).
 In an event loop, Kafka's thread settings mean: `num.io.threads` is the number of threads that do
 blocking disk work (fsync, loading, recovery). `num.network.threads` has nothing to number: one
 loop serves all connections. Nor has `queued.max.requests` anything to bound: a connection is read
-no further while a request of it is held, so at most one read's worth of requests waits on each.
+no further while a request of it is held, so at most one read's worth of requests waits on each, and
+`queued.max.request.bytes` bounds what all of them take.
 """
 
 from __future__ import annotations
@@ -155,6 +156,13 @@ class BrokerConfig:
     num_io_threads: int = setting("num.io.threads", 8, validator=ge(1))
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes", 104_857_600, validator=ge(1)
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        -1,
+        validator=ge(-1),
+        doc="What requests and unsent answers may take of memory; beyond it clients are not read. "
+        "-1: a quarter of the machine's memory, at most 1 GiB.",
     )
     socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", 102_400)
     socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", 102_400)
@@ -349,6 +357,12 @@ def _refuse_impossible(config: BrokerConfig) -> None:
                 "replica.fetch.wait.max.ms",
                 f"{config.replica_fetch_wait_max_ms} is above {name}, {bound}",
             )
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise SettingError(
+            "queued.max.request.bytes",
+            f"{config.queued_max_request_bytes} is below socket.request.max.bytes, "
+            f"{config.socket_request_max_bytes}",
+        )
     if magic_of(config.inter_broker_protocol_version) < config.log.magic:
         raise SettingError(
             "log.message.format.version",

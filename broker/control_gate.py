@@ -48,6 +48,10 @@ class ControlGate:
     controller_epoch: int = UNKNOWN_EPOCH
     _channel: tuple[str, int] = ("", 0)
 
+    def is_controller(self, connection: int) -> bool:
+        """Whether the controller that is obeyed has this connection."""
+        return connection == self._channel[1]
+
     def refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
         """Why the request is not obeyed; None when it is."""
         code = self._refusal(request, context)

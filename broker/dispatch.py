@@ -30,6 +30,16 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Any, "RequestContext"], Any]
 
+BROKERS_ALONE = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+    }
+)
+"""What no client asks."""
+
 
 class RequestContext(NamedTuple):
     """What a handler may know of a request beside its body. `connection` numbers them as they were
@@ -50,12 +60,13 @@ class Refused(Exception):
 class Outcome(NamedTuple):
     """An answer, or the `Wait` for one, which ends with another Outcome.
 
-    `close` ends the connection after the answer.
+    `close` ends the connection after the answer. `is_brokers`: no client sends such a request.
     """
 
     header: RequestHeader
     response: Any
     close: bool = False
+    is_brokers: bool = False
 
 
 @attrs.define(eq=False)
@@ -88,13 +99,19 @@ class Dispatcher:
         context = RequestContext(
             version, header.client_id or "", listener, connection_id, self.now_ms(), connection
         )
-        return self._call(api, header, request, context)
+        outcome = self._call(api, header, request, context)
+        return outcome._replace(is_brokers=True) if _is_brokers(key, request) else outcome
 
     def _call(
         self, api: Api, header: RequestHeader, request: Any, context: RequestContext
     ) -> Outcome:
         handler = self.handlers[ApiKey(header.api_key)]
         return _outcome(api, header, request, lambda: handler(request, context))
+
+
+def _is_brokers(key: int, request: Any) -> bool:
+    """Whether a broker asks: as the controller, for the replicas it has, or to be let go."""
+    return key in BROKERS_ALONE or getattr(request, "replica_id", -1) >= 0
 
 
 def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:

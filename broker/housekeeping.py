@@ -101,6 +101,7 @@ class Housekeeping:
 
     def _close_idle(self) -> None:
         self.listener.close_idle(asyncio.get_running_loop().time())
+        self.listener.share_memory()
 
     def _retain(self) -> None:
         """Apply retention to the logs that are not the cleaner's."""

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,20 @@ import attrs
 from broker.config import BrokerConfig
 from broker.connection import ClientConnection
 from broker.dispatch import Dispatcher
+from broker.machine import memory_bytes, open_files_limit
 from broker.purgatory import Purgatory
+from broker.queued_bytes import QueuedBytes, default_queued_bytes
+from broker.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that may wait to be accepted."""
+ACCEPTED_AT_ONCE = 32
+"""Most that are accepted in one turn of the loop."""
+DESCRIPTOR_RESERVE = 256
+"""Of the files that the process may have open, so many are kept for logs and ZooKeeper (at most a
+quarter of all): a log that cannot open a file fails, a client that is refused tries again."""
 
 
 Bind = Callable[[str, int], socket.socket]
@@ -50,18 +59,31 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 @attrs.define(eq=False)
 class Listener:
-    """The bound ports. Nothing is served before `serve()`: a broker registers first."""
+    """The bound ports. Nothing is served before `serve()`: a broker registers first.
+
+    `is_controller(number)` knows the connection of the active controller, which is served before
+    the others; `executor` reads what is sent and not in memory. `descriptor_limit` is how many
+    files the process may have open.
+    """
 
     config: BrokerConfig
     dispatcher: Dispatcher
     purgatory: Purgatory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     take_port: Bind = bound_socket
+    is_controller: Callable[[int], bool] = lambda number: False
+    executor: Executor | None = None
+    descriptor_limit: int = attrs.field(factory=open_files_limit)
+    queued: QueuedBytes = attrs.field(init=False)
     connections: set[ClientConnection] = attrs.field(factory=set)
     _per_host: Counter[str] = attrs.field(factory=Counter)
     _limits: dict[str, int] = attrs.field(factory=dict)
     _sockets: dict[str, socket.socket] = attrs.field(factory=dict)
     _servers: list[asyncio.Server] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        limit = self.config.queued_max_request_bytes
+        self.queued = QueuedBytes(limit if limit > 0 else default_queued_bytes(memory_bytes()))
 
     def bind(self) -> dict[str, int]:
         """Take the ports and return them by listener: who connects now is served after `serve()`.
@@ -78,9 +100,13 @@ class Listener:
     async def serve(self) -> None:
         """Begin to accept."""
         loop = asyncio.get_running_loop()
+        turns = Turns(loop.call_soon, loop.time, self.is_controller)
         for name, bound in self._sockets.items():
-            protocol = partial(self._protocol, name)
-            self._servers.append(await loop.create_server(protocol, sock=bound, backlog=BACKLOG))
+            protocol = partial(self._protocol, name, turns)
+            # asyncio's backlog is also how many it accepts, or fails to accept, in one turn
+            server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_AT_ONCE)
+            self._servers.append(server)
+            bound.listen(BACKLOG)
 
     async def close(self) -> None:
         """Stop accepting and close every connection; their requests are forgotten."""
@@ -106,10 +132,18 @@ class Listener:
                 logger.info("closing the idle connection of %s", connection.name)
                 connection.close()
 
-    def _protocol(self, listener: str) -> ClientConnection:
+    def share_memory(self) -> None:
+        """Called now and then: who has been let on while memory is short, and sends nothing, gives
+        way to the next one."""
+        self.queued.pass_on()
+
+    def _protocol(self, listener: str, turns: Turns) -> ClientConnection:
         return ClientConnection(
             dispatcher=self.dispatcher,
             purgatory=self.purgatory,
+            turns=turns,
+            queued=self.queued,
+            executor=self.executor,
             max_frame_bytes=self.config.socket_request_max_bytes,
             listener=listener,
             spawn=self.spawn,
@@ -127,6 +161,15 @@ class Listener:
             return False
         if len(self.connections) > self.config.max_connections:
             logger.warning("refusing %s: max.connections is reached", connection.name)
+            return False
+        reserve = min(DESCRIPTOR_RESERVE, self.descriptor_limit // 4)
+        if connection.descriptor >= self.descriptor_limit - reserve:
+            logger.warning(
+                "refusing %s: %s of %s files are open",
+                connection.name,
+                connection.descriptor,
+                self.descriptor_limit,
+            )
             return False
         return True
 

@@ -1,7 +1,9 @@
-"""What a broker takes from the machine it runs on: the time, and a name to be reached by."""
+"""What a broker takes from the machine it runs on: the time, a name, and bounds."""
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import time
 
@@ -20,3 +22,14 @@ def own_host_name() -> str:
     except OSError:
         return "127.0.0.1"
     return name
+
+
+def memory_bytes() -> int:
+    """How much memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def open_files_limit() -> int:
+    """How many files this process may have open; sockets count."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft

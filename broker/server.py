@@ -192,7 +192,16 @@ class Broker:
 
         handlers: dict[ApiKey, Handler] = {}
         dispatcher = Dispatcher(handlers, now_ms)
-        listener = Listener(config, dispatcher, self._purgatory, spawn, self._bind)
+        gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
+        listener = Listener(
+            config,
+            dispatcher,
+            self._purgatory,
+            spawn,
+            self._bind,
+            gate.is_controller,
+            self._executor,
+        )
         parts.push_async_callback(listener.close)
         registration = self._registration(listener.bind())
         controller = self._controller(registration, peers)
@@ -203,7 +212,7 @@ class Broker:
         )
         await effects.start(ConfigChanges(zk, spawn))
         handled = self._handled(
-            cluster, registration, configs, broker_configs, quotas, replicas, moves, controller
+            cluster, gate, configs, broker_configs, quotas, replicas, moves, controller
         )
         handlers.update(handler_table(handled))
         await registration.register()
@@ -221,7 +230,7 @@ class Broker:
     def _handled(
         self,
         cluster: str,
-        registration: Registration,
+        gate: ControlGate,
         configs: TopicConfigs,
         broker_configs: BrokerConfigs,
         quotas: ReplicationQuotas,
@@ -240,7 +249,7 @@ class Broker:
             cluster,
             zk,
             self._cache,
-            ControlGate(lambda: registration.epoch, config.inter_broker_listener),
+            gate,
             configs,
             broker_configs,
             quotas.leader,

@@ -18,7 +18,6 @@ import attrs
 
 from clients.broker_versions import versions_of
 from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
-from clients.large_frame import LargeFrame
 from protocol.api_key import ApiKey
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
@@ -221,19 +220,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop with what was read."""
+        self._cutter.feed(data)
         try:
-            for frame in self._cutter.feed(data):
+            while (frame := self._cutter.cut()) is not None:
                 self._answer(frame)
         except (FrameError, WireError) as error:
-            self.abort(str(error))
-            return
-        if self._cutter.room is not None and self._transport is not None:
-            LargeFrame(self, self._cutter, self._transport, self._answer_large)
-
-    def _answer_large(self, frame: memoryview) -> None:
-        try:
-            self._answer(frame)
-        except WireError as error:
             self.abort(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:

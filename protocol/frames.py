@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-LARGE = 128 * 1024
+import struct
+
+SMALL_BYTES = 16 * 1024
+"""Smaller pieces of a frame are put together as they come: each by itself takes more than that."""
+
+_SIZE = struct.Struct(">i")
 
 
 class FrameError(ValueError):
@@ -10,78 +15,97 @@ class FrameError(ValueError):
 
 
 class FrameCutter:
-    """Cuts one connection's bytes into frames.
+    """Cuts one connection's bytes into frames, each when it is asked for.
 
-    Frames that lie whole in the bytes fed are returned as views of them. A large frame is gathered
-    in one buffer of the announced size, because growing a buffer chunk by chunk copies it again
-    and again; whoever reads the socket may also read straight into `room`, and say so by `fill`.
+    A frame that lies whole in the bytes fed is a view of them. Of one that does not, the pieces are
+    kept as they came, and joined once, when the last one is there: what is kept is what has
+    arrived, whatever size was announced.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._rest = b""
-        self._large: bytearray | None = None
-        self._filled = 0
+        self._fed = b""
+        self._pos = 0
+        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._gathered = 0
+        self._missing = 0
 
     @property
     def waiting(self) -> bool:
-        """Whether a frame has begun and is not complete."""
-        return bool(self._rest) or self._large is not None
+        """Whether a frame has begun and is not complete, or is not asked for yet."""
+        return self._missing > 0 or self._pos < len(self._fed)
 
     @property
-    def room(self) -> memoryview | None:
-        """What is still to come of a large frame: the part of its buffer that is not filled."""
-        return None if self._large is None else memoryview(self._large)[self._filled :]
+    def has_more(self) -> bool:
+        """Whether to ask for another frame, which is there perhaps."""
+        left = len(self._fed) - self._pos
+        return left >= _SIZE.size or (left > 0 and self._missing > 0)
 
-    def fill(self, received: int) -> memoryview | None:
-        """So many bytes were put at the start of `room`; the frame, if it is complete now."""
-        large = self._large
-        assert large is not None, "no large frame has begun"
-        self._filled += received
-        if self._filled < len(large):
+    @property
+    def in_frame(self) -> bool:
+        """Whether the part that has come of a frame is kept until the rest comes."""
+        return self._missing > 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept in memory."""
+        return self._gathered + len(self._fed)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived."""
+        self._fed = self._fed[self._pos :] + data if self._pos < len(self._fed) else data
+        self._pos = 0
+
+    def cut(self) -> memoryview | None:
+        """The payload of the next frame, None while it is not whole. Raises FrameError."""
+        if self._missing:
+            return self._gather()
+        fed, pos = self._fed, self._pos
+        begins = pos + _SIZE.size
+        if begins > len(fed):
+            self._drop_cut()
             return None
-        self._large, self._rest = None, b""
-        return memoryview(large)
+        (size,) = _SIZE.unpack_from(fed, pos)
+        if not 0 <= size <= self.max_bytes:
+            raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}")
+        end = begins + size
+        if end > len(fed):
+            self._pos, self._missing = begins, size
+            return self._gather()
+        self._pos = end
+        self._drop_cut()
+        return memoryview(fed)[begins:end]
 
-    def feed(self, data: bytes) -> list[memoryview]:
-        """Return the payloads completed by `data`. Raises FrameError."""
-        frames: list[memoryview] = []
-        view = memoryview(data)
-        if self._large is not None:
-            view = self._fill_large(view, frames)
-            if not view:
-                return frames
-        elif self._rest:
-            view = memoryview(self._rest + data)
-        self._cut(view, frames)
-        return frames
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._fed, self._pos = b"", 0
+        self._pieces, self._gathered, self._missing = [], 0, 0
 
-    def _fill_large(self, view: memoryview, frames: list[memoryview]) -> memoryview:
-        room = self.room
-        assert room is not None
-        take = min(len(room), len(view))
-        room[:take] = view[:take]
-        frame = self.fill(take)
-        if frame is not None:
-            frames.append(frame)
-        return view[take:]
+    def _gather(self) -> memoryview | None:
+        """Take what has come of the frame that has begun; the frame, if it is whole now."""
+        if self._pos < len(self._fed):
+            piece = memoryview(self._fed)[self._pos : self._pos + self._missing]
+            self._pos += len(piece)
+            self._missing -= len(piece)
+            self._keep(piece)
+        self._drop_cut()
+        if self._missing:
+            return None
+        whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces, self._gathered = [], 0
+        return memoryview(whole)
 
-    def _cut(self, view: memoryview, frames: list[memoryview]) -> None:
-        pos, end = 0, len(view)
-        while end - pos >= 4:
-            size = int.from_bytes(view[pos : pos + 4], "big", signed=True)
-            if not 0 <= size <= self.max_bytes:
-                raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}")
-            if end - pos - 4 < size:
-                if size > LARGE:
-                    self._begin_large(size, view[pos + 4 :])
-                    return
-                break
-            frames.append(view[pos + 4 : pos + 4 + size])
-            pos += 4 + size
-        self._rest = bytes(view[pos:])
+    def _keep(self, piece: memoryview) -> None:
+        self._gathered += len(piece)
+        last = self._pieces[-1] if self._pieces else None
+        if len(piece) >= SMALL_BYTES:
+            self._pieces.append(piece)
+        elif isinstance(last, bytearray) and len(last) < SMALL_BYTES:
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
 
-    def _begin_large(self, size: int, start: memoryview) -> None:
-        self._large, self._rest = bytearray(size), b""
-        self._filled = len(start)
-        self._large[: self._filled] = start
+    def _drop_cut(self) -> None:
+        """Let go of what was fed, once all of it is cut."""
+        if self._pos == len(self._fed):
+            self._fed, self._pos = b"", 0

@@ -22,7 +22,6 @@ FLOORS: dict[str, set[str]] = {
     "clients": {"groups", "offsets", "protocol", "zk"},
     "broker": {
         "clients.connection",
-        "clients.large_frame",
         "groups",
         "offsets",
         "compaction",
@@ -104,7 +103,6 @@ SHELLS = {
     "clients.high_level.leader_finder",
     "clients.high_level.streams",
     "clients.kgroup",
-    "clients.large_frame",
     "clients.migrator",
     "clients.producer.deliveries",
     "clients.producer.event_handler",

@@ -17,6 +17,7 @@ from broker.connection import (
 )
 from broker.dispatch import Handler
 from broker.purgatory import Purgatory, Wait
+from broker.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, read_response
@@ -75,7 +76,6 @@ async def test_a_request_that_comes_in_pieces_is_answered_once_it_is_whole() -> 
 
 
 async def test_a_large_request_between_small_ones_arrives_whole() -> None:
-    """It is read by another way, straight into the buffer that keeps it."""
     got: list[bytes] = []
 
     def take(request: ProduceRequest, context: Any) -> Any:
@@ -101,9 +101,9 @@ async def test_a_large_request_between_small_ones_arrives_whole() -> None:
 async def test_answers_to_requests_read_together_leave_in_one_write() -> None:
     async with serving(ECHO) as server:
         client = await server.client()
-        await client.send(*(ask(n, "k") for n in range(50)))
+        await client.send(*(ask(n, "k") for n in range(SHARE_REQUESTS)))
         one_answer = len(await client.receive()) + 4
-        assert len(client._received) == 49 * one_answer
+        assert len(client._received) == (SHARE_REQUESTS - 1) * one_answer
 
 
 async def test_requests_behind_one_that_waits_are_not_served_before_it() -> None:
@@ -215,6 +215,77 @@ async def test_a_connection_with_requests_held_is_read_no_further() -> None:
         for _ in range(1001):
             await client.answer()
         await sending
+
+
+# ---- memory
+
+MEGABYTE = 1_000_000
+SHORT = {"queued_max_request_bytes": "1000000", "socket_request_max_bytes": "1000000"}
+
+
+async def test_a_frame_that_was_only_announced_takes_no_memory() -> None:
+    async with serving(ECHO) as server:
+        clients = [await server.client() for _ in range(10)]
+        for client in clients:
+            await client.send((100 * MEGABYTE).to_bytes(4, "big"))
+        other = await server.client()
+        await other.echo()
+        assert server.listener.queued.total == 0
+
+
+async def test_while_frames_under_way_fill_the_memory_the_oldest_alone_is_read() -> None:
+    frame = (900_000).to_bytes(4, "big") + bytes(900_000)
+    async with serving(ECHO, **SHORT) as server:
+        queued = server.listener.queued
+        other = await server.client()
+        await other.echo()
+        first, second = await server.client(), await server.client()
+        await first.send(frame[:600_000])
+        await server.until(lambda: queued.total >= 599_000, "the first is read")
+        sending = asyncio.ensure_future(second.send(frame))
+        await server.until(lambda: queued.total > MEGABYTE, "memory is short")
+        taken = queued.total
+
+        await other.send(ask(1, "k"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert queued.total == taken, "neither the second nor the other is read"
+
+        await first.send(frame[600_000:])  # which is no request: it is closed, and makes room
+        assert await first.is_closed()
+        assert await other.answer() == (1, "k")
+        await sending
+        assert await second.is_closed()
+        assert queued.total == 0
+
+
+async def test_what_a_parked_request_and_a_slow_reader_hold_is_counted() -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        queued = server.listener.queued
+        client, slow = await server.client(), await server.client(receive_buffer_bytes=10_000)
+        parked = ask(1, "wait" + "k" * 20_000)
+        await client.send(parked)
+        await server.until(lambda: server.purgatory.parked, "it waits")
+        assert queued.total == len(parked) - 4
+        handler.answer(server.purgatory, "wait" + "k" * 20_000)
+        await client.answer()
+        assert queued.total == 0
+
+        await slow.send(*(ask(n, "k" * 30_000) for n in range(100)))
+        await server.until(lambda: queued.total, "answers are not taken")
+        for _ in range(100):
+            await slow.answer()
+        await server.until(lambda: not queued.total, "all are taken")
+
+
+async def test_a_connection_that_is_lost_gives_back_what_it_held() -> None:
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.send((900_000).to_bytes(4, "big") + bytes(100_000))
+        await server.until(lambda: server.listener.queued.total == 100_000, "a part has come")
+        client.close()
+        await server.until(lambda: not server.listener.queued.total, "it is forgotten")
 
 
 # ---- how it ends

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 
+import attrs
 import pytest
 
-from broker.connection import SENDFILE_MAX_BYTES, SENDFILE_MIN_BYTES
+from broker.connection import JOINED_BYTES, SENDFILE_MAX_BYTES, SENDFILE_MIN_BYTES
 from broker.dispatch import Handler
 from core_log.directory import LogDirectory
-from core_log.memory_directory import MemoryDirectory
+from core_log.memory_directory import Disk, MemoryDirectory, MemoryFile
 from core_log.storage import FileRange, StorageFile
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
@@ -180,3 +182,46 @@ async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
             await server.spawned.ended()
         for n in range(5):
             assert await (await server.client()).echo(n, "k") == (n, "k")
+
+
+# ---- memory, and the disk
+
+
+async def test_small_ranges_of_many_partitions_are_sent_as_they_are_taken(
+    stored: StorageFile,
+) -> None:
+    """A follower's or a consumer's fetch of a thousand partitions with a little in each."""
+    ranges = [stored.range(31_000 * n % stored.size, 30_000) for n in range(100)]
+    async with serving(files(*ranges)) as server:
+        slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
+        await slow.send(fetch(1))
+        for n in range(50):
+            await other.echo(n)
+            assert server.listener.queued.total <= 2 * JOINED_BYTES
+        assert await fetched(slow) == (1, [content(r) for r in ranges])
+
+
+@attrs.define(eq=False)
+class ColdFile(MemoryFile):
+    """Notes who read it when it was not in the page cache."""
+
+    read_cold_by: list[str] = attrs.field(factory=list)
+
+    def read(self, start: int, size: int) -> bytes:
+        if not self.is_cached(start, size):
+            self.read_cold_by.append(threading.current_thread().name)
+        return super().read(start, size)
+
+
+@pytest.mark.parametrize("size", [10, SENDFILE_MIN_BYTES, 2 * SENDFILE_MAX_BYTES])
+async def test_what_is_not_in_the_page_cache_is_read_in_off_the_loop(size: int) -> None:
+    cold = ColdFile(Disk(), 0)
+    cold.append([random.Random(5).randbytes(size)])
+    cold.grow_cold()
+    async with serving(files(cold.range(0, size))) as server:
+        client = await server.client()
+        await client.send(fetch(1))
+        _, (received,) = await fetched(client)
+    assert received == cold.read(0, size)
+    assert len(cold.read_cold_by) == 1
+    assert cold.read_cold_by != [threading.main_thread().name]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
+import resource
 import socket
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from broker.config import load_broker_config
 from broker.dispatch import Dispatcher
-from broker.listener import Listener
+from broker.listener import ACCEPTED_AT_ONCE, Listener
 from broker.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from tests.broker.served import ECHO, Client, ask, echoed, serving
@@ -157,6 +160,55 @@ async def test_one_connection_too_many_of_all_is_closed(caplog: pytest.LogCaptur
         assert await second.is_closed()
         assert caplog.messages == [f"refusing {second.name}: max.connections is reached"]
         assert await first.echo(1, "k") == (1, "k")
+
+
+def limit_with_reserve_at(descriptor: int) -> int:
+    """So many files may be open that those from `descriptor` on are kept for others."""
+    return next(n for n in itertools.count(1) if n - n // 4 == descriptor)
+
+
+async def test_connections_leave_descriptors_to_the_logs(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(ECHO) as server:
+        first = await server.client()
+        await first.echo()
+        (connection,) = server.listener.connections
+        limit = limit_with_reserve_at(connection.descriptor + 1)
+        server.listener.descriptor_limit = limit
+        second = await server.client()
+        assert await second.is_closed()
+        (line,) = caplog.messages
+        assert line.startswith(f"refusing {second.name}: ")
+        assert line.endswith(f" of {limit} files are open")
+        assert await first.echo(1, "k") == (1, "k")
+
+
+async def test_reserve_of_descriptors_is_bounded() -> None:
+    async with serving(ECHO) as server:
+        server.listener.descriptor_limit = 100_000
+        assert await (await server.client()).echo(1, "k") == (1, "k")
+
+
+async def test_without_a_descriptor_accepting_rests_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """asyncio tries again in a second: until then nothing spins."""
+    async with serving(ECHO) as server:
+        waiting = Client(socket.create_connection(("127.0.0.1", server.port)))
+        waiting.sock.setblocking(False)  # connected by the kernel, and not accepted yet
+        server.clients.append(waiting)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            await waiting.send(ask(1, "k"))
+            await server.until(lambda: caplog.records, "there is no descriptor")
+            for _ in range(1000):
+                await asyncio.sleep(0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert len(caplog.records) <= ACCEPTED_AT_ONCE
+        assert await waiting.answer() == (1, "k")
 
 
 # ---- whom it lets go

@@ -164,7 +164,8 @@ class _Peer(asyncio.Protocol):
         self._broker._transports.append(transport)
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._cutter.feed(data):
+        self._cutter.feed(data)
+        while (frame := self._cutter.cut()) is not None:
             header, pos = read_request_header(frame)
             request = read_request(header, frame, pos)
             self._broker.requests.append((header, request))

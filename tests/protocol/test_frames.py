@@ -6,54 +6,97 @@ import random
 
 import pytest
 
-from protocol.frames import LARGE, FrameCutter, FrameError
+from protocol.frames import SMALL_BYTES, FrameCutter, FrameError
+
+MAX_BYTES = 100 * 1024 * 1024
 
 
 def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
+def fed(cutter: FrameCutter, data: bytes) -> list[bytes]:
+    """All frames that are whole then."""
+    cutter.feed(data)
+    frames = []
+    while (frame := cutter.cut()) is not None:
+        frames.append(bytes(frame))
+    return frames
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_frames_come_out_whole_however_the_stream_is_cut(seed: int) -> None:
     rng = random.Random(seed)
-    sizes = rng.choices([0, 1, 3, 100, 5000, LARGE - 1, LARGE, LARGE + 1, LARGE * 3], k=5)
+    near = [SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1]
+    sizes = rng.choices([0, 1, 3, 100, 5000, *near, SMALL_BYTES * 30], k=8)
     payloads = [rng.randbytes(size) for size in sizes]
     stream = b"".join(framed(p) for p in payloads)
-    cutter, got, pos = FrameCutter(10 * LARGE), [], 0
+    cutter, got, pos = FrameCutter(MAX_BYTES), [], 0
     while pos < len(stream):
         step = rng.choice([1, 3, 7, 1000, 65536, 262144])
-        got += [bytes(f) for f in cutter.feed(stream[pos : pos + step])]
+        got += fed(cutter, stream[pos : pos + step])
         pos += step
     assert got == payloads
     assert not cutter.waiting
+    assert cutter.held_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_frames_may_be_asked_for_long_after_they_came(seed: int) -> None:
+    rng = random.Random(seed)
+    payloads = [rng.randbytes(rng.choice([0, 1, 100, 50_000])) for _ in range(30)]
+    stream = b"".join(framed(p) for p in payloads)
+    cutter, got, pos = FrameCutter(MAX_BYTES), [], 0
+    while len(got) < len(payloads):
+        step = rng.choice([0, 1, 3, 1000, 65536])
+        cutter.feed(stream[pos : pos + step])
+        pos += step
+        if rng.random() < 0.5 and (frame := cutter.cut()) is not None:
+            got.append(bytes(frame))
+    assert got == payloads
+
+
+def test_what_is_asked_for_again_is_told_apart_from_what_must_come_first() -> None:
+    cutter = FrameCutter(MAX_BYTES)
+    cutter.feed(framed(b"one") + framed(b"two") + b"\0\0")
+    assert cutter.cut() == b"one"
+    assert cutter.has_more
+    assert cutter.cut() == b"two"
+    assert cutter.cut() is None
+    assert not cutter.has_more
+    assert cutter.waiting
+
+
+@pytest.mark.parametrize("step", [1, 1000, SMALL_BYTES, 65536])
+def test_a_frame_that_has_begun_takes_no_more_memory_than_has_come_of_it(step: int) -> None:
+    cutter, sent = FrameCutter(MAX_BYTES), 0
+    assert fed(cutter, MAX_BYTES.to_bytes(4, "big")) == []
+    for _ in range(100):
+        assert fed(cutter, bytes(step)) == []
+        sent += step
+        assert cutter.held_bytes == sent
+        assert sum(map(len, cutter._pieces)) == sent
+        assert len(cutter._pieces) <= 1 + 2 * sent // SMALL_BYTES
+    assert cutter.in_frame
+
+
+def test_what_is_cleared_is_forgotten() -> None:
+    cutter = FrameCutter(MAX_BYTES)
+    assert fed(cutter, framed(b"x" * 100_000)[:-1]) == []
+    cutter.clear()
+    assert not cutter.waiting
+    assert fed(cutter, framed(b"next")) == [b"next"]
 
 
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(FrameError, match="-1"):
-        FrameCutter(100).feed(b"\xff\xff\xff\xff")
+        fed(FrameCutter(100), b"\xff\xff\xff\xff")
 
 
 def test_a_size_above_the_bound_is_refused_before_anything_of_it_is_kept() -> None:
-    cutter = FrameCutter(100)
     with pytest.raises(FrameError, match="101 bytes, allowed are 0 to 100"):
-        cutter.feed((101).to_bytes(4, "big"))
+        fed(FrameCutter(100), (101).to_bytes(4, "big"))
 
 
 def test_a_frame_of_exactly_the_bound_is_taken() -> None:
-    assert [bytes(f) for f in FrameCutter(100).feed(framed(b"x" * 100))] == [b"x" * 100]
-
-
-def test_a_large_frame_may_be_read_straight_into_its_room() -> None:
-    payload = random.Random(1).randbytes(LARGE * 2)
-    cutter = FrameCutter(10 * LARGE)
-    assert cutter.feed(framed(payload)[:1000]) == []
-    got, pos = None, 1000 - 4
-    while got is None:
-        room = cutter.room
-        assert room is not None
-        piece = payload[pos : pos + 50_000]
-        room[: len(piece)] = piece
-        got, pos = cutter.fill(len(piece)), pos + len(piece)
-    assert bytes(got) == payload
-    assert cutter.room is None
-    assert [bytes(f) for f in cutter.feed(framed(b"next"))] == [b"next"]
+    assert fed(FrameCutter(100), framed(b"x" * 100)) == [b"x" * 100]

@@ -40,6 +40,9 @@ class SimSocket:
     def getsockname(self) -> tuple[str, int]:
         return self.address
 
+    def fileno(self) -> int:
+        return 0
+
     def listen(self, backlog: int) -> None:
         self._network.listen(self)
 
@@ -120,6 +123,9 @@ class Transport(asyncio.Transport):
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """What is under way counts here, where a system's own buffer would take it."""
 
     def get_write_buffer_size(self) -> int:
         return self._under_way
