@@ -3,7 +3,8 @@
 Start, in Kafka's order: ZooKeeper → cluster id → logs (recovered where needed) → the port is bound
 → registration → serving → election. So no request is served before ZooKeeper knows the broker,
 and the controller's first requests, ours to ourselves included, come over the wire like any
-other. Stop is the reverse, and ends with the logs closed clean.
+other. Stop is the reverse: leaders and the controller's place are given to other brokers, nobody is
+served any more, the logs are closed clean, and with the session ends the registration.
 
 One task runs all of it, from `start` to `close`, and every other task is its child (`tasks`).
 """
@@ -188,7 +189,7 @@ class Broker:
         moves = DirectoryMoves(replicas, quotas.directories, self._executor, spawn, now_ms, on_disk)
         replicas.on_leadership(moves.resume)
         self._not_serving.pop_all()
-        parts.callback(self._close_logs, logs, replicas)
+        parts.push_async_callback(self._close_logs, logs, replicas)
 
         handlers: dict[ApiKey, Handler] = {}
         dispatcher = Dispatcher(handlers, now_ms)
@@ -301,6 +302,7 @@ class Broker:
             config.log,
             self._now_ms,
             recovery_threads=config.num_recovery_threads_per_data_dir,
+            closing_threads=config.num_io_threads,
         )
         parts.enter_context(self._not_serving)
         self._not_serving.callback(logs.close, clean=False)
@@ -400,13 +402,21 @@ class Broker:
         )
         return coordinator
 
-    def _close_logs(self, logs: LogManager, replicas: ReplicaManager) -> None:
+    async def _close_logs(self, logs: LogManager, replicas: ReplicaManager) -> None:
+        """Nobody comes to a log any more. The loop goes on while they are flushed: the session
+        with ZooKeeper lives, and what others ask of it is answered."""
         self._purgatory.expire_all()
-        self._tasks.cancel()
-        self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file
-        if replicas.leadership_known:
-            logs.checkpoint_high_watermarks(replicas.high_watermarks())
-        logs.close(clean=True)
+        await self._tasks.end()
+        watermarks = replicas.high_watermarks() if replicas.leadership_known else None
+
+        def close() -> None:
+            self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file
+            if watermarks is not None:
+                logs.checkpoint_high_watermarks(watermarks)
+            logs.close(clean=True)
+
+        with ThreadPoolExecutor(1, "closing") as thread:
+            await asyncio.get_running_loop().run_in_executor(thread, close)
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the broker stops: %s", error)

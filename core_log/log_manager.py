@@ -43,7 +43,11 @@ class LogDirectoryError(Exception):
 
 
 class LogManager:
-    """The logs by partition. `now_ms` is the wall clock, `defaults` the broker's LogConfig."""
+    """The logs by partition. `now_ms` is the wall clock, `defaults` the broker's LogConfig.
+
+    Recovery is work for processors, and has `recovery_threads` for each directory; to close a log
+    is to wait for its disk, so `closing_threads` may well be more.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class LogManager:
         now_ms: Callable[[], int],
         *,
         recovery_threads: int = 1,
+        closing_threads: int = 1,
     ) -> None:
         self.defaults = defaults
         self.logs: dict[TopicPartition, Log] = {}
@@ -59,6 +64,7 @@ class LogManager:
         self._dirs = [LogDir(directory, Lock()) for directory in dirs]
         self._now_ms = now_ms
         self._recovery_threads = recovery_threads
+        self._closing_threads = max(recovery_threads, closing_threads)
         self._broken: dict[TopicPartition, str] = {}
         self._offline: dict[TopicPartition, str] = {}
         self._leaving: list[tuple[int, LogDir, str]] = []
@@ -360,7 +366,7 @@ class LogManager:
             return 0
 
     def _close_logs(self, log_dir: LogDir) -> bool:
-        with _mapping(self._recovery_threads) as mapped:
+        with _mapping(self._closing_threads) as mapped:
             held = [*log_dir.logs.values(), *log_dir.futures.values()]
             return all(list(mapped(_closed, held)))
 

@@ -77,7 +77,7 @@ from broker.controller.requests import Sender
 from broker.controller.state import ControllerState, LeaderRebalance
 from protocol.errors import ApiError, ErrorCode
 from zk.api import SessionExpired as ZkSessionExpired
-from zk.api import SessionState, ZkSession
+from zk.api import SessionState, ZkError, ZkSession
 from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -179,13 +179,26 @@ class Controller:
         self._put(ElectionDue())
 
     async def close(self) -> None:
-        """Stop. The session, closed later, takes /controller with it."""
+        """Stop, and let another broker be elected at once: this one has its logs to close before
+        its session ends."""
         if self._runner is None:
             return
         self._zk.remove_state_listener(self._session_changed)
+        state = self._state
+        step_down = StepDown(state.epoch_zk_version) if state.is_active else None
         self._resign()
         self._runner.cancel()
         await asyncio.wait([self._runner])
+        if step_down is not None and self._zk.state is SessionState.CONNECTED:
+            await self._leave(step_down)
+
+    async def _leave(self, step_down: StepDown) -> None:
+        """Delete /controller. What cannot be done while the session lasts, its end does."""
+        try:
+            async with asyncio.timeout(self._zk.session_timeout_ms / 1000):
+                await self._step_down(step_down)
+        except (TimeoutError, EpochMoved, ZkError) as error:
+            logger.info("/controller is left to the end of the session: %r", error)
 
     # --- the queue
 

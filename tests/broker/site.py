@@ -13,6 +13,8 @@ import attrs
 from broker.config import load_broker_config
 from broker.server import Broker
 from clients.connection import Connection
+from core_log.directory import LogDirectory
+from core_log.storage import Directory
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import BrokerId, Controller
 
@@ -25,6 +27,7 @@ class Site:
 
     directory: Path
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
+    open_directory: Callable[[str], Directory] = LogDirectory
     session: MemorySession = attrs.field(init=False)
 
     def broker(self, broker_id: int = 1, /, **settings: str) -> Broker:
@@ -37,7 +40,9 @@ class Site:
             "num.io.threads": "2",
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self.session = self.zookeeper.session()
-        return Broker(load_broker_config(given)[0], zk=self.session)
+        return Broker(
+            load_broker_config(given)[0], zk=self.session, open_directory=self.open_directory
+        )
 
     @contextlib.asynccontextmanager
     async def running(self, broker_id: int = 1, /, **settings: str) -> AsyncIterator[Broker]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from broker.registration import AlreadyRegistered
 from broker.server import Broker, BrokerStopped
 from clients.connection import Connection
 from clients.errors import ConnectionFailed
+from core_log.directory import LogDirectory
 from core_log.log_manager import LogDirectoryError
 from core_log.meta_properties import InconsistentMetaProperties
 from protocol.errors import ErrorCode
@@ -105,6 +107,53 @@ async def test_a_started_broker_is_registered_elected_and_answers(site: Site) ->
         assert found is not None
         host, _, port = broker.bootstrap.rpartition(":")
         assert found[0].endpoints == (Endpoint("PLAINTEXT", host, int(port)),)
+
+
+class HeldDirectory(LogDirectory):
+    """A directory whose broker cannot finish closing its logs before it is `let_go`."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.is_closing, self.let_go = threading.Event(), threading.Event()
+
+    def unlock(self) -> None:
+        self.is_closing.set()
+        assert self.let_go.wait(DEADLINE_S), "the loop stands still while logs are closed"
+        super().unlock()
+
+
+async def test_while_a_controller_closes_its_logs_another_broker_is_controller(
+    tmp_path: Path,
+) -> None:
+    directories: list[HeldDirectory] = []
+
+    def hold(path: str) -> HeldDirectory:
+        directories.append(HeldDirectory(path))
+        return directories[-1]
+
+    site = Site(tmp_path, open_directory=hold)
+    first, second = site.broker(1), site.broker(2)
+    await first.start()
+    await second.start()
+    assert site.controller() == 1
+    closing = asyncio.create_task(first.close())
+
+    async def is_closing() -> bool:
+        return directories[0].is_closing.is_set()
+
+    async def has_a_successor() -> bool:
+        return site.controller() == 2
+
+    await until(is_closing, "the first broker closes its logs")
+    await until(has_a_successor, "the second broker is elected")
+    assert not closing.done()
+    assert site.node(1) is not None  # which goes when all is on disk
+
+    for directory in directories:
+        directory.let_go.set()
+    await closing
+    assert site.node(1) is None
+    await second.close()
 
 
 async def test_every_api_that_is_written_down_is_served(site: Site) -> None:

@@ -55,7 +55,7 @@ SETTINGS = {
     "zookeeper.connect": f"{ZK_HOST}:2181",
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "log.dirs": DIRECTORY,
-    "num.io.threads": "2",
+    "num.io.threads": "1",
     "auto.create.topics.enable": "false",
     "default.replication.factor": str(REPLICATION),
     "min.insync.replicas": str(MIN_INSYNC),

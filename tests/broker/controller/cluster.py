@@ -58,8 +58,13 @@ class Cluster:
 
     async def kill(self, broker_id: int) -> None:
         """The broker is gone, and so is its session."""
-        await self.controllers.pop(broker_id).close()
         await self.sessions.pop(broker_id).close()
+        await self.controllers.pop(broker_id).close()
+        await self.settle()
+
+    async def stop(self, broker_id: int) -> None:
+        """The broker's controller stops in good order; its session goes on."""
+        await self.controllers.pop(broker_id).close()
         await self.settle()
 
     async def create(self, topic: str, *replicas: tuple[int, ...]) -> None:

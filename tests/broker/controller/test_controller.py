@@ -40,6 +40,42 @@ async def test_second_broker_knows_the_first_and_takes_over_when_it_dies(cluster
 
 
 @on_cluster
+async def test_controller_that_stops_has_a_successor_while_its_session_goes_on(
+    cluster: Cluster,
+) -> None:
+    await cluster.start(1, 2)
+    await cluster.stop(1)
+    second = cluster.controllers[2]
+    assert (second.is_active, second.epoch) == (True, 2)
+    assert await cluster.session.exists("/brokers/ids/1") is not None
+
+
+@on_cluster
+async def test_controller_that_stops_unaware_of_its_successor_leaves_it_alone(
+    cluster: Cluster,
+) -> None:
+    await cluster.start(1, 2)
+    cluster.zookeeper.suspend(cluster.sessions[1])
+    cluster.zookeeper.expire(cluster.sessions[1])
+    await cluster.settle()
+    assert cluster.controllers[2].is_active
+    await cluster.stop(1)
+    assert cluster.controllers[2].is_active
+
+
+@on_cluster
+async def test_controller_that_stops_while_zookeeper_is_away_does_not_wait_for_it(
+    cluster: Cluster,
+) -> None:
+    await cluster.start(1)
+    loop = asyncio.get_running_loop()
+    cluster.zookeeper.suspend(cluster.sessions[1])
+    before_s = loop.time()
+    await cluster.controllers.pop(1).close()
+    assert loop.time() == before_s
+
+
+@on_cluster
 async def test_created_topic_is_led_and_announced(cluster: Cluster) -> None:
     await cluster.start(1, 2)
     cluster.wire.received.clear()

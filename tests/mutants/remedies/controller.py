@@ -2,7 +2,73 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+TESTS: dict[str, str] = {
+    "broker.topic_configs": (
+        "tests/broker/test_topic_configs.py tests/broker/test_leader_and_isr.py"
+    ),
+    "broker.config_changes": "tests/broker/test_config_changes.py",
+    "broker.replica_manager": "tests/broker/test_replica_manager.py",
+    "broker.server": "tests/broker/test_server.py",
+    "broker.controller.controller": "tests/broker/controller/test_controller.py",
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "P2",
+        "LeaderAndIsr is not obeyed before a topic's settings are known",
+        "broker.topic_configs:TopicConfigs.when_known",
+        "return wait if expired else None",
+        "return answer() if expired else None",
+    ),
+    Remedy(
+        "P2",
+        "where settings cannot be understood nothing is deleted or compacted",
+        "broker.topic_configs:TopicSettings.over",
+        "config.keeping_all() if self.is_doubtful else config",
+        "config",
+    ),
+    Remedy(
+        "P2",
+        "settings that cannot be understood leave those that were known",
+        "broker.topic_configs:understood",
+        "attrs.evolve(before, is_doubtful=True, mzxid=found.mzxid)",
+        "TopicSettings({}, True, found.mzxid)",
+    ),
+    Remedy(
+        "P10",
+        "a controller that stops leaves its place",
+        "broker.controller.controller:Controller.close",
+        "await self._leave(step_down)",
+        "pass",
+    ),
+    Remedy(
+        "P10",
+        "the loop goes on while logs are closed",
+        "broker.server:Broker._close_logs",
+        "await asyncio.get_running_loop().run_in_executor(thread, close)",
+        "close()",
+    ),
+    Remedy(
+        "P14",
+        "settings of a topic reach its own partitions",
+        "broker.replica_manager:ReplicaManager.update_config",
+        "self._by_topic.get(topic, {}).values()",
+        "[p for tp, p in self.partitions.items() if tp.topic == topic]",
+    ),
+    Remedy(
+        "P14",
+        "a new session takes what changed alone",
+        "broker.topic_configs:TopicConfigs.read_again",
+        "known is not None and known.mzxid != found.mzxid",
+        "known is not None",
+    ),
+    Remedy(
+        "P20",
+        "changed settings are asked for until the session answers",
+        "broker.config_changes:ConfigChanges._ask",
+        "return await retry_until_connected(self.zk, call)",
+        "return await call()",
+    ),
+)
+"""A remedy: a piece of code without which a fault, or a hazard, is back."""
