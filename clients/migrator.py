@@ -118,6 +118,10 @@ class Migrator:
                 await self.zk.create(path, said.encode(), ephemeral=True, make_parents=True)
                 self._at_work_in = session_id
                 return
+            except NoNode:  # the last member leaves, and takes the group's empty directory away
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                continue
             except NodeExists:
                 gone = asyncio.Event()
 

@@ -4,12 +4,14 @@ The znode of the migration is watched (`offsets.migration` has the theory), and 
 gives is obeyed without a restart: new operations go by the new mode at once, and the epoch is
 acknowledged when none of an earlier mode is under way. A member does nothing in a ZooKeeper session
 before its node stands below the migration's and the order has been read after that, so that nobody
-who has read the list of members goes on without it.
+who has read the list of members goes on without it. Where it may not make that node and there is no
+migration, it does without: it is to a migration then what members on the JVM are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
@@ -21,13 +23,31 @@ from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, Offsets, O
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.migration_znodes import GroupMigration, MigrationMember, OffsetMode, OffsetStorage
-from zk.session import NodeExists, NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from zk.migration_znodes import (
+    GroupMigration,
+    MigrationMember,
+    MigrationPaths,
+    OffsetMode,
+    OffsetStorage,
+)
+from zk.session import (
+    BadVersion,
+    NoAuth,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionState,
+    WatchEvent,
+    ZkError,
+    ZkSession,
+)
 from zk.znodes import ZnodeError
 
 _log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+MAX_TRIES = 20  # to write a node that others make and delete meanwhile
+EXPIRY_PATIENCE = 1.5  # session timeouts, for a node of an earlier session of ours
 
 
 @attrs.define(eq=False)
@@ -46,6 +66,7 @@ class GovernedStore:
     _mode: OffsetMode | None = None  # None: by the settings
     _epoch: int = 0
     _informed_in: int = 0  # the session in which we stand in the list and have read since
+    _is_unlisted: bool = False
     _under_way: Counter[OffsetMode | None] = attrs.field(factory=Counter)
     _ended: asyncio.Event = attrs.field(factory=asyncio.Event)
     _news: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -96,12 +117,18 @@ class GovernedStore:
             self.zk.remove_state_listener(self._session_changed)
 
     async def withdraw(self) -> None:
-        """Leave the list of members; the session may live on. Raises ZkError."""
+        """Leave the list of members, which the session may outlive. The last to leave a group that
+        has never been migrated removes the list. Raises ZkError."""
         self.zk.remove_watch(self._changed)
-        path = MigrationMember.path(self.group, self.consumer_id)
-        stat = await self.zk.exists(path)
-        if stat and stat.ephemeral_owner == self.zk.session_id:
-            await self.zk.delete(path)
+        stat = await self.zk.exists(MigrationMember.path(self.group, self.consumer_id))
+        if stat is None or stat.ephemeral_owner != self.zk.session_id:
+            return
+        with contextlib.suppress(NoNode, NotEmpty, BadVersion, NoAuth):
+            await self.zk.delete(MigrationMember.path(self.group, self.consumer_id))
+            migration, stat = await self.zk.get(GroupMigration.path(self.group))
+            if migration is None:
+                await self.zk.delete(MigrationPaths.members_path(self.group))
+                await self.zk.delete(GroupMigration.path(self.group), stat.version)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -135,8 +162,9 @@ class GovernedStore:
             await self._read()
             return
         while self._informed_in != (session_id := self.zk.session_id) or not session_id:
-            await self._appear(0)
+            forbidden = await self._try_to_appear(0)
             await self._read()
+            self._accept_unless_migrated(forbidden)
             self._news.set()  # to have the order acknowledged
             if self.zk.session_id == session_id:
                 self._informed_in = session_id
@@ -148,7 +176,25 @@ class GovernedStore:
         while any(count for mode, count in self._under_way.items() if mode is not self._mode):
             self._ended.clear()
             await self._ended.wait()
-        await self._appear(self._epoch)
+        self._accept_unless_migrated(await self._try_to_appear(self._epoch))
+
+    def _accept_unless_migrated(self, forbidden: NoAuth | None) -> None:
+        """Without the right to be listed, go by the settings as long as there is no migration.
+
+        One that begins sees us as a member that does not obey, as it sees those on the JVM. It
+        makes the migration's znode, we hear of that, and are listed if it lets us. Raises NoAuth.
+        """
+        if forbidden is None:
+            return
+        if self._mode is not None:
+            raise forbidden
+        if not self._is_unlisted:
+            self._is_unlisted = True
+            _log.warning(
+                "%s: group %s: ZooKeeper does not let us create %s: a migration of the group's "
+                "offsets will take us for a member that does not obey it",
+                *(self.consumer_id, self.group, forbidden),
+            )
 
     async def _read(self) -> None:
         """Read the order and go by it. One reader at a time: an older answer never comes last."""
@@ -175,20 +221,32 @@ class GovernedStore:
                 if await self.zk.exists(path, self._changed) is None:
                     return None
 
+    async def _try_to_appear(self, epoch: int) -> NoAuth | None:
+        try:
+            await self._appear(epoch)
+        except NoAuth as error:
+            return error
+        return None
+
     async def _appear(self, epoch: int) -> None:
-        """Have our node, of this session, say so. A node of an earlier one is about to vanish."""
+        """Have our node, of this session, say so. Raises ZkError, when another session has it for
+        longer than one of our own that has ended can live on."""
         path = MigrationMember.path(self.group, self.consumer_id)
         said = MigrationMember(epoch, self.settings).encode()
-        while True:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.zk.session_timeout_ms / 1000 * EXPIRY_PATIENCE
+        for _ in range(MAX_TRIES):
             try:
                 await self.zk.create(path, said, ephemeral=True, make_parents=True)
                 return
             except NodeExists:
                 pass
+            except NoNode:  # the last member of all is leaving, and takes the list away
+                continue
             try:
                 content, stat = await self.zk.get(path)
                 if stat.ephemeral_owner != self.zk.session_id:
-                    await self.zk.delete(path, stat.version)
+                    await self._wait_for_the_end(path, deadline_s)
                 elif content == said:
                     return
                 else:
@@ -196,6 +254,24 @@ class GovernedStore:
                     return
             except NoNode:
                 continue
+        raise ZkError(f"{path} changes faster than it can be written")
+
+    async def _wait_for_the_end(self, path: str, deadline_s: float) -> None:
+        """Until the node of another session is gone or changes. It may be a living member's."""
+        changed = asyncio.Event()
+
+        def note(event: WatchEvent) -> None:
+            changed.set()
+
+        try:
+            stat = await self.zk.exists(path, note)
+            if stat is not None:
+                async with asyncio.timeout_at(deadline_s):
+                    await changed.wait()
+        except TimeoutError:
+            raise NodeExists(f"{path}: consumer id {self.consumer_id} is in use") from None
+        finally:
+            self.zk.remove_watch(note)
 
 
 def _told(error: ZkError | ZnodeError) -> str:

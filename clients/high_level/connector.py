@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
@@ -46,10 +46,11 @@ from zk.session import KazooSession, ZkError, ZkSession
 
 _log = logging.getLogger(__name__)
 
-SHUTDOWN_S = 9.0
-"""All of a shutdown, but for what the application's listener takes: a process that is asked to stop
-is killed after 10 s as a rule."""
-CLOSE_S = 1.0  # of these, for the end of the session
+LEAVE_S = 7.0
+CLOSE_S = 1.0
+"""A process that is asked to stop is killed after 10 s as a rule. Of these, a shutdown has LEAVE_S
+to commit and to leave the group, and twice CLOSE_S to leave ZooKeeper; what the application's
+listener takes is its own."""
 
 
 class ConsumerConnector:
@@ -197,7 +198,7 @@ class ConsumerConnector:
         )
 
     async def shutdown(self) -> None:
-        """End the streams, commit (if auto.commit.enable), leave the group; within SHUTDOWN_S.
+        """End the streams, commit (if auto.commit.enable), leave the group; within 9 s.
 
         May be repeated: every call waits for the same end, also when an earlier one was cancelled.
         A rebalance listener that calls it does not wait: what it would wait for waits for it.
@@ -213,7 +214,6 @@ class ConsumerConnector:
     # --- inside -------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
-        deadline_s = asyncio.get_running_loop().time() + SHUTDOWN_S
         for stream in self._delivery.streams:
             stream.end()
         if self._runner:
@@ -221,20 +221,17 @@ class ConsumerConnector:
             await asyncio.wait([self._runner])
         try:
             if self._member:
-                await self._member.leave(SHUTDOWN_S - CLOSE_S)
-                deadline_s = max(deadline_s, asyncio.get_running_loop().time() + CLOSE_S)
-            await self._end_session(deadline_s)
+                await self._member.leave(LEAVE_S)
+                await self._try_briefly(self._withdraw())
+            if self._owns_zk:
+                await self._try_briefly(self._zk.close())
         finally:
             await self._cluster.close()
 
-    async def _end_session(self, deadline_s: float) -> None:
-        """End it, or, if it is the caller's, leave nothing behind in it."""
+    async def _try_briefly(self, end: Awaitable[None]) -> None:
         try:
-            async with asyncio.timeout_at(deadline_s):
-                if self._owns_zk:
-                    await self._zk.close()
-                elif self._member:
-                    await self._withdraw()
+            async with asyncio.timeout(CLOSE_S):
+                await end
         except TimeoutError:
             _log.warning("%s: ZooKeeper has not confirmed that we are gone", self.consumer_id)
 

@@ -5,18 +5,28 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import pytest
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from offsets.governed_store import GovernedStore
 from offsets.store import OffsetFetchFailed, Offsets
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.virtual_time import VirtualTimeLoop
+from tests.zk.worlds import SESSION_MS, an_administrator
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.migration_znodes import GroupMigration, MigrationMember, OffsetMode, OffsetStorage
+from zk.migration_znodes import (
+    GroupMigration,
+    MigrationMember,
+    MigrationPaths,
+    OffsetMode,
+    OffsetStorage,
+)
+from zk.session import KazooSession
 from zk.znodes import ConsumerOffset
 
 P = TopicPartition("t", 0)
 MIGRATION = GroupMigration.path("g")
+MEMBER = MigrationMember.path("g", "g_a")
 NEIGHBOUR = {
     OffsetMode.ZOOKEEPER: OffsetMode.DUAL_ZOOKEEPER,
     OffsetMode.DUAL_ZOOKEEPER: OffsetMode.ZOOKEEPER,
@@ -46,30 +56,12 @@ class World:
 
     def __init__(self, member_session: Any, session: MemorySession, zk: MemoryZooKeeper) -> None:
         self.zk, self.session, self.kafka = zk, session, Kafka()
-        in_zookeeper = ZooKeeperStore(member_session)
-        self.store = GovernedStore(
-            zk=member_session,
-            group="g",
-            consumer_id="g_a",
-            kafka=self.kafka,
-            zookeeper=in_zookeeper,
-            settings="zookeeper",
-            configured=in_zookeeper,
-            takes_part=True,
-        )
+        self.store = a_store(member_session, ZooKeeperStore(member_session), self.kafka)
         self.obeying = asyncio.create_task(self.store.obey())
 
     async def order(self, mode: OffsetMode, epoch: int) -> None:
-        content = GroupMigration(
-            target=OffsetStorage.KAFKA,
-            goal=mode.reads,
-            mode=mode,
-            came_from=NEIGHBOUR[mode],
-            epoch=epoch,
-            started_at_ms=0,
-        ).encode()
         await self.session.ensure_path(MIGRATION)
-        await self.session.set(MIGRATION, content)
+        await self.session.set(MIGRATION, an_order(mode, epoch))
         await asyncio.sleep(0.01)
 
     async def commit(self, offset: int) -> None:
@@ -94,15 +86,44 @@ class World:
         return MigrationMember.decode(node.data).epoch if node else None
 
 
+def a_store(session: Any, zookeeper: ZooKeeperStore, kafka: Any) -> GovernedStore:
+    return GovernedStore(
+        zk=session,
+        group="g",
+        consumer_id="g_a",
+        kafka=kafka,
+        zookeeper=zookeeper,
+        settings="zookeeper",
+        configured=zookeeper,
+        takes_part=True,
+    )
+
+
+def an_order(mode: OffsetMode, epoch: int) -> bytes:
+    return GroupMigration(
+        target=OffsetStorage.KAFKA,
+        goal=mode.reads,
+        mode=mode,
+        came_from=NEIGHBOUR[mode],
+        epoch=epoch,
+        started_at_ms=0,
+    ).encode()
+
+
 def play(
     scene: Callable[[World], Coroutine[Any, Any, None]],
     around: Callable[[MemorySession], Any] = lambda session: session,
+    before_it: Callable[[MemorySession], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
+    """`before_it` is done to ZooKeeper before the member comes."""
+
     async def whole() -> None:
         zk = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
         member, other = zk.session(), zk.session()
         await member.start()
         await other.start()
+        if before_it:
+            await before_it(other)
         world = World(around(member), other, zk)
         await scene(world)
         world.obeying.cancel()
@@ -243,18 +264,151 @@ def test_a_member_that_comes_back_acknowledges_in_its_new_session() -> None:
     play(scene)
 
 
-def test_a_node_of_an_earlier_session_of_the_same_name_is_replaced() -> None:
+def test_a_node_of_an_earlier_session_of_the_same_name_is_waited_out() -> None:
     async def scene(world: World) -> None:
         before = world.zk.session()
         await before.start()
-        world.obeying.cancel()
-        content = MigrationMember(7, "kafka").encode()
-        await before.create(
-            MigrationMember.path("g", "g_a"), content, ephemeral=True, make_parents=True
-        )
-        await world.fetch()
+        await before.create(MEMBER, MigrationMember(7, "kafka").encode(), ephemeral=True)
+        fetching = asyncio.create_task(world.fetch())
+        await asyncio.sleep(5)
+        assert world.acknowledged == 7
         await before.close()
+        await fetching
         assert world.acknowledged == 0
+
+    play(scene, before_it=lambda session: session.ensure_path(MigrationPaths.members_path("g")))
+
+
+def test_a_node_of_a_living_member_of_the_same_name_is_left_alone() -> None:
+    async def scene(world: World) -> None:
+        living = world.zk.session()
+        await living.start()
+        said = MigrationMember(7, "kafka").encode()
+        await living.create(MEMBER, said, ephemeral=True)
+        world.obeying.cancel()
+        with pytest.raises(OffsetFetchFailed, match="consumer id g_a is in use"):
+            await world.fetch()
+        await world.store.withdraw()
+        assert world.zk.tree[MEMBER].data == said
+        assert isinstance(world.store.zk, MemorySession)
+        assert MEMBER not in world.store.zk._watches.paths["data"]
+
+    play(scene, before_it=lambda session: session.ensure_path(MigrationPaths.members_path("g")))
+
+
+def forbid(*paths: str) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
+    """Nobody may write to these nodes."""
+
+    async def make_read_only(session: MemorySession) -> None:
+        for path in paths:
+            await session.ensure_path(path)
+            session._zookeeper.read_only.add(path)
+
+    return make_read_only
+
+
+@pytest.mark.parametrize("forbidden", ["/", "/kgroup", "/kgroup/migrations", MIGRATION])
+def test_without_a_migration_nothing_of_kgroup_is_needed(
+    forbidden: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        await world.session.create(ZK_OFFSET, b"5", make_parents=True)
+        assert await world.fetch() == 5
+        await world.commit(6)
+        assert world.in_zookeeper == 6
+        assert isinstance(world.store.zk, MemorySession)
+        world.zk.expire(world.store.zk)
+        await world.commit(7)
+        assert world.in_zookeeper == 7
+        await asyncio.sleep(60)
+        assert caplog.text.count("does not let us create") == 1
+        assert MEMBER not in world.zk.tree
+
+    play(scene, before_it=with_consumers(forbid(forbidden)))
+
+
+def with_consumers(
+    first: Callable[[MemorySession], Coroutine[Any, Any, None]],
+) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
+    """`/consumers` is there and open, whatever `first` forbids."""
+
+    async def make(session: MemorySession) -> None:
+        await session.ensure_path("/consumers")
+        await first(session)
+
+    return make
+
+
+def test_a_migration_that_begins_with_rights_we_lack_is_obeyed_and_acknowledged_if_it_lets_us() -> (
+    None
+):
+    async def scene(world: World) -> None:
+        await world.commit(5)
+        world.zk.read_only.clear()  # as for a command with other rights, whose nodes are open
+        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        await world.commit(6)
+        assert (world.in_zookeeper, world.in_kafka, world.acknowledged) == (6, 6, 1)
+
+    play(scene, before_it=with_consumers(forbid("/")))
+
+
+def test_under_a_migration_a_member_that_may_not_be_listed_does_not_begin() -> None:
+    async def scene(world: World) -> None:
+        world.zk.read_only.add(MIGRATION)
+        with pytest.raises(OffsetFetchFailed, match="NoAuth"):
+            await world.fetch()
+
+    async def begun(session: MemorySession) -> None:
+        await session.create(MIGRATION, an_order(OffsetMode.KAFKA, 1), make_parents=True)
+        session._zookeeper.read_only.add(MIGRATION)
+
+    play(scene, before_it=begun)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_last_member_of_a_group_without_a_migration_leaves_nothing_of_kgroup(
+    others: int,
+) -> None:
+    async def scene(world: World) -> None:
+        await asyncio.sleep(0.01)
+        for number in range(others):
+            other = MigrationMember.path("g", f"g_{number}")
+            await world.session.create(other, MigrationMember(0, "kafka").encode(), ephemeral=True)
+        world.obeying.cancel()
+        await world.store.withdraw()
+        assert len(world.zk.tree["/kgroup/migrations"].children) == others
+
+    play(scene)
+
+
+def test_on_a_real_zookeeper_without_a_migration_nothing_of_kgroup_is_needed(
+    zk_chroot: str,
+) -> None:
+    async def scene() -> None:
+        session = KazooSession(zk_chroot, session_timeout_ms=SESSION_MS)
+        await session.start()
+        await session.ensure_path("/consumers")
+        with an_administrator(zk_chroot) as administrator:
+            administrator.set_acls("/", [make_acl("world", "anyone", read=True, admin=True)])
+        store = a_store(session, ZooKeeperStore(session), Kafka())
+        await store.commit("g", {P: OffsetAndMetadata(5)})
+        assert await store.fetch("g", [P]) == {P: OffsetAndMetadata(5)}
+        await store.withdraw()
+        await session.close()
+
+    try:
+        asyncio.run(scene())
+    finally:
+        with an_administrator(zk_chroot) as administrator:
+            administrator.set_acls("/", OPEN_ACL_UNSAFE)
+
+
+def test_the_last_member_of_a_group_that_was_migrated_leaves_the_migration() -> None:
+    async def scene(world: World) -> None:
+        await world.order(OffsetMode.KAFKA, 1)
+        world.obeying.cancel()
+        await world.store.withdraw()
+        assert world.zk.tree[MIGRATION].data
 
     play(scene)
 

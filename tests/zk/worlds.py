@@ -8,10 +8,11 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 import attrs
+from kazoo.client import KazooClient
 
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.session import KazooSession, SessionState, WatchEvent, ZkSession
@@ -196,3 +197,15 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+@contextlib.contextmanager
+def an_administrator(hosts: str) -> Iterator[KazooClient]:
+    """Somebody who sets ACLs, which the system itself never does."""
+    client = KazooClient(hosts)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed, Member
@@ -15,7 +14,7 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.zk.worlds import SESSION_MS, RealWorld
+from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
 from zk.session import KazooSession, ZkSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
@@ -224,18 +223,6 @@ def test_a_claim_that_an_acl_forbids_is_named_and_succeeds_once_it_is_allowed(
                 await member.leave()
 
     asyncio.run(scene())
-
-
-@contextlib.contextmanager
-def an_administrator(hosts: str) -> Iterator[KazooClient]:
-    """Somebody who sets ACLs, which the system itself never does."""
-    client = KazooClient(hosts)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroot: str) -> None:

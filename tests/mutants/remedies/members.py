@@ -9,6 +9,7 @@ TESTS: dict[str, str] = {
     "groups.zookeeper.membership": GROUPS + "test_membership.py",
     "groups.zookeeper.member": GROUPS + "test_member_in_memory.py",
     "clients.high_level.connector": IN_MEMORY,
+    "offsets.governed_store": "tests/offsets/test_governed_store.py",
     "groups.zookeeper.tree": GROUPS + "test_member_in_memory.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -136,5 +137,54 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.member:Member._owner_changed",
         "self._happen(on.OwnerChanged())",
         "if event.kind == 'deleted':\n    self._happen(on.OwnerChanged())",
+    ),
+    Remedy(
+        "A9",
+        "without a migration nobody has to be listed",
+        "offsets.governed_store:GovernedStore._try_to_appear",
+        "return error",
+        "raise",
+    ),
+    Remedy(
+        "A9",
+        "under a migration everybody has to be listed",
+        "offsets.governed_store:GovernedStore._accept_unless_migrated",
+        "self._mode is not None",
+        "False",
+    ),
+    Remedy(
+        "A9",
+        "that a member cannot be listed is said once",
+        "offsets.governed_store:GovernedStore._accept_unless_migrated",
+        "self._is_unlisted = True",
+        "",
+    ),
+    Remedy(
+        "A9",
+        "the last to leave takes the list away",
+        "offsets.governed_store:GovernedStore.withdraw",
+        "await self.zk.delete(GroupMigration.path(self.group), stat.version)",
+        "",
+    ),
+    Remedy(
+        "A9",
+        "a migration stays",
+        "offsets.governed_store:GovernedStore.withdraw",
+        "migration is None",
+        "True",
+    ),
+    Remedy(
+        "B3",
+        "the node of a living member of the same name is left alone",
+        "offsets.governed_store:GovernedStore._appear",
+        "await self._wait_for_the_end(path, deadline_s)",
+        "await self.zk.delete(path, stat.version)",
+    ),
+    Remedy(
+        "B3",
+        "who waits for a node of its name takes its watch back",
+        "offsets.governed_store:GovernedStore._wait_for_the_end",
+        "self.zk.remove_watch(note)",
+        "pass",
     ),
 )
