@@ -70,6 +70,7 @@ from broker.controller.events import (
     FailoverFailed,
     NewSession,
     Request,
+    RetryDue,
     SessionExpired,
     TopicDeleted,
 )
@@ -83,7 +84,7 @@ from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeErr
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""Before another try to register, to be elected or to take over, after one that failed."""
+"""Before another try of what failed."""
 
 
 class Controller:
@@ -267,6 +268,24 @@ class Controller:
         except EpochMoved as moved:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
+        except ZkSessionExpired:
+            raise
+        except ZkError as error:
+            if type(effect) not in TRIED_AGAIN or not self._state.is_loaded:
+                raise
+            logger.error("%s, again in %s s: %s", effect, RETRY_SECONDS, error)
+            self._try_later(effect)
+            return None
+
+    def _try_later(self, effect: Effect) -> None:
+        """Have the effect performed again, if this is still the same reign then."""
+        reign = self._state.reign
+
+        def put() -> None:
+            if self._state.reign == reign:
+                self._put(RetryDue(effect))
+
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, put)
 
     # --- requests
 
@@ -388,3 +407,25 @@ ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = 
     DeleteTopicZnodes: Controller._delete_topic,
     Repeat: Controller._repeat,
 }
+
+TRIED_AGAIN = frozenset(
+    (
+        ReadBrokers,
+        ReadTopics,
+        ReadAssignments,
+        ReadDeletions,
+        ReadPartitionStates,
+        ReadUncleanElection,
+        RefreshLeadership,
+        WatchLeadership,
+        ReadReassignments,
+        ReadPreferredElection,
+        ReadIsrChanges,
+        ReadLogDirEvents,
+        WritePartitionStates,
+    )
+)
+"""What is tried again when ZooKeeper refuses it. The watch that asked for a read is spent, and
+without it nothing would be heard of what it watched. States are written over the version that is
+known, so a late write does no harm.
+"""

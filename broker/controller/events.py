@@ -65,6 +65,13 @@ class WatchFired:
 
 
 @attrs.frozen
+class RetryDue:
+    """ZooKeeper refused `effect` a moment ago, and may not any more."""
+
+    effect: Effect
+
+
+@attrs.frozen
 class ClusterRead:
     """All that a newly elected controller must know."""
 
@@ -329,6 +336,7 @@ Event = (
     | SessionExpired
     | FailoverFailed
     | WatchFired
+    | RetryDue
     | ClusterRead
     | BrokersChanged
     | TopicsChanged

@@ -18,6 +18,7 @@ from broker.controller.events import (
     PreferredElectionRead,
     ReassignmentsDue,
     ReassignmentsRead,
+    RetryDue,
     TopicsMarkedForDeletion,
     WatchFired,
 )
@@ -130,3 +131,8 @@ def _enter_states(state: ControllerState, event: ClusterRead) -> None:
 def watch_fired(state: ControllerState, event: WatchFired) -> list[Effect]:
     """Read again what changed."""
     return [event.read]
+
+
+def retry_due(state: ControllerState, event: RetryDue) -> list[Effect]:
+    """Try again."""
+    return [event.effect]

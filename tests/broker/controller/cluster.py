@@ -12,6 +12,7 @@ from broker.controller.state import LeaderRebalance
 from broker.registration import Registration
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.wire import Wire
+from tests.broker.refusing_session import RefusingSession
 from tests.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState, TopicAssignment
@@ -27,6 +28,7 @@ class Cluster:
     zookeeper: MemoryZooKeeper = attrs.Factory(MemoryZooKeeper)
     wire: Wire = attrs.Factory(Wire)
     sessions: dict[int, MemorySession] = attrs.Factory(dict)
+    asked: dict[int, RefusingSession] = attrs.Factory(dict)
     controllers: dict[int, Controller] = attrs.Factory(dict)
     clock: "itertools.count[int]" = attrs.Factory(itertools.count)
     rebalance: LeaderRebalance | None = None
@@ -40,8 +42,9 @@ class Cluster:
             node = BrokerId((Endpoint("PLAINTEXT", "host", broker_id),), timestamp_ms=0)
             registration = Registration(session, broker_id, node, session_timeout_ms=6000)
             await registration.register()
+            asked = self.asked[broker_id] = RefusingSession(session)
             controller = Controller(
-                session,
+                asked.session,
                 broker_id=broker_id,
                 register=registration.register,
                 connect=self.wire.connect,

@@ -13,7 +13,7 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
-from zk.api import Op, Stat
+from zk.api import Op, Stat, ZkError
 from zk.znodes import (
     ControllerEpoch,
     PartitionState,
@@ -94,6 +94,40 @@ async def test_created_topic_is_led_and_announced(cluster: Cluster) -> None:
             LeaderAndIsrRequest,
             UpdateMetadataRequest,
         ]
+
+
+@pytest.mark.parametrize("method", ["children", "get", "multi"])
+def test_new_topic_is_led_though_zookeeper_refuses_a_call(method: str) -> None:
+    @on_cluster
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        cluster.asked[1].refuse(method, ZkError("SessionMoved"), ZkError("SessionMoved"))
+        await cluster.create("t", (1,))
+        assert (await cluster.state()).leader == 1
+        await cluster.create("u", (1,))
+        assert (await cluster.state(TopicPartition("u", 0))).leader == 1
+
+    story()
+
+
+@on_cluster
+async def test_broker_that_died_is_seen_though_zookeeper_refuses_a_read(cluster: Cluster) -> None:
+    await cluster.start(1, 2)
+    await cluster.create("t", (2, 1))
+    cluster.asked[1].refuse("children", ZkError("SessionMoved"), ZkError("SessionMoved"))
+    await cluster.kill(2)
+    assert (await cluster.state()).leader == 1
+
+
+@on_cluster
+async def test_refused_read_of_an_earlier_reign_is_not_tried_again(cluster: Cluster) -> None:
+    await cluster.start(1)
+    cluster.asked[1].refuse("children", ZkError("SessionMoved"))
+    await cluster.session.create(TopicAssignment.path("t"), TopicAssignment({0: (1,)}).encode())
+    await asyncio.sleep(0)
+    cluster.zookeeper.expire(cluster.sessions[1])
+    await cluster.settle()
+    assert (await cluster.state()).controller_epoch == 2
 
 
 @on_cluster

@@ -70,5 +70,12 @@ REMEDIES: tuple[Remedy, ...] = (
         "return await retry_until_connected(self.zk, call)",
         "return await call()",
     ),
+    Remedy(
+        "L4",
+        "what ZooKeeper refuses is tried again",
+        "broker.controller.controller:Controller._perform",
+        "self._try_later(effect)",
+        "pass",
+    ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""
