@@ -66,12 +66,17 @@ class Followers(Protocol):
         """The partitions that could not be fetched when that was last tried, and why."""
 
 
+UNKNOWN_OFFSET = -1
+"""In a response to a consumer, for a bound that the leader does not know yet."""
+
+
 @attrs.frozen
 class FetchedRange:
     """What a partition has for a reader: a range of a file (None: nothing yet) and its bounds."""
 
     range: FileRange | None
     high_watermark: int
+    last_stable_offset: int
     log_start_offset: int
 
 
@@ -371,18 +376,20 @@ class ReplicaManager:
         `stable_only` none from the first transaction on that is open.
 
         A follower (`replica_id` from 0 on) that is not assigned gets none. A leader that does not
-        know yet how far its predecessor's consumers were is none for them. Raises ApiError.
+        know yet what high watermark its predecessor told gives consumers what is below its own,
+        and tells them none: who has been told more must not see it go back. Raises ApiError.
         """
         partition = self.partition(tp)
         if replica_id != DEBUGGING_CONSUMER:
             partition.require_leader(current_leader_epoch)
-        if replica_id == CONSUMER and not partition.is_watermark_known:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: not for consumers yet")
         end = partition.last_stable_offset if stable_only else partition.high_watermark
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
         found = partition.log.read(offset, max_bytes, end, min_one=min_one)
-        return FetchedRange(found, partition.high_watermark, partition.log.log_start_offset)
+        bounds = partition.high_watermark, partition.last_stable_offset
+        if replica_id == CONSUMER and not partition.is_watermark_known:
+            bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET
+        return FetchedRange(found, *bounds, partition.log.log_start_offset)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Hold the topic's logs to new settings from now on."""

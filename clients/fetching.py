@@ -57,6 +57,7 @@ class FetchedPartition:
 
     error: ErrorCode
     high_watermark: int = -1
+    """-1 with an error, and while a leader that is new does not know it."""
     log_start_offset: int = -1
     last_stable_offset: int = -1
     next_offset: int = -1

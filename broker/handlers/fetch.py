@@ -182,8 +182,6 @@ def _enough(reader: _Reader) -> bool:
         if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
             return True
         end = reader.end_of(partition)
-        if not reader.is_follower and not partition.is_watermark_known:
-            continue  # what it has been told of the log by an earlier leader may be ahead of us
         if p.fetch_offset >= end or reader.is_held_back(partition):
             continue
         found += min(log.bytes_between(p.fetch_offset, end), p.partition_max_bytes)
@@ -254,7 +252,7 @@ def _read_partition(
         partition_index=p.partition,
         error_code=ErrorCode.NONE,
         high_watermark=found.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
+        last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
         aborted_transactions=aborted,
         records=records,

@@ -144,7 +144,8 @@ class BrokerFetcher:
             feed.fetch_offset = fetched.next_offset
             self.meters.fetched(feed.partition.topic, len(rows), fetched.size_bytes)
             self.meters.broker_bytes[self.broker_id].mark(fetched.size_bytes)
-        feed.high_watermark = fetched.high_watermark
+        if fetched.high_watermark >= 0:  # a leader that is new may not know it yet
+            feed.high_watermark = fetched.high_watermark
         if failure:
             self._raise(feed, failure)
 

@@ -221,18 +221,49 @@ def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -
 # ---- a leader that is new
 
 
-def test_a_consumer_at_a_new_leader_waits_until_the_followers_were_heard() -> None:
-    """Its predecessor may have shown it more; if it takes long, the leader is asked for anew."""
-    replicas = filled(batch(b"a"), isr=(0, 1), replicas=(0, 1))
-    replicas.lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
-    wait = handle(replicas, request((T0, 1), max_wait_ms=500))
+def new_leader() -> Replicas:
+    """It has offsets 0 to 2, knows that 0 and 1 are committed, and has not heard its follower."""
+    replicas = filled(batch(b"a"), batch(b"b"), isr=(0, 1), replicas=(0, 1))
+    follower_at(replicas, T0, 2)
+    replicas.manager.append(T0, batch(b"c"), all_in_sync=False, zstd_allowed=True, now_ms=0)
+    return replicas.lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_a_new_leader_gives_what_is_below_its_watermark_and_tells_none(isolation: int) -> None:
+    """Its predecessor may have told that more is committed."""
+    replicas = new_leader()
+    asked = request((T0, 0), max_wait_ms=500, isolation=isolation)
+    (part,) = parts(handle(replicas, asked))
+    assert (part.error_code, values(part)) == (ErrorCode.NONE, [b"a", b"b"])
+    assert (part.high_watermark, part.last_stable_offset) == (-1, -1)
+    follower_at(replicas, T0, 3)
+    (part,) = parts(handle(replicas, asked))
+    assert (values(part), part.high_watermark) == ([b"a", b"b", b"c"], 3)
+    assert part.last_stable_offset == 3
+
+
+@pytest.mark.parametrize("offset", [2, 3])
+def test_a_consumer_at_the_watermark_of_a_new_leader_waits_until_the_followers_were_heard(
+    offset: int,
+) -> None:
+    replicas = new_leader()
+    wait = handle(replicas, request((T0, offset), max_wait_ms=500))
     assert wait.try_complete(False) is None
     (part,) = parts(wait.try_complete(True))
-    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    earlier = handle(replicas, request((T0, 0), max_wait_ms=500))
-    assert earlier.try_complete(False) is None
-    follower_at(replicas, T0, 1)
-    assert values(parts(earlier.try_complete(False))[0]) == [b"a"]
+    assert (part.error_code, part.records, part.high_watermark) == (ErrorCode.NONE, b"", -1)
+    follower_at(replicas, T0, 3)
+    if offset == 2:
+        assert values(parts(wait.try_complete(False))[0]) == [b"c"]
+
+
+def test_in_a_session_the_watermark_is_told_once_it_is_known() -> None:
+    replicas = new_leader()
+    opened = handle(replicas, request((T0, 3), session=(0, 0)))
+    assert [part.high_watermark for part in parts(opened)] == [-1]
+    follower_at(replicas, T0, 3)
+    answer = handle(replicas, request(session=(opened.session_id, 1)))
+    assert [part.high_watermark for part in parts(answer)] == [3]
 
 
 # ---- followers

@@ -136,7 +136,8 @@ class Reader:
             self.position = 0
             return
         fetched.raise_for_error()
-        invariants.watermark(self.name, self.partition, fetched.high_watermark)
+        if fetched.high_watermark >= 0:  # or the leader, which is new, does not tell any
+            invariants.watermark(self.name, self.partition, fetched.high_watermark)
         for row in fetched.rows:
             invariants.read(self.name, self.partition, row[0], row[3] or b"")
         self.position = max(self.position, fetched.next_offset)
