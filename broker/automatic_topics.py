@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 
 from broker.config import BrokerConfig
-from broker.controller.topic_changes import check_name
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.topic_creation import TopicCreator
+from broker.topic_names import check_name
 from offsets.topic import OFFSETS_TOPIC, topic_properties
 from protocol.errors import ApiError, ErrorCode
 
@@ -33,7 +33,7 @@ class AutomaticTopics:
             return
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        check_name(name, self.cache.topics())
+        check_name(name, self.cache.names)
         self.creator.create(
             name, self.config.num_partitions, self.config.default_replication_factor
         )

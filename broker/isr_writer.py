@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +36,8 @@ QUIET_MS = 5000
 """Changes are gathered until there was none for so long …"""
 LONGEST_MS = 60_000
 """… or the controller was last told so long ago."""
+TOLD_AT_ONCE = 3000
+"""Partitions in one notification: with the longest names it has 850 kB; ZooKeeper takes 1 MiB."""
 RETRY_SECONDS = 1.0
 """Before another try to write, after one of which ZooKeeper did not say what became."""
 
@@ -126,14 +128,18 @@ class IsrWriter:
         quiet = self._last_change_ms + QUIET_MS < now_ms
         if not self._changed or not (quiet or self._last_told_ms + LONGEST_MS < now_ms):
             return
-        changed, self._changed = self._changed, set()  # what changes from now on is told again
-        data = IsrChangeNode(tuple((tp.topic, tp.partition) for tp in sorted(changed))).encode()
-        try:
-            await retry_until_connected(
-                self.zk, lambda: self.zk.create(IsrChangeNode.prefix(), data, sequence=True)
-            )
-        except ZkError as error:
-            logger.info("the controller is told of in-sync replicas later: %s", error)
-            self._changed |= changed
-            return
+        changed, self._changed = sorted(self._changed), set()  # what changes now is told again
+        for first in range(0, len(changed), TOLD_AT_ONCE):
+            try:
+                await self._tell(changed[first : first + TOLD_AT_ONCE])
+            except ZkError as error:
+                logger.info("the controller is told of in-sync replicas later: %s", error)
+                self._changed.update(changed[first:])
+                return
         self._last_told_ms = now_ms
+
+    async def _tell(self, changed: Sequence[TopicPartition]) -> None:
+        data = IsrChangeNode(tuple((tp.topic, tp.partition) for tp in changed)).encode()
+        await retry_until_connected(
+            self.zk, lambda: self.zk.create(IsrChangeNode.prefix(), data, sequence=True)
+        )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable
 
 import attrs
 
+from broker.topic_names import TopicNames, is_legal
 from protocol.messages import update_metadata
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestPartitionState,
 )
 from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 LEADER_DURING_DELETE = -2
 SECURITY_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
@@ -34,6 +38,7 @@ class MetadataCache:
 
     controller_id: int = -1
     brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
+    names: TopicNames = attrs.field(factory=TopicNames)
     _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
 
     def update(self, request: UpdateMetadataRequest) -> tuple[set[str], list[TopicPartition]]:
@@ -44,12 +49,16 @@ class MetadataCache:
         touched: set[str] = set()
         deleted: list[TopicPartition] = []
         for topic, state in update_metadata.partition_states(request):
+            if not is_legal(topic):
+                logger.warning("the controller names a topic %r; it is passed over", topic)
+                continue
             touched.add(topic)
             if state.leader == LEADER_DURING_DELETE:
                 deleted.append(TopicPartition(topic, state.partition_index))
                 self._forget(topic, state.partition_index)
             else:
                 self._topics.setdefault(topic, {})[state.partition_index] = state
+                self.names.add(topic)
         return touched, deleted
 
     def _forget(self, topic: str, partition: int) -> None:
@@ -57,6 +66,7 @@ class MetadataCache:
         partitions.pop(partition, None)
         if not partitions:
             self._topics.pop(topic, None)
+            self.names.discard(topic)
 
     def topics(self) -> list[str]:
         """All topic names."""

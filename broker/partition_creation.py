@@ -11,7 +11,7 @@ from functools import partial
 
 import attrs
 
-from broker.controller.topic_changes import Assignment
+from broker.controller.topic_changes import Assignment, check_size
 from broker.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
 from zk.api import BadVersion, NoNode, ZkSession
@@ -35,9 +35,11 @@ async def add_partitions(
                 return
             node = TopicAssignment.decode(data, path)
             added = plan(node.partitions)
+            grown = attrs.evolve(node, partitions={**node.partitions, **added})
+            check_size(grown)
             if validate_only:
                 return
-            written = attrs.evolve(node, partitions={**node.partitions, **added}).encode()
+            written = grown.encode()
             await retry_until_connected(zk, partial(zk.set, path, written, stat.version))
             return
         except NoNode:

@@ -18,6 +18,7 @@ import attrs
 from broker.in_sync import InSyncSets
 from broker.lost_log import refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
+from broker.topic_names import is_legal
 from core_log.appended import Appended
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -160,6 +161,7 @@ class ReplicaManager:
         if self.local_id not in state.replicas:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         if partition is None:
+            _check_path(tp)
             refuse_lost(tp, state, self.local_id, self.logs)
             config = self.topic_config(tp.topic)
             log = self.logs.get_or_create(tp, config, is_new=state.is_new)
@@ -187,6 +189,7 @@ class ReplicaManager:
         for tp in stopped:
             code = ErrorCode.NONE
             try:
+                _check_path(tp)
                 self._stop(tp, request.delete_partitions)
             except ApiError as error:
                 code = error.code
@@ -404,3 +407,9 @@ class ReplicaManager:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What belongs in replication-offset-checkpoint."""
         return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}
+
+
+def _check_path(tp: TopicPartition) -> None:
+    """Refuse a name that would lead out of its log directory. Raises ApiError."""
+    if not is_legal(tp.topic) or tp.partition < 0:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is no name of a partition")

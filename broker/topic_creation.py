@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 import attrs
 
 from broker.controller.replica_placement import place_replicas
-from broker.controller.topic_changes import Assignment, NewTopic
+from broker.controller.topic_changes import Assignment, NewTopic, check_count, checked_size
 from broker.zk_retry import retry_until_connected
 from protocol.errors import ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
@@ -89,13 +89,14 @@ class TopicCreator:
         """Create a topic; the one under way, if this broker is creating it already.
 
         The name and the settings have been checked. Raises ApiError when the numbers do not fit
-        the live brokers.
+        the live brokers, or ZooKeeper.
         """
         under_way = self._under_way.get(name)
         if under_way is not None:
             return under_way
+        check_count(partitions)
         assignment = self.place(partitions, replication_factor)
-        return self.create_assigned(NewTopic(name, assignment, dict(configs or {})))
+        return self.create_assigned(checked_size(NewTopic(name, assignment, dict(configs or {}))))
 
     def create_assigned(self, topic: NewTopic) -> Creation:
         """Create a topic whose replicas are chosen already."""

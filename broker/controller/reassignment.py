@@ -17,7 +17,7 @@ broker of the target returns, when a state was written by its leader meanwhile, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker.controller import deletion
 from broker.controller.announcement import describe, stop
@@ -45,9 +45,10 @@ from broker.controller.leader_election import reassigned_leader, under_next_epoc
 from broker.controller.partitions import settle
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import NO_LEADER, ControllerState, Reassignment
+from broker.controller.topic_changes import check_size
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from zk.znodes import PartitionState
+from zk.znodes import PartitionState, TopicAssignment
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +66,9 @@ def asked_by_tool(state: ControllerState, event: ReassignmentsRead) -> list[Effe
     )
     dropped: list[TopicPartition] = []
     effects: list[Effect] = []
+    too_large = _too_large(state, fresh)
     for partition, target in fresh.items():
-        why_not = _why_not(state, partition, target, known)
+        why_not = _why_not(state, partition, target, known) or too_large.get(partition.topic)
         if why_not:
             logger.error("%s is not reassigned to %s: %s", partition, list(target), why_not)
             dropped.append(partition)
@@ -97,13 +99,44 @@ def requested(state: ControllerState, event: ReassignmentRequested) -> list[Effe
     """Begin, replace or stop reassignments, each for itself."""
     verdicts: dict[TopicPartition, Verdict] = {}
     effects: list[Effect] = []
+    too_large = _too_large(state, event.targets)
     for partition, target in event.targets.items():
         try:
+            if target is not None and partition.topic in too_large:
+                raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, too_large[partition.topic])
             effects += _alter(state, partition, target)
             verdicts[partition] = (ErrorCode.NONE, "")
         except ApiError as error:
             verdicts[partition] = (error.code, error.detail)
     return [*effects, Answer(event.request_id, verdicts)]
+
+
+def _too_large(
+    state: ControllerState, targets: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[str, str]:
+    """The topics that ZooKeeper could not keep on their way to these targets, and why."""
+    moves: dict[str, dict[int, Reassignment]] = {}
+    for partition, target in targets.items():
+        if target and partition in state.partition_states:
+            move = Reassignment(state.replicas(partition), target)
+            moves.setdefault(partition.topic, {})[partition.partition] = move
+
+    reasons = {}
+    for topic, moving in moves.items():
+        on_the_way = TopicAssignment(
+            {
+                **state.assignments[topic],
+                **{index: move.replicas for index, move in moving.items()},
+            },
+            adding={index: move.adding for index, move in moving.items()},
+            removing={index: move.removing for index, move in moving.items()},
+            version=2,
+        )
+        try:
+            check_size(on_the_way)
+        except ApiError as error:
+            reasons[topic] = error.detail
+    return reasons
 
 
 def _alter(

@@ -3,12 +3,12 @@ CreatePartitions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
 from broker.controller.replica_placement import place_replicas
+from broker.topic_names import TopicNames, check_name
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
@@ -18,11 +18,14 @@ from protocol.messages.create_topics import (
     CreateTopicsRequestTopic,
 )
 from protocol.settings import SettingError
+from zk.znodes import EntityConfig, TopicAssignment
 
-MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
 BROKER_DEFAULT = -1
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_TOPIC_BYTES = 900_000
+"""Largest node of a topic, with its settings. They are written in one packet, and ZooKeeper's
+jute.maxbuffer (1 MiB) ends the connection on which a larger one comes."""
+MIN_PARTITION_BYTES = 7
+"""What a partition takes of it with one replica, at least: `"0":[1]` and a comma, or a bracket."""
 
 Assignment = Mapping[int, tuple[int, ...]]
 
@@ -49,26 +52,6 @@ class TopicDefaults:
     own: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
 
 
-def check_name(name: str, existing: Collection[str]) -> None:
-    """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS.
-
-    Two names that differ only in `.` and `_` would have the same metrics in Kafka.
-    """
-    if not _LEGAL_NAME.fullmatch(name) or name in (".", "..") or len(name) > MAX_NAME_LENGTH:
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is not one of 1 to {MAX_NAME_LENGTH} letters, digits, . _ and -",
-        )
-    if name in existing:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-    folded = name.replace(".", "_")
-    for other in existing:
-        if other.replace(".", "_") == folded:
-            raise ApiError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name} collides with {other}"
-            )
-
-
 def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
     """Raises ApiError(INVALID_CONFIG), naming the setting."""
     try:
@@ -79,7 +62,7 @@ def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
 
 def plan_topic(
     topic: CreateTopicsRequestTopic,
-    existing: Collection[str],
+    existing: TopicNames,
     defaults: TopicDefaults,
     place: Callable[[int, int], Assignment],
 ) -> NewTopic:
@@ -99,10 +82,39 @@ def plan_topic(
                 ErrorCode.INVALID_REQUEST,
                 "replicas are assigned by hand or by number, not both",
             )
-        return NewTopic(topic.name, manual_assignment(topic.assignments), configs)
+        return checked_size(NewTopic(topic.name, manual_assignment(topic.assignments), configs))
     partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
     factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
-    return NewTopic(topic.name, place(partitions, factor), configs)
+    check_count(partitions)
+    return checked_size(NewTopic(topic.name, place(partitions, factor), configs))
+
+
+def check_count(partitions: int) -> None:
+    """Refuse a number of partitions that no topic can have, before they are placed.
+
+    Raises ApiError(INVALID_PARTITIONS).
+    """
+    if partitions * MIN_PARTITION_BYTES > MAX_TOPIC_BYTES:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are {_TOO_MANY}")
+
+
+def checked_size(topic: NewTopic) -> NewTopic:
+    """The topic, if ZooKeeper can take it. Raises ApiError(INVALID_PARTITIONS)."""
+    check_size(TopicAssignment(topic.assignment), EntityConfig(topic.configs))
+    return topic
+
+
+def check_size(topic: TopicAssignment, config: EntityConfig | None = None) -> None:
+    """Refuse what ZooKeeper could not be given. Raises ApiError(INVALID_PARTITIONS)."""
+    size = len(topic.encode()) + (len(config.encode()) if config else 0)
+    if size > MAX_TOPIC_BYTES:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{len(topic.partitions)} partitions, {size} bytes with replicas, are {_TOO_MANY}",
+        )
+
+
+_TOO_MANY = f"more than ZooKeeper takes in one node ({MAX_TOPIC_BYTES} bytes)"
 
 
 def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> Assignment:
@@ -136,6 +148,7 @@ def plan_partitions(
             ErrorCode.INVALID_PARTITIONS,
             f"topic {topic.name} has {len(existing)} partitions: {topic.count} would not be more",
         )
+    check_count(topic.count)
     if 0 not in existing:
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"topic {topic.name} has no partition 0 to go by"

@@ -62,7 +62,7 @@ def _plan(
 ) -> NewTopic:
     if creator.is_under_way(topic.name):
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
-    return plan_topic(topic, cache.topics(), defaults, creator.place)
+    return plan_topic(topic, cache.names, defaults, creator.place)
 
 
 def _try_complete(

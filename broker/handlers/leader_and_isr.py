@@ -9,6 +9,7 @@ from broker.control_gate import ControlGate
 from broker.dispatch import RequestContext
 from broker.replica_manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
+from broker.topic_names import is_legal
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -32,6 +33,7 @@ def handle(
         topic
         for topic, state in partition_states(request)
         if TopicPartition(topic, state.partition_index) not in replicas.partitions
+        and is_legal(topic)
     }
 
     def obey() -> LeaderAndIsrResponse:

@@ -20,6 +20,7 @@ from broker.controller.topic_changes import (
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
 from broker.partition_creation import add_partitions
 from broker.topic_creation import TopicCreator
+from broker.topic_names import TopicNames
 from clients.admin_requests import Verdicts, create_partitions_request, create_topics_request
 from clients.cluster_view import PartitionView
 from clients.descriptions import (
@@ -131,7 +132,7 @@ class OverZooKeeper:
             self.zk, racks=lambda: racks, touch=lambda _: written.set(), chance=random.Random()
         )
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
-        plan = plan_topic(wanted, existing, DEFAULTS, creator.place)
+        plan = plan_topic(wanted, TopicNames(existing), DEFAULTS, creator.place)
         await creator.start()
         try:
             creation = creator.create_assigned(plan)

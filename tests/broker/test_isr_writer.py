@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from broker.isr import Isr
-from broker.isr_writer import LONGEST_MS, QUIET_MS, IsrWriter
+from broker.isr_writer import LONGEST_MS, QUIET_MS, TOLD_AT_ONCE, IsrWriter
 from broker.partition import IsrChange
 from protocol.topic_partition import TopicPartition
 from tests.broker.small_cluster import in_virtual_time, until
@@ -222,6 +222,20 @@ def test_changes_are_told_together_once_there_was_none_for_a_while() -> None:
         world.now_ms += QUIET_MS + 1
         await world.writer.notify()
         assert len(world.told) == 2
+
+    tell(story)
+
+
+def test_changes_of_very_many_partitions_are_told_in_pieces_that_zookeeper_takes() -> None:
+    async def story(world: World) -> None:
+        name = "n" * 249
+        changed = [TopicPartition(name, number) for number in range(2 * TOLD_AT_ONCE + 1)]
+        world.writer._changed.update(changed)
+        await world.writer.notify()
+        assert [len(told) for told in world.told] == [TOLD_AT_ONCE, TOLD_AT_ONCE, 1]
+        assert [tp for told in world.told for tp in told] == changed
+        sizes = [len(n.data or b"") for n in world.zookeeper.tree.values()]
+        assert max(sizes) < 900_000
 
     tell(story)
 

@@ -34,6 +34,18 @@ def test_partitions_are_added_to_those_known() -> None:
     assert [state.partition_index for state in cache.partitions("t")] == [0, 1]
 
 
+def test_names_of_topics_come_and_go_with_them() -> None:
+    cache = told(update_metadata("a.b", 1))
+    assert cache.names.colliding("a_b") == "a.b"
+    cache.update(update_metadata("a.b", 1, leader=LEADER_DURING_DELETE))
+    assert "a.b" not in cache.names
+
+
+def test_topic_whose_name_is_none_is_passed_over() -> None:
+    cache = told(update_metadata("../t", 1), update_metadata("t", 1))
+    assert cache.topics() == ["t"]
+
+
 def test_live_brokers_are_replaced_as_a_whole() -> None:
     cache = told(update_metadata(live={0: 1, 1: 2}), update_metadata(live={1: 3, 7: 4}))
     assert sorted(cache.brokers) == [1, 7]

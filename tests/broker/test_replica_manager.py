@@ -545,3 +545,12 @@ def test_settings_of_a_topic_reach_its_logs_and_cost_nothing_of_the_others() -> 
     stop(replicas, T0, delete=True)
     manager.update_config("t", LogConfig(retention_ms=6))
     assert [log.config.retention_ms for log in logs] == [5, 6, LogConfig().retention_ms]
+
+
+@pytest.mark.parametrize("name", ["../outside", "sub/dir", "..", ""])
+def test_name_that_leads_out_of_the_log_directory_is_refused(name: str) -> None:
+    replicas = Replicas()
+    assert codes(told(replicas, name)) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert replicas.directory.children() == []
+    answer = stop(replicas, TopicPartition(name, 0), delete=True)
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]

@@ -294,6 +294,19 @@ def test_each_partition_of_a_request_is_judged_for_itself() -> None:
     }
 
 
+def test_topic_that_would_be_too_large_on_its_way_stays_where_it_is() -> None:
+    assignment = dict.fromkeys(range(40000), (1,))
+    reign = Reign(reigning([1, 2], assignment, {P0: led(1, [1])}))
+    moves = {TopicPartition("t", index): (2,) for index in assignment}
+    verdicts = reign.answer(ReassignmentRequested(dict(moves), request_id=5))
+    assert {code for code, _ in verdicts.values()} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+    assert "more than ZooKeeper takes" in verdicts[P0][1]
+    assert not reign.state.reassignments
+
+    verdicts = reign.answer(ReassignmentRequested({P0: (2,)}, request_id=6))
+    assert verdicts[P0][0] is ErrorCode.NONE
+
+
 def test_new_controller_goes_on_with_what_the_topics_tell() -> None:
     reign = Reign(reigning([]), nodes={P0: led(1, [1], epoch=1)})
     reign.take(

@@ -4,12 +4,13 @@ import attrs
 import pytest
 
 from broker.controller.topic_changes import (
+    MAX_TOPIC_BYTES,
     NewTopic,
     TopicDefaults,
-    check_name,
     plan_partitions,
     plan_topic,
 )
+from broker.topic_names import TopicNames, check_name
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
@@ -18,6 +19,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
+from zk.znodes import TopicAssignment
 
 DEFAULTS = TopicDefaults(num_partitions=3, replication_factor=2, log=LogConfig())
 
@@ -50,7 +52,7 @@ def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
 
 
 def plan(wanted: CreateTopicsRequestTopic) -> NewTopic:
-    return plan_topic(wanted, {"existing", "a.b"}, DEFAULTS, place)
+    return plan_topic(wanted, TopicNames(["existing", "a.b"]), DEFAULTS, place)
 
 
 def refusal(wanted: CreateTopicsRequestTopic) -> ErrorCode:
@@ -62,7 +64,7 @@ def refusal(wanted: CreateTopicsRequestTopic) -> ErrorCode:
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "__consumer_offsets", "x" * 249, "..."])
 def test_legal_names(name: str) -> None:
-    check_name(name, ())
+    check_name(name, TopicNames())
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "a\n", "ä", "x" * 250])
@@ -88,9 +90,9 @@ def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_c
     own = {"offsets": {"cleanup.policy": "compact", "segment.bytes": "100"}}
     defaults = attrs.evolve(DEFAULTS, own=own)
     wanted = topic("offsets", configs={"segment.bytes": "200"})
-    planned = plan_topic(wanted, (), defaults, place)
+    planned = plan_topic(wanted, TopicNames(), defaults, place)
     assert planned.configs == {"cleanup.policy": "compact", "segment.bytes": "200"}
-    assert plan_topic(topic("t"), (), defaults, place).configs == {}
+    assert plan_topic(topic("t"), TopicNames(), defaults, place).configs == {}
 
 
 def test_minus_one_is_the_brokers_default() -> None:
@@ -155,3 +157,32 @@ def test_topic_without_partition_0_cannot_grow() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=3, assignments=None)
     with pytest.raises(ApiError, match="no partition 0"):
         plan_partitions(more, {1: (1,)}, {1: None})
+
+
+def test_topic_that_no_node_in_zookeeper_can_hold_is_refused_before_it_is_placed() -> None:
+    def never(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
+        raise AssertionError("replicas were placed")
+
+    with pytest.raises(ApiError) as refused:
+        plan_topic(topic(partitions=10**6), TopicNames(), DEFAULTS, never)
+    assert refused.value.code is ErrorCode.INVALID_PARTITIONS
+    assert "more than ZooKeeper takes" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        topic(partitions=60_000, factor=3),
+        topic(partitions=-1, factor=-1, assignments=dict.fromkeys(range(60000), (1, 2, 3))),
+        topic(configs={"leader.replication.throttled.replicas": "100:100," * 120_000 + "1:1"}),
+    ],
+    ids=["by number", "by hand", "settings"],
+)
+def test_topic_whose_node_would_be_too_large_is_refused(wanted: CreateTopicsRequestTopic) -> None:
+    assert refusal(wanted) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_topic_that_is_just_small_enough_is_planned() -> None:
+    wanted = topic(partitions=40_000, factor=3)
+    node = TopicAssignment(plan(wanted).assignment)
+    assert 600_000 < len(node.encode()) <= MAX_TOPIC_BYTES

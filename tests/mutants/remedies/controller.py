@@ -8,6 +8,8 @@ TESTS: dict[str, str] = {
     ),
     "broker.config_changes": "tests/broker/test_config_changes.py",
     "broker.replica_manager": "tests/broker/test_replica_manager.py",
+    "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
+    "broker.isr_writer": "tests/broker/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
     "broker.controller.controller": "tests/broker/controller/test_controller.py",
 }
@@ -76,6 +78,27 @@ REMEDIES: tuple[Remedy, ...] = (
         "broker.controller.controller:Controller._perform",
         "self._try_later(effect)",
         "pass",
+    ),
+    Remedy(
+        "P22",
+        "a topic larger than ZooKeeper takes is refused",
+        "broker.controller.topic_changes:check_size",
+        "size > MAX_TOPIC_BYTES",
+        "False",
+    ),
+    Remedy(
+        "P22",
+        "names that lead out of a log directory are refused",
+        "broker.replica_manager:_check_path",
+        "not is_legal(tp.topic) or tp.partition < 0",
+        "False",
+    ),
+    Remedy(
+        "P22",
+        "notifications are as large as ZooKeeper takes",
+        "broker.isr_writer:IsrWriter.notify",
+        "range(0, len(changed), TOLD_AT_ONCE)",
+        "range(0, len(changed), len(changed))",
     ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""

@@ -1,0 +1,73 @@
+"""The names of topics: which are legal, and which of them cannot stand beside each other.
+
+Two names that differ only in `.` and `_` would have the same metrics in Kafka, so a topic is not
+created beside such another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from protocol.errors import ApiError, ErrorCode
+
+MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_legal(name: str) -> bool:
+    """Whether a topic may be called so. Any other name must not become part of a path."""
+    return (
+        _LEGAL_NAME.fullmatch(name) is not None
+        and name not in (".", "..")
+        and len(name) <= MAX_NAME_LENGTH
+    )
+
+
+class TopicNames:
+    """A set of names that knows which of them collides with another, however many there are."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._by_folded: dict[str, dict[str, None]] = {}
+        for name in names:
+            self.add(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_folded.get(_folded(name), ())
+
+    def add(self, name: str) -> None:
+        """Take a name in, if it is not there."""
+        self._by_folded.setdefault(_folded(name), {})[name] = None
+
+    def discard(self, name: str) -> None:
+        """Take a name out, if it is there."""
+        same = self._by_folded.get(_folded(name), {})
+        same.pop(name, None)
+        if not same:
+            self._by_folded.pop(_folded(name), None)
+
+    def colliding(self, name: str) -> str | None:
+        """Another name that differs from this one only in `.` and `_`."""
+        same = self._by_folded.get(_folded(name), {})
+        return next((other for other in same if other != name), None)
+
+
+def check_name(name: str, existing: TopicNames) -> None:
+    """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+    if not is_legal(name):
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not one of 1 to {MAX_NAME_LENGTH} letters, digits, . _ and -",
+        )
+    if name in existing:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    other = existing.colliding(name)
+    if other is not None:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name} collides with {other}"
+        )
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")
