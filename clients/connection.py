@@ -19,6 +19,7 @@ import attrs
 from clients.broker_versions import versions_of
 from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
+from protocol.bounds import MAX_FRAME_BYTES
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter, FrameError
@@ -29,9 +30,6 @@ from protocol.primitives import WireError
 from protocol.registry import API, KEY_OF
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
-
-MAX_FRAME_BYTES = 512 * 1024 * 1024
-"""Largest response accepted unless the caller knows better."""
 
 CLOSE_TIMEOUT_SECONDS = 2.0
 """How long a closing connection may take to write what is left to a peer that does not read."""

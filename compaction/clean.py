@@ -64,6 +64,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
         CleanedTransactions(aborted),
         job.config.max_message_bytes,
         mapped.keyless,
+        unopened=mapped.unopened,
     )
     segments = [segment for segment in job.segments if segment.base_offset < mapped.end_offset]
     copying = _Copying(
@@ -87,6 +88,8 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
             messages_written=copying.messages_written,
             invalid_messages=rules.keyless,
             outgrown_batches=rules.outgrown,
+            unopened_batches=rules.kept_unopened,
+            first_unopened=rules.first_unopened,
         ),
     )
 

@@ -16,6 +16,9 @@ from protocol.topic_partition import TopicPartition
 NO_DATA = -1
 """In place of an offset, of a producer of whom only transaction markers are left."""
 
+NONE_UNOPENED = -1
+"""In place of the offset of a batch that could not be opened."""
+
 
 @attrs.frozen
 class SourceSegment:
@@ -70,6 +73,9 @@ class CleanerStatistics:
     """Records without a key, which went."""
     outgrown_batches: int = 0
     """Batches that became larger, and larger than max.message.bytes, when compressed anew."""
+    unopened_batches: int = 0
+    first_unopened: int = NONE_UNOPENED
+    """Batches that could not be opened, and stayed as they are; the first offset of the first."""
     map_ms: int = 0
     clean_ms: int = 0
 

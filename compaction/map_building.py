@@ -1,6 +1,7 @@
 """The dirty part of a log, put into the offset map piece by piece (Kafka's buildOffsetMap). Pure.
 
-Aborted data counts for nothing: its keys' newest records are older ones.
+Aborted data counts for nothing: its keys' newest records are older ones. Nor does a batch that
+cannot be opened: nobody knows its keys.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import attrs
 
 from compaction.keys import Keys
 from compaction.offset_map import OffsetMap
-from compaction.source import OLD, Piece, marker_key, read_messages, read_records
+from compaction.source import OLD, Piece, marker_key, open_batches, read_messages
 from compaction.transactions import CleanedTransactions
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
 from protocol.records.record_spans import NO_KEY
@@ -33,6 +34,8 @@ class MapBuilder:
     bytes_read: int = 0
     messages_read: int = 0
     keyless: int = 0
+    unopened: set[int] = attrs.field(factory=set)
+    """First offsets of the batches that cannot be opened."""
 
     def add(self, piece: Piece) -> None:
         """Look at a piece, from its first dirty record on and until the map is full.
@@ -55,9 +58,7 @@ class MapBuilder:
             if kind == OLD:
                 self._add_batches(piece, wanted)
                 wanted = []
-                messages = read_messages(piece, row)
-                keys = Keys.of([message[2] for message in messages])
-                self._add_records(keys, [message[0] for message in messages])
+                self._add_messages(piece, row)
             elif kind & CONTROL:
                 self.transactions.may_discard(piece.header(row), marker_key(piece, row))
             elif not (kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row))):
@@ -65,11 +66,24 @@ class MapBuilder:
         return wanted
 
     def _add_batches(self, piece: Piece, rows: Sequence[int]) -> None:
-        while rows and not self.is_full:
-            records = read_records(piece, rows)
+        for opened, records in open_batches(piece, rows):
+            if records is None:
+                self.unopened.add(piece.batches.first_offsets[opened[0]])
+                continue
+
             self.keyless += records.spans.keyless
             self._add_records(records.keys, records.spans.offsets, keyless=records.spans.keyless)
-            rows = rows[len(records.firsts) - 1 :]
+            if self.is_full:
+                break
+
+    def _add_messages(self, piece: Piece, row: int) -> None:
+        messages = read_messages(piece, row)
+        if messages is None:
+            self.unopened.add(piece.batches.first_offsets[row])
+            return
+
+        keys = Keys.of([message[2] for message in messages])
+        self._add_records(keys, [message[0] for message in messages])
 
     def _add_records(self, keys: Keys, offsets: Sequence[int], keyless: int | None = None) -> None:
         if self.is_full or not offsets:

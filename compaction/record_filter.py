@@ -5,12 +5,15 @@ one that is a tombstone goes when tombstones of its segment's age do; one withou
 once. Aborted data goes; markers see transactions.py. A batch without records goes, unless it is
 the last that its producer wrote: then a header stays, or a producer who comes back would be a
 stranger. That is told by offset: numbers come again (KAFKA-8335).
+
+A batch that cannot be opened stays as it is. Its keys may be any, so from there on tombstones stay
+too: without them what it holds would be seen again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import compress as chosen
 from itertools import pairwise
 from operator import ge
@@ -18,13 +21,14 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from compaction.job import NO_DATA
+from compaction.job import NO_DATA, NONE_UNOPENED
 from compaction.keys import Keys
 from compaction.offset_map import OffsetMap
 from compaction.rewriting import emptied, with_records
-from compaction.source import OLD, Batches, Piece, Records, marker_key, read_messages, read_records
+from compaction.source import OLD, Batches, Piece, Records, marker_key, open_batches, read_messages
 from compaction.transactions import CleanedTransactions
 from core_log.storage import BytesLike
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.legacy import (
@@ -35,7 +39,6 @@ from protocol.records.legacy import (
     read_message_header,
 )
 from protocol.records.record_spans import NO_KEY, Spans
-from protocol.records.validate import MAX_DECOMPRESSED_BYTES
 
 _EXAMINE: Final = 0
 _KEEP: Final = 1
@@ -68,11 +71,16 @@ class RecordFilter:
     max_message_bytes: int
     mapped_keyless: int = 0
     """Records without a key in that part: they are to be counted."""
+    unopened: Set[int] = frozenset()
+    """First offsets of the batches in that part that cannot be opened."""
     retain_tombstones: bool = True
     messages_read: int = 0
     keyless: int = 0
     outgrown: int = 0
     """Batches that compressing what stays has made larger, and too large."""
+    kept_unopened: int = 0
+    first_unopened: int = NONE_UNOPENED
+    """How many batches cannot be opened, and the first offset of the first of them."""
     _newest_offsets: Sequence[int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -92,14 +100,16 @@ class RecordFilter:
         judged = self._judged(piece, examined)
         for row, fate in enumerate(fates):
             if fate == _EXAMINE:
-                records, first, keep = next(judged)
-                left = keep.count(1)
-                if 0 < left < len(keep):
-                    data, max_timestamp = with_records(piece, row, records, first, keep, left)
-                    self._measure(data, piece, row)
-                    yield Kept(data, batches.last_offsets[row], max_timestamp, left)
-                    continue
-                fate = _KEEP if left else _DISCARD
+                fate = _KEEP
+                if judgement := next(judged):
+                    records, first, keep = judgement
+                    left = keep.count(1)
+                    if 0 < left < len(keep):
+                        data, max_timestamp = with_records(piece, row, records, first, keep, left)
+                        self._measure(data, piece, row)
+                        yield Kept(data, batches.last_offsets[row], max_timestamp, left)
+                        continue
+                    fate = _KEEP if left else _DISCARD
             if fate == _KEEP:
                 yield Kept(
                     _bytes_of(piece, row),
@@ -120,31 +130,54 @@ class RecordFilter:
         for row, fate in enumerate(fates):
             if fate != _EXAMINE or batches.last_offsets[row] > self.latest_offset:
                 continue
+            if batches.first_offsets[row] in self.unopened:
+                continue
             low = bisect_left(newest, batches.first_offsets[row])
             left = bisect_right(newest, batches.last_offsets[row], low) - low
             if left == 0:
                 known[row] = _DISCARD
-            elif left == batches.counts[row] and self.retain_tombstones:
+            elif left == batches.counts[row] and self._tombstones_stay:
                 known[row] = _KEEP
             else:
                 continue
             self.messages_read += batches.counts[row]
         return bytes(known)
 
-    def _judged(self, piece: Piece, rows: Sequence[int]) -> Iterator[tuple[Records, int, bytes]]:
-        """Of each batch: where its records are, the first one's row, and which of them stay."""
-        while rows:
-            is_mapped = piece.batches.first_offsets[rows[0]] >= self.first_dirty_offset
-            records = read_records(piece, rows)
-            spans = records.spans
-            if is_mapped and not spans.keyless:
-                keep = self._keep_mapped(spans)
-            else:
-                keep = self._keep(records.keys, spans.offsets, spans.tombstones, spans.keyless)
-            self.messages_read += len(keep)
-            for first, end in pairwise(records.firsts):
-                yield records, first, keep[first:end]
-            rows = rows[len(records.firsts) - 1 :]
+    def _judged(
+        self, piece: Piece, rows: Sequence[int]
+    ) -> Iterator[tuple[Records, int, bytes] | None]:
+        """Of each batch: where its records are, the first one's row, and which of them stay. None
+        of one that cannot be opened."""
+        # An old message that cannot be opened counts for the batches behind it, so these must not
+        # have been judged before.
+        stretches = [[row] for row in rows] if OLD in piece.batches.kinds else [rows]
+        for stretch in stretches:
+            for opened, records in open_batches(piece, stretch):
+                if records is None:
+                    self._note_unopened(piece, opened[0])
+                    yield None
+                    continue
+
+                keep = self._keep_records(piece, opened, records)
+                self.messages_read += len(keep)
+                for first, end in pairwise(records.firsts):
+                    yield records, first, keep[first:end]
+
+    def _keep_records(self, piece: Piece, rows: Sequence[int], records: Records) -> bytes:
+        spans = records.spans
+        is_mapped = piece.batches.first_offsets[rows[0]] >= self.first_dirty_offset
+        if is_mapped and not spans.keyless:
+            return self._keep_mapped(spans)
+        return self._keep(records.keys, spans.offsets, spans.tombstones, spans.keyless)
+
+    def _note_unopened(self, piece: Piece, row: int) -> None:
+        if not self.kept_unopened:
+            self.first_unopened = piece.batches.first_offsets[row]
+        self.kept_unopened += 1
+
+    @property
+    def _tombstones_stay(self) -> bool:
+        return self.retain_tombstones or self.kept_unopened > 0
 
     def _fate(self, piece: Piece, row: int, kind: int) -> int:
         """Whether a batch stays as it is, goes whole, or depends on its records."""
@@ -168,7 +201,7 @@ class RecordFilter:
         stay = set(newest[bisect_left(newest, low) : bisect_right(newest, high)])
         if high > latest:
             stay.update(offsets[bisect_right(offsets, latest) :])
-        if not self.retain_tombstones:
+        if not self._tombstones_stay:
             gone = chosen(offsets, spans.tombstones)
             stay.difference_update(offset for offset in gone if offset <= latest)
         return bytes(map(stay.__contains__, offsets))
@@ -178,9 +211,9 @@ class RecordFilter:
     ) -> bytes:
         """A byte for each record, 1 for those that stay; `keyless` of them have no key."""
         newest, latest = self.newest.newest(keys), self.latest_offset
-        if not keyless and (self.retain_tombstones or not any(tombstones)):
+        if not keyless and (self._tombstones_stay or not any(tombstones)):
             return bytes(map(ge, offsets, newest))
-        gone = [False] * len(keys) if self.retain_tombstones else list(tombstones)
+        gone = [False] * len(keys) if self._tombstones_stay else list(tombstones)
         for row, end in enumerate(keys.ends):
             if end == NO_KEY:
                 gone[row] = True
@@ -193,7 +226,12 @@ class RecordFilter:
         )
 
     def _message(self, piece: Piece, row: int) -> Iterator[Kept]:
-        messages = read_messages(piece, row)
+        header, messages = piece.message_header(row), read_messages(piece, row)
+        if messages is None:
+            self._note_unopened(piece, row)
+            yield Kept(_bytes_of(piece, row), header.offset, header.timestamp, 1)
+            return
+
         keys = [message[2] for message in messages]
         keep = self._keep(
             Keys.of(keys),
@@ -203,7 +241,6 @@ class RecordFilter:
         )
         self.messages_read += len(messages)
         left = list(chosen(messages, keep))
-        header = piece.message_header(row)
         if len(left) == len(messages) and _is_uniform(piece, row, header):
             yield Kept(_bytes_of(piece, row), header.offset, header.timestamp, len(left))
         elif left:

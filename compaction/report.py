@@ -54,6 +54,7 @@ def ending(done: Pass) -> str:
 def warnings(done: Pass, config: LogConfig) -> list[str]:
     """What of a cleaning somebody should know; nothing as a rule."""
     keyless, outgrown = done.statistics.invalid_messages, done.statistics.outgrown_batches
+    unopened = done.statistics.unopened_batches
     said = []
     if keyless:
         said.append(f"{keyless} messages had no key, and are gone")
@@ -62,6 +63,12 @@ def warnings(done: Pass, config: LogConfig) -> list[str]:
             f"{outgrown} batches have become larger than max.message.bytes, "
             f"{config.max_message_bytes}, as compressing them anew makes them: consumers before "
             "0.10.1 may have to fetch more at once"
+        )
+    if unopened:
+        said.append(
+            f"{unopened} batches cannot be opened, the first at offset "
+            f"{done.statistics.first_unopened}: they stay as they are, and so do all tombstones "
+            "behind them"
         )
     return said
 

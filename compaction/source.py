@@ -4,6 +4,9 @@ A piece is as large as a read, or as its one batch: a batch may be larger than a
 if the setting was lowered after it was written (KAFKA-6834). What is read is checked before it is
 believed: a damaged batch that were rewritten would get a checksum that says all is well. Once is
 enough in a run.
+
+A batch whose checksum is right, and whose records cannot be read all the same, was written so: it
+is larger than we open, or its writer was wrong. Nothing is known of its keys, so it stays.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from compaction.job import SourceSegment
 from compaction.keys import Keys
 from core_log.file_name import LOG, file_name
 from core_log.storage import Directory, StorageFile
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -37,13 +41,13 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, read_entry
 from protocol.records.legacy import (
     MessageHeader,
+    check_message_crc,
     decode_message,
     read_message_header,
     size_at,
 )
 from protocol.records.record_run import Row
 from protocol.records.record_spans import Bodies, Spans, record_spans
-from protocol.records.validate import MAX_DECOMPRESSED_BYTES
 
 LEAST_READ_BYTES = 4 * 1024 * 1024
 """Read at once, however small the setting: the cost of a piece is shared by its records."""
@@ -211,6 +215,27 @@ def read_records(piece: Piece, rows: Sequence[int]) -> Records:
     return Records(buffer, spans, list(accumulate(bodies.counts, initial=0)))
 
 
+def open_batches(
+    piece: Piece, rows: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Records | None]]:
+    """The records of all batches in `rows`, of as many at once as `read_records` reads; None with
+    the row of one that cannot be opened. Raises CompressionUnavailable."""
+    while rows:
+        try:
+            records = read_records(piece, rows)
+        except CorruptRecord:
+            break
+        count = len(records.firsts) - 1
+        yield rows[:count], records
+        rows = rows[count:]
+
+    if len(rows) == 1:
+        yield rows, None
+    else:
+        for row in rows:  # one by one, to find which it is
+            yield from open_batches(piece, [row])
+
+
 def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
     """Where the records are: in the piece itself, unless some of them are compressed."""
     batches, buffer = piece.batches, piece.data
@@ -251,14 +276,20 @@ def marker_key(piece: Piece, row: int) -> bytes | None:
     return keys[0] or b"" if keys else None
 
 
-def read_messages(piece: Piece, row: int) -> list[Row]:
-    """Read an old message, or those of a wrapper, held to its checksum only here: each is read,
-    whatever becomes of it. Raises as `read_records` does."""
-    pos = piece.batches.starts[row]
+def read_messages(piece: Piece, row: int) -> list[Row] | None:
+    """Read an old message, or those of a wrapper; None if it cannot be opened.
+
+    It is held to its checksum only here: each is read, whatever becomes of it. Raises CorruptRecord
+    where that is wrong, and CompressionUnavailable.
+    """
+    pos, header = piece.batches.starts[row], piece.message_header(row)
     try:
-        return decode_message(
-            piece.data, pos, piece.message_header(row), max_decompressed=MAX_DECOMPRESSED_BYTES
-        )
+        check_message_crc(piece.data, pos, header)
     except CorruptRecord as error:
         head = piece.data[pos : pos + 8]
         raise _corrupt(piece.name, piece.position + pos, head, str(error)) from None
+
+    try:
+        return decode_message(piece.data, pos, header, max_decompressed=MAX_DECOMPRESSED_BYTES)
+    except CorruptRecord:
+        return None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from core_log.storage import ReadableFile
+from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD, BatchHeader, read_header
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import check_entry
@@ -21,7 +22,6 @@ from protocol.records.legacy import NO_TIMESTAMP, decode_message, read_message_h
 MIN_RECORD_BYTES = 14
 SCAN_BYTES = 16 * 1024
 RECOVERY_BYTES = 1024 * 1024
-LARGEST_ARRAY = 2**31 - 1
 
 # base offset, size, leader epoch, magic, (crc, attributes), last offset delta,
 # (first timestamp), max timestamp
@@ -77,7 +77,7 @@ def begins_by(offset: int, file: ReadableFile, batch: ShallowBatch) -> bool:
         return batch.base_offset <= offset
     body = file.read(batch.position, batch.size)
     header = read_message_header(body)
-    return decode_message(body, 0, header, max_decompressed=LARGEST_ARRAY)[0][0] <= offset
+    return decode_message(body, 0, header, max_decompressed=MAX_ARRAY_BYTES)[0][0] <= offset
 
 
 def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:

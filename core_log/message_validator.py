@@ -15,7 +15,6 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.validator import (
-    MAX_DECOMPRESSED_BYTES,
     Bytes,
     ValidBatch,
     check_size,
@@ -23,9 +22,9 @@ from core_log.validator import (
     refusing,
     wanted_codec,
 )
+from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import BatchBuilder, decode_batch, read_header
-from protocol.records.builder import MAX_BATCH_BYTES
 from protocol.records.compression import Codec
 from protocol.records.legacy import (
     CREATE_TIME,
@@ -69,7 +68,7 @@ def validate_set(
         entries = validate_messages(
             records or b"",
             require_keys="compact" in config.cleanup_policy,
-            max_decompressed=MAX_DECOMPRESSED_BYTES,
+            max_decompressed=MAX_PRODUCED_BYTES,
         )
         if not entries:
             return ()
@@ -120,7 +119,7 @@ def _source_codec(entries: Iterable[ProducedMessage]) -> Codec:
 def _batches(
     topic_partition: TopicPartition, rows: Iterable[Row], codec: Codec, config: LogConfig
 ) -> list[ValidBatch]:
-    bound = config.max_message_bytes if codec is Codec.NONE else MAX_BATCH_BYTES
+    bound = config.max_message_bytes if codec is Codec.NONE else MAX_PRODUCED_BYTES
     builders = [BatchBuilder(codec, bound)]
     for _, timestamp_ms, key, value, _ in rows:
         if not builders[-1].try_append(timestamp_ms, key, value):

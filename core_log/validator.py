@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import attrs
 
 from core_log.config import LogConfig
+from protocol.bounds import MAX_BATCH_BYTES, MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import (
     HEADER_BYTES,
@@ -24,13 +25,10 @@ from protocol.records.batch import (
     validate_batch,
 )
 from protocol.records.compression import Codec, CompressionUnavailable
-from protocol.records.corrupt_record import KeyRequired
+from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge
 from protocol.topic_partition import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
-MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-"""Most bytes that one batch may decompress to: what the largest request could carry plain."""
-
 _UNBOUNDED = 2**63 - 1
 
 
@@ -72,6 +70,8 @@ def _refusal(
 ) -> ApiError:
     if isinstance(error, KeyRequired):
         return ApiError(ErrorCode.INVALID_RECORD, f"{topic_partition}: {error}")
+    if isinstance(error, RecordsTooLarge):
+        return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: {error}")
     if isinstance(error, CorruptRecord):
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
     return ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
@@ -95,7 +95,7 @@ def _validate(
         records,
         header,
         require_keys="compact" in config.cleanup_policy,
-        max_decompressed=MAX_DECOMPRESSED_BYTES,
+        max_decompressed=MAX_PRODUCED_BYTES,
     )
     if config.message_timestamp_difference_max_ms < _UNBOUNDED:
         sent = (record.timestamp_ms for record in decode_batch(records))
@@ -106,13 +106,17 @@ def _validate(
 
 
 def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) -> None:
-    """Raise ApiError for a batch or message of more than max.message.bytes."""
+    """Raise ApiError for a batch or message of more than max.message.bytes, or than any reader
+    would take."""
     if size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"{topic_partition}: batch of {size} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}",
-        )
+        allowed = f"max.message.bytes is {config.max_message_bytes}"
+    elif size > MAX_BATCH_BYTES:
+        allowed = f"no more than {MAX_BATCH_BYTES} can be read again"
+    else:
+        return
+    raise ApiError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: batch of {size} bytes, {allowed}"
+    )
 
 
 def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_allowed: bool) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from broker.kbroker.log_entries import Entry
 from core_log.producer_state import MAX_SEQUENCE, NONE
+from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch_header import HEADER_BYTES, BatchHeader
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
@@ -27,9 +28,6 @@ from protocol.records.legacy import (
 from protocol.records.lz4_header import with_true_checksum
 from protocol.records.record_walk import Headers, walk
 from protocol.records.validate import records_of
-
-MAX_DECOMPRESSED_BYTES = 2**31 - 1
-"""What is on the disk was let in by a broker: the bound is that of an array of Kafka's."""
 
 _INT32 = Struct(">i")
 _KEY_AT = (18, 26)
@@ -72,7 +70,7 @@ def check_records(entry: Entry) -> None:
     if isinstance(header, MessageHeader):
         last = records(entry)[-1].offset
     elif header.count > 0:
-        body = records_of(entry.data, 0, header, MAX_DECOMPRESSED_BYTES)
+        body = records_of(entry.data, 0, header, MAX_ARRAY_BYTES)
         _, delta = walk(body, header.count, strict=False)
         last = header.base_offset + delta
     else:
@@ -90,7 +88,7 @@ def _records(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
         raise CorruptRecord(f"batch says {header.count} records")
     rows: list[tuple[int, int, bytes | None, bytes | None, Headers]] = []
     walk(
-        records_of(data, 0, header, MAX_DECOMPRESSED_BYTES),
+        records_of(data, 0, header, MAX_ARRAY_BYTES),
         header.count,
         strict=False,
         base_offset=header.base_offset,
@@ -119,7 +117,7 @@ def _messages(data: memoryview, header: MessageHeader) -> list[LoggedRecord]:
         raise CorruptRecord("a compressed message has a null value")
     if header.codec is Codec.LZ4 and header.magic == 0:
         packed = with_true_checksum(packed)
-    inner = list(_wrapped(decompress(header.codec, packed, MAX_DECOMPRESSED_BYTES)))
+    inner = list(_wrapped(decompress(header.codec, packed, MAX_ARRAY_BYTES)))
     if not inner:
         raise CorruptRecord("a compressed message holds none")
     base_offset = 0

@@ -18,6 +18,7 @@ import attrs
 
 from clients.config import ProducerConfig
 from clients.producer.sequences import UNNUMBERED, Numbers
+from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
 from protocol.records.batch import HEADER_BYTES, BatchBuilder, decode_batch
 from protocol.records.compression import Codec
@@ -306,7 +307,8 @@ class Accumulator(Generic[W]):
     ) -> ProducerBatch[W]:
         compressed = self.config.compressed_topics
         codec = self.codec if not compressed or partition.topic in compressed else Codec.NONE
-        builder = BatchBuilder(codec, max(self.config.batch_size, HEADER_BYTES))
+        batch_size = min(max(self.config.batch_size, HEADER_BYTES), MAX_PRODUCED_BYTES)
+        builder = BatchBuilder(codec, batch_size)
         return ProducerBatch(partition, serial, created_ms, builder, last_attempt_ms=created_ms)
 
     def _put_first(self, batch: ProducerBatch[W]) -> None:

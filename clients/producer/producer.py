@@ -37,6 +37,7 @@ from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Sender, elapsed_ms, now_ms
 from clients.serializers import encoder_of
+from protocol.bounds import MAX_BATCH_BYTES
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
 
@@ -83,7 +84,7 @@ class Producer:
         self._sender = Sender(
             self._accumulator, self._cluster, unreachable_is_attempt=old is not None
         )
-        self._largest = min(config.max_request_size, config.buffer_memory)
+        self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
@@ -296,6 +297,7 @@ class Producer:
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
         names = {"max.request.size": self.config.max_request_size}
         names["buffer.memory"] = self.config.buffer_memory
+        names["what any reader takes"] = MAX_BATCH_BYTES
         name = min(names, key=names.__getitem__)
         return RecordTooLarge(
             f"a record of {size} bytes for {topic} is larger than {name}, {names[name]}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple
 
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import (
     HEADER_BYTES,
     BatchHeader,
@@ -24,11 +25,10 @@ from protocol.records.entry import EntryHeader, read_entry
 from protocol.records.legacy import MessageHeader, decode_message
 from protocol.records.record_run import Row
 from protocol.records.record_walk import Headers, walk
-from protocol.records.validate import MAX_DECOMPRESSED_BYTES, records_of, validate_batch
+from protocol.records.validate import records_of, validate_batch
 
 __all__ = [
     "HEADER_BYTES",
-    "MAX_DECOMPRESSED_BYTES",
     "BatchBuilder",
     "BatchHeader",
     "Codec",

@@ -8,6 +8,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch_header import (
     CRC_AT,
     CRC_COVERS_FROM,
@@ -23,8 +24,6 @@ from protocol.records.varint import SMALL_VARINTS, encode_varint
 Header = tuple[str, bytes | None]
 NewRecord = tuple[int, bytes | None, bytes | None, Sequence[Header]]
 """Timestamp in ms, key, value, headers."""
-
-MAX_BATCH_BYTES: Final = 2**31 - 1
 
 _NULL: Final = b"\x01"
 _SMALL: Final = len(SMALL_VARINTS)
@@ -43,7 +42,7 @@ class BatchBuilder:
         "size_estimate",
     )
 
-    def __init__(self, codec: Codec = Codec.NONE, max_bytes: int = MAX_BATCH_BYTES) -> None:
+    def __init__(self, codec: Codec = Codec.NONE, max_bytes: int = MAX_ARRAY_BYTES) -> None:
         self.codec = codec
         self.max_bytes = max_bytes
         self.count = 0
@@ -112,7 +111,7 @@ class BatchBuilder:
     ) -> bytes:
         """Return the batch, or no bytes when it has no records. The builder stays as it is.
 
-        Raises CompressionUnavailable.
+        Raises RecordsTooLarge and CompressionUnavailable.
         """
         if not self.count:
             return b""

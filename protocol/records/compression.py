@@ -4,7 +4,8 @@ gzip is RFC 1952. Snappy is the xerial stream: a 16-byte header, then blocks of 
 behind its length; a header may come again in mid-stream, and none at all means one raw block. LZ4
 is the frame format restricted to what Kafka's reader takes: one frame of independent blocks. Zstd
 (KIP-110) is the plain stream. Whoever reads what a peer compressed gives the most bytes he will
-take, and no more than that is ever allocated for it.
+take, and no more than that is ever allocated for it. Nothing is compressed that is more than all
+readers take (`protocol.bounds`).
 """
 
 import zlib
@@ -13,8 +14,9 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Final
 
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.errors import KgroupError
-from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.corrupt_record import CorruptRecord, RecordsTooLarge
 
 
 class Codec(IntEnum):
@@ -44,15 +46,19 @@ class CompressionUnavailable(KgroupError, RuntimeError):
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
-    """Compress the records of a batch. Raises CompressionUnavailable."""
+    """Compress the records of a batch. Raises RecordsTooLarge and CompressionUnavailable."""
+    if codec is not Codec.NONE and len(data) > MAX_DECOMPRESSED_BYTES:
+        raise _too_much(codec, MAX_DECOMPRESSED_BYTES)
     return _COMPRESS[codec](data)
 
 
-def decompress(codec: Codec, data: bytes | memoryview, max_bytes: int) -> bytes:
+def decompress(
+    codec: Codec, data: bytes | memoryview, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> bytes:
     """Give back the records of a batch.
 
-    Raises CorruptRecord when they are more than `max_bytes` or the stream is damaged, and
-    CompressionUnavailable.
+    Raises RecordsTooLarge when they are more than `max_bytes`, CorruptRecord when the stream is
+    damaged, and CompressionUnavailable.
     """
     return _DECOMPRESS[codec](data, max_bytes)
 
@@ -65,8 +71,8 @@ def _cramjam() -> ModuleType:
     return cramjam
 
 
-def _too_much(codec: Codec, max_bytes: int) -> CorruptRecord:
-    return CorruptRecord(f"{codec.name.lower()} data is larger than the {max_bytes} bytes allowed")
+def _too_much(codec: Codec, max_bytes: int) -> RecordsTooLarge:
+    return RecordsTooLarge(codec.name.lower(), max_bytes)
 
 
 # none and gzip
@@ -162,6 +168,8 @@ _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_END: Final = bytes(4)
 _LZ4_STORED: Final = 1 << 31
 """Set in a block's length when the block is not compressed."""
+_LZ4_LARGEST_RATIO: Final = 255
+"""No byte of a block stands for more bytes than this."""
 
 
 def _lz4(data: bytes) -> bytes:
@@ -179,8 +187,12 @@ def _lz4(data: bytes) -> bytes:
 
 
 def _unlz4(data: bytes | memoryview, max_bytes: int) -> bytes:
+    lz4 = _cramjam().lz4
     frame = bytes(data)
-    return _decompress_into(_cramjam().lz4, frame, _check_lz4_frame(frame), max_bytes)
+    # Some writers announce blocks of 4 MiB for a few bytes; making room for those would cost more
+    # than reading them.
+    room = min(_check_lz4_frame(frame), _LZ4_LARGEST_RATIO * len(frame), max_bytes)
+    return _decompress_into(Codec.LZ4, lz4, frame, room, room)
 
 
 def _check_lz4_frame(frame: bytes) -> int:
@@ -215,28 +227,34 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _unzstd(data: bytes | memoryview, max_bytes: int) -> bytes:
-    return _decompress_into(_cramjam().zstd, data, max(8 * len(data), 64 * 1024), max_bytes)
+    return _decompress_into(
+        Codec.ZSTD, _cramjam().zstd, data, max(8 * len(data), 64 * 1024), max_bytes
+    )
+
+
+_BUFFER_IS_FULL: Final = "whole buffer"
+"""In the codec's words for that; other words are of damaged data."""
 
 
 def _decompress_into(
-    module: Any, data: bytes | memoryview, first_room: int, max_bytes: int
+    codec: Codec, module: Any, data: bytes | memoryview, first_room: int, last_room: int
 ) -> bytes:
-    """Decompress into a buffer of `first_room` bytes, and into ever larger ones, to the bound.
+    """Decompress into a buffer of `first_room` bytes, and into ever larger ones, to `last_room`.
 
     A stream need not say its size beforehand, and the codec tells a full buffer from damaged data
-    in words only; so damaged data is given up at the bound too.
+    in words only, which may change; so damaged data is given up at the bound too.
     """
-    room = min(first_room, max_bytes)
+    room = min(first_room, last_room)
     while True:
         out = bytearray(room)
         try:
             return bytes(memoryview(out)[: module.decompress_into(data, out)])
         except _cramjam().DecompressionError as error:
-            if room == max_bytes:
-                raise CorruptRecord(
-                    f"data is damaged, or larger than the {max_bytes} bytes allowed: {error}"
-                ) from None
-        room = min(4 * room, max_bytes)
+            if room == last_room:
+                if _BUFFER_IS_FULL in str(error):
+                    raise _too_much(codec, last_room) from None
+                raise CorruptRecord(f"{codec.name.lower()} data is damaged: {error}") from None
+        room = min(4 * room, last_room)
 
 
 _CODEC_OF_NAME: Final = {codec.name.lower(): codec for codec in Codec}

@@ -9,7 +9,8 @@ transaction markers, in format 0 the timestamps. Rules: Kafka's RecordsUtil.down
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.records.batch import MAX_DECOMPRESSED_BYTES, Record, decode_batch
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
+from protocol.records.batch import Record, decode_batch
 from protocol.records.compression import Codec
 from protocol.records.entry import Buffer, EntryHeader, read_entry
 from protocol.records.legacy import encode_messages

@@ -5,6 +5,13 @@ class CorruptRecord(ValueError):
     """Bytes that are not a record batch, or one that lies about itself (CORRUPT_MESSAGE)."""
 
 
+class RecordsTooLarge(CorruptRecord):
+    """Records that come to more bytes than may be compressed into one batch (MESSAGE_TOO_LARGE)."""
+
+    def __init__(self, codec: str, max_bytes: int) -> None:
+        super().__init__(f"{codec} data is larger than the {max_bytes} bytes allowed")
+
+
 class KeyRequired(CorruptRecord):
     """A whole record without the key that a compacted topic wants (INVALID_RECORD)."""
 

@@ -5,15 +5,11 @@ partition and stops the cleaner. Kafka therefore reads each record before it app
 not (LogValidator), and so do we. A transaction marker is refused because only brokers write it.
 """
 
-from typing import Final
-
+from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_walk import walk
-
-MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes the records of one compressed batch may come to."""
 
 
 def validate_batch(

@@ -520,12 +520,15 @@ async def test_records_without_a_key_that_went_are_told_once_a_pass(
     ]
 
 
-def test_batches_that_outgrew_the_setting_are_told_with_it() -> None:
-    statistics = CleanerStatistics(invalid_messages=2, outgrown_batches=7)
+def test_what_went_wrong_with_records_is_told_in_a_line_each() -> None:
+    statistics = CleanerStatistics(
+        invalid_messages=2, outgrown_batches=7, unopened_batches=3, first_unopened=17
+    )
     done = Pass(T0, T0, 0, 40, 4, 1, statistics)
-    keyless, outgrown = warnings(done, attrs.evolve(COMPACT, max_message_bytes=1000))
+    keyless, outgrown, unopened = warnings(done, attrs.evolve(COMPACT, max_message_bytes=1000))
     assert keyless.startswith("2 messages had no key")
     assert outgrown.startswith("7 batches have become larger than max.message.bytes, 1000")
+    assert unopened.startswith("3 batches cannot be opened, the first at offset 17: they stay")
     assert warnings(attrs.evolve(done, statistics=CleanerStatistics()), COMPACT) == []
 
 

@@ -124,7 +124,7 @@ BUGS: tuple[Bug, ...] = (
         "broker.controller.cluster_writer:ClusterWriter._multi",
         "Check(ControllerEpoch.path(), self.epoch_zk_version)",
         "Check(ControllerEpoch.path(), -1)",
-        seed=8,
+        seed=11,
     ),
     Bug(
         "a controller is elected before its epoch is raised",

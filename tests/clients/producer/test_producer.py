@@ -18,6 +18,7 @@ from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
 from clients.serializers import int_encoder, json_encoder
 from protocol.api_key import ApiKey
+from protocol.bounds import MAX_BATCH_BYTES
 from protocol.errors import ErrorCode
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
@@ -272,8 +273,13 @@ def test_record_too_large_for_a_request_or_the_buffer_is_refused_at_once() -> No
         with pytest.raises(RecordTooLarge, match=r"buffer\.memory, 400"):
             await producer.send("t", b"x" * 500)
 
+    async def bound_of_all_readers(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(RecordTooLarge, match=f"what any reader takes, {MAX_BATCH_BYTES}"):
+            await producer.send("t", bytes(MAX_BATCH_BYTES))
+
     with_producer(request_bound, max_request_size=500)
     with_producer(buffer_bound, buffer_memory=400)
+    with_producer(bound_of_all_readers, max_request_size=2**31 - 1, buffer_memory=2**31 - 1)
 
 
 def test_value_that_is_not_bytes_is_refused_with_its_type() -> None:

@@ -2,7 +2,78 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+TESTS = {
+    "protocol.bounds": "tests/protocol/test_bounds.py",
+    "protocol.records.compression": "tests/protocol/test_bounds.py",
+    "core_log.message_validator": "tests/protocol/test_bounds.py",
+    "core_log.validator": "tests/protocol/test_bounds.py",
+    "compaction.source": "tests/compaction/test_clean_unopened.py",
+    "compaction.record_filter": "tests/compaction/test_clean_unopened.py",
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "P3",
+        "readers allow as much as a leader takes",
+        "protocol.bounds:",
+        "MAX_DECOMPRESSED_BYTES: Final = MAX_FRAME_BYTES",
+        "MAX_DECOMPRESSED_BYTES: Final = 64 * 2**20",
+    ),
+    Remedy(
+        "P3",
+        "nothing is compressed that nobody would decompress",
+        "protocol.records.compression:compress",
+        "len(data) > MAX_DECOMPRESSED_BYTES",
+        "False",
+    ),
+    Remedy(
+        "P3",
+        "plain messages become batches that can be read",
+        "core_log.message_validator:_batches",
+        "MAX_PRODUCED_BYTES",
+        "2**31 - 1",
+    ),
+    Remedy(
+        "P3",
+        "a batch that no frame can carry is refused",
+        "core_log.validator:check_size",
+        "size > MAX_BATCH_BYTES",
+        "False",
+    ),
+    Remedy(
+        "P3",
+        "what is too large is not called corrupt",
+        "core_log.validator:_refusal",
+        "isinstance(error, RecordsTooLarge)",
+        "False",
+    ),
+    Remedy(
+        "P3",
+        "a batch that the cleaner cannot open does not stop it",
+        "compaction.source:open_batches",
+        "yield rows, None",
+        "raise CorruptRecord",
+    ),
+    Remedy(
+        "P3",
+        "... and is not taken for one of which nothing stays",
+        "compaction.record_filter:RecordFilter._whole",
+        "batches.first_offsets[row] in self.unopened",
+        "False",
+    ),
+    Remedy(
+        "P3",
+        "... and tombstones behind it stay",
+        "compaction.record_filter:RecordFilter._tombstones_stay",
+        "self.kept_unopened > 0",
+        "False",
+    ),
+    Remedy(
+        "P9",
+        "lz4 blocks get no more room than they can fill",
+        "protocol.records.compression:_unlz4",
+        "min(_check_lz4_frame(frame), _LZ4_LARGEST_RATIO * len(frame), max_bytes)",
+        "min(_check_lz4_frame(frame), max_bytes)",
+    ),
+)

@@ -528,9 +528,10 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "37",
         "a full stream holds up no other",
-        "clients.high_level.fetchers:BrokerFetcher.run",
-        "feed.stream.has_room",
+        "clients.high_level.streams:MessageStream.has_room",
+        "len(self._chunks) < self._max_chunks",
         "True",
+        f"{HIGH_LEVEL}/test_fetchers.py",
     ),
     Remedy(
         "38",

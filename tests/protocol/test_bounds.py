@@ -1,0 +1,169 @@
+"""What a leader takes can be read by all who read a log; what could not be is refused at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.kbroker.log_entries import entries
+from broker.kbroker.log_records import records
+from clients.high_level.config import ConsumerConfig
+from core_log.config import LogConfig
+from core_log.log_manager import LogManager
+from core_log.memory_directory import MemoryDirectory
+from core_log.message_validator import validate_set
+from core_log.validator import ValidBatch, check_size, validate
+from protocol.bounds import (
+    MAX_ARRAY_BYTES,
+    MAX_BATCH_BYTES,
+    MAX_DECOMPRESSED_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_PRODUCED_BYTES,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import HEADER_BYTES, Codec, decode_records, encode_batch, read_header
+from protocol.records.compression import compress, decompress
+from protocol.records.convert import down_convert
+from protocol.records.corrupt_record import RecordsTooLarge
+from protocol.records.legacy import encode_messages, entry_size
+from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.topic_partition import TopicPartition
+from tests.compaction.partition import Partition
+
+T0 = TopicPartition("t", 0)
+NOW_MS = 1_400_000_000_000
+ROOMY = LogConfig(max_message_bytes=MAX_ARRAY_BYTES)
+PACKING = LogConfig(max_message_bytes=MAX_ARRAY_BYTES, compression_type="lz4")
+
+Record = tuple[int, bytes | None, bytes | None, tuple[()]]
+
+
+def record(value: bytes) -> Record:
+    return NOW_MS, b"k", value, ()
+
+
+def packed(body_bytes: int) -> bytes:
+    """A small batch in lz4, whose only record comes to so many bytes, a few million at least."""
+    some = bytes(2**21)
+    around = len(encode_batch([record(some)])) - HEADER_BYTES - len(some)
+    return encode_batch([record(bytes(body_bytes - around))], codec=Codec.LZ4)
+
+
+def checked(batch: bytes, config: LogConfig = ROOMY) -> ValidBatch:
+    return validate(T0, batch, config, zstd_allowed=True, now_ms=NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def largest() -> bytes:
+    """The largest batch that a leader takes, as far as it can be told from outside."""
+    return bytes(checked(packed(MAX_PRODUCED_BYTES)).data)
+
+
+# --- readers ----------------------------------------------------------------------------------
+
+
+def test_readers_allow_no_less_than_writers_write() -> None:
+    growth = entry_size(1, None, None) / SMALLEST_RECORD  # where records become old messages
+    assert MAX_PRODUCED_BYTES * growth <= MAX_DECOMPRESSED_BYTES
+    assert MAX_BATCH_BYTES < MAX_FRAME_BYTES <= MAX_DECOMPRESSED_BYTES <= MAX_ARRAY_BYTES
+
+
+def test_responses_of_brokers_with_default_settings_fit_in_a_frame() -> None:
+    broker, consumer = (
+        BrokerConfig(zookeeper_connect="localhost"),
+        ConsumerConfig(zookeeper_connect="localhost", group_id="g"),
+    )
+    assert broker.socket_request_max_bytes <= MAX_PRODUCED_BYTES
+    for asked_for in (
+        broker.fetch_max_bytes,
+        broker.replica_fetch_response_max_bytes,
+        consumer.fetch_max_bytes,
+    ):
+        assert asked_for <= MAX_BATCH_BYTES
+
+
+def test_largest_batch_is_read_by_a_consumer(largest: bytes) -> None:
+    (read,) = decode_records(largest)
+    assert read.key == b"k"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_largest_batch_is_converted_for_an_old_reader(largest: bytes, magic: int) -> None:
+    ((end, messages),) = down_convert(largest, magic)
+    assert end == len(largest)
+    (read,) = decode_records(messages)
+    assert read.key == b"k"
+
+
+def test_largest_batch_is_read_where_a_time_is_looked_up(largest: bytes) -> None:
+    logs = LogManager([MemoryDirectory("data")], ROOMY, lambda: NOW_MS)
+    logs.load()
+    log = logs.get_or_create(T0, ROOMY)
+    log.append(largest, read_header(largest), leader_epoch=0, now_ms=NOW_MS, max_timestamp=NOW_MS)
+    found = log.offset_for_timestamp(NOW_MS - 1)
+    assert found is not None
+    assert found.offset == 0
+
+
+def test_largest_batch_is_opened_by_the_cleaner() -> None:
+    partition = Partition()
+    partition.append_bytes(packed(MAX_PRODUCED_BYTES), 0)
+    partition.append((b"k", b"newer"))
+    partition.roll()
+    assert partition.clean().statistics.unopened_batches == 0
+    assert partition.pairs() == [(b"k", b"newer")]
+
+
+def test_largest_batch_is_shown_by_dump(largest: bytes) -> None:
+    file = MemoryDirectory("data").open_segment("0.log")
+    file.append([largest])
+    (entry,) = entries(file)
+    (read,) = records(entry)
+    assert read.key == b"k"
+
+
+# --- what would be too large ------------------------------------------------------------------
+
+
+def test_batch_whose_records_come_to_more_is_too_large_not_corrupt() -> None:
+    with pytest.raises(ApiError, match=f"than the {MAX_PRODUCED_BYTES} bytes") as refused:
+        checked(packed(MAX_PRODUCED_BYTES + 1))
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_that_no_frame_could_carry_is_refused_whatever_the_topic_allows() -> None:
+    check_size(T0, MAX_BATCH_BYTES, ROOMY)
+    with pytest.raises(ApiError, match=f"no more than {MAX_BATCH_BYTES}") as refused:
+        check_size(T0, MAX_BATCH_BYTES + 1, ROOMY)
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_nothing_is_compressed_that_nobody_would_decompress() -> None:
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        with pytest.raises(RecordsTooLarge, match=f"than the {MAX_DECOMPRESSED_BYTES} bytes"):
+            compress(codec, bytes(MAX_DECOMPRESSED_BYTES + 1))
+
+
+def test_plain_messages_that_the_broker_compresses_are_put_into_batches_that_can_be_read() -> None:
+    third = bytes(MAX_PRODUCED_BYTES // 3)
+    messages = encode_messages([(n, NOW_MS, b"k", third, ()) for n in range(4)], 1)
+    batches = validate_set(T0, messages, PACKING, next_offset=0, now_ms=NOW_MS)
+    assert len(batches) == 2
+    assert all(isinstance(each, ValidBatch) and checked(bytes(each.data)) for each in batches)
+
+
+# --- room for what is decompressed ------------------------------------------------------------
+
+
+def test_lz4_blocks_that_claim_to_be_large_take_no_more_room_than_they_can_fill() -> None:
+    stored = (5 | 1 << 31).to_bytes(4, "little") + b"short"
+    frame = bytes.fromhex("04224d18607073") + 31 * stored + bytes(4)
+
+    tracemalloc.start()
+    assert decompress(Codec.LZ4, frame) == 31 * b"short"
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak_bytes < 1000 * len(frame)
