@@ -101,6 +101,7 @@ class Broker:
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+            create_chroot=True,
         )
         self._chance = chance or random.Random()
         self._open_directory = open_directory

@@ -1,6 +1,5 @@
 """What all tests share: one real ZooKeeper per run, and a chroot in it for each test that asks."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -8,8 +7,8 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from tests.dev_cluster import DevCluster
+from tests.zookeepers import EMBEDDED, ZooKeepers
 from zk.embedded import EmbeddedZooKeeper
-from zk.session import KazooSession
 
 
 def pytest_configure() -> None:
@@ -20,12 +19,17 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeepers]:
+    """A ZooKeeper of each version, started when it is asked for."""
+    servers = ZooKeepers(tmp_path_factory.mktemp("zookeeper"))
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(zookeepers: ZooKeepers) -> EmbeddedZooKeeper:
     """The server itself, for tests that stop its process. They must let it go on."""
-    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
-    asyncio.run(server.start())
-    yield server
-    asyncio.run(server.stop())
+    return zookeepers.server(EMBEDDED)
 
 
 @pytest.fixture(scope="session")
@@ -35,18 +39,9 @@ def zookeeper(zookeeper_server: EmbeddedZooKeeper) -> str:
 
 
 @pytest.fixture
-def zk_chroot(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def zk_chroot(zookeepers: ZooKeepers) -> str:
     """host:port/chroot of a ZooKeeper tree that is empty, and this test's alone."""
-    connect_string = f"{zookeeper}/{tmp_path_factory.mktemp('chroot').name}"
-
-    async def make_chroot() -> None:
-        session = KazooSession(connect_string)
-        await session.start()
-        await session.ensure_path("/")
-        await session.close()
-
-    asyncio.run(make_chroot())
-    return connect_string
+    return zookeepers.chroot(EMBEDDED)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -75,9 +75,11 @@ def first_line(process: subprocess.Popen[str], deadline_s: float = DEADLINE_S) -
 
 
 @contextlib.asynccontextmanager
-async def zookeeper_session(connect_string: str) -> AsyncIterator[KazooSession]:
+async def zookeeper_session(
+    connect_string: str, *, create_chroot: bool = False
+) -> AsyncIterator[KazooSession]:
     """A session for the block."""
-    session = KazooSession(connect_string)
+    session = KazooSession(connect_string, create_chroot=create_chroot)
     await session.start()
     try:
         yield session

@@ -22,6 +22,10 @@ from typing import Literal, NamedTuple, Protocol
 
 import attrs
 
+MAX_REQUEST_BYTES = 0xFFFFF
+"""ZooKeeper's jute.maxbuffer, as servers have it unless told otherwise: at a larger request they
+break the connection."""
+
 
 class ZkError(Exception):
     """Something ZooKeeper refused, or could not do."""
@@ -55,8 +59,12 @@ class SessionExpired(ZkError):
     """The session in which the call was made has expired or was closed."""
 
 
-class Unimplemented(ZkError):
-    """The server is too old for this request."""
+class RequestTooLarge(ZkError):
+    """The request is larger than ZooKeeper takes (jute.maxbuffer), and was not sent."""
+
+
+class NoChroot(ZkError):
+    """The chroot of zookeeper.connect does not exist."""
 
 
 class MultiFailed(ZkError):
@@ -198,7 +206,7 @@ class ZkSession(Protocol):
         """Until the server connected to has seen all that was written before."""
 
     async def ensure_path(self, path: str) -> None:
-        """Create what is missing of `path`, with null data; the chroot too."""
+        """Create what is missing of `path`, with null data."""
 
     async def delete_recursive(self, path: str) -> None:
         """Delete `path` and all under it; nothing happens when it isn't there."""

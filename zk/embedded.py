@@ -20,6 +20,7 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -49,6 +50,13 @@ _JARS = (
     "snappy-java-*.jar",
 )
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JAVA_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",  # it is one small process beside brokers that want the processors
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.apache.logging.log4j.level=INFO",
+    "-Djava.awt.headless=true",
+)
 _INSTALL_JAVA = (
     f"install Java {MIN_JAVA} or newer (Debian/Ubuntu: apt install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and set JAVA_HOME or put java on the PATH"
@@ -113,13 +121,16 @@ class EmbeddedZooKeeper:
     """One standalone server: `async with EmbeddedZooKeeper(data_dir) as zk: zk.connect_string`.
 
     `data_dir` is made if missing, and holds ZooKeeper's data, `zoo.cfg` and `zookeeper.log`; a
-    later server on the same directory continues with the data. Port 0 is any free one.
+    later server on the same directory continues with the data. Port 0 is any free one. `settings`
+    are added to those of `zoo.cfg`; `class_path` is that of another release of ZooKeeper.
     """
 
     data_dir: Path
     port: int = 0
     host: str = "127.0.0.1"
     stop_timeout_s: float = STOP_TIMEOUT_S
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    class_path: Sequence[Path] = ()
     _process: subprocess.Popen[bytes] | None = attrs.field(default=None, init=False)
     _lifeline: BinaryIO | None = attrs.field(default=None, init=False)
 
@@ -148,12 +159,15 @@ class EmbeddedZooKeeper:
     async def start(self) -> None:
         """Return when the server answers. Raises ZkServerError with the log's last lines if not."""
         assert self._process is None
-        java, jars = await asyncio.to_thread(find_java), find_jars()
+        java = await asyncio.to_thread(find_java)
+        class_path = self.class_path or _class_path()
         self.port = _claim_port(self.host, self.port)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
         config.write_text(self._config())
-        self._spawn([str(java), *_java_options(jars), _MAIN, str(config.resolve())])
+        self._spawn(
+            [str(java), *_JAVA_OPTIONS, "-cp", _joined(class_path), _MAIN, str(config.resolve())]
+        )
         try:
             await self._until_serving()
         except BaseException:
@@ -187,6 +201,7 @@ class EmbeddedZooKeeper:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok",
             "autopurge.purgeInterval": 1,
+            **self.settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
@@ -243,19 +258,13 @@ class EmbeddedZooKeeper:
         )
 
 
-def _java_options(jars: list[Path]) -> list[str]:
-    class_path = [*map(str, jars)]
-    if home := os.environ.get("ZOOKEEPER_HOME"):
-        class_path.append(str(Path(home, "conf")))  # its logging configuration
-    return [
-        "-Xmx256m",
-        "-XX:+UseSerialGC",  # it is one small process beside brokers that want the processors
-        "-XX:TieredStopAtLevel=1",
-        "-Dorg.apache.logging.log4j.level=INFO",
-        "-Djava.awt.headless=true",
-        "-cp",
-        os.pathsep.join(class_path),
-    ]
+def _class_path() -> list[Path]:
+    home = os.environ.get("ZOOKEEPER_HOME")
+    return [*find_jars(), *([Path(home, "conf")] if home else [])]  # its logging configuration
+
+
+def _joined(class_path: Sequence[Path]) -> str:
+    return os.pathsep.join(map(str, class_path))
 
 
 def _claim_port(host: str, port: int) -> int:

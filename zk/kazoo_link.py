@@ -2,7 +2,7 @@
 
 kazoo keeps one thread for the connection, and by itself two more, on which it runs callbacks: a
 reply and a watch event may overtake each other there. Here all of it goes straight from the
-connection's thread to the loop, in the order of the wire. Five things kazoo does not do are added:
+connection's thread to the loop, in the order of the wire. What kazoo does not do is added:
 
 - It forgets all watches when the connection breaks. `set_watches` gives them to the server again
   with the last transaction seen, and the server answers with what changed since (SetWatches, what
@@ -10,10 +10,17 @@ connection's thread to the loop, in the order of the wire. Five things kazoo doe
 - It doesn't keep the session timeout the server granted.
 - Requests count as pings to it, so a client that keeps asking would never notice that nobody
   answers. A connection silent for two thirds of the timeout is dropped (Java's readTimeout).
-- It waits for the answer to a connection as long as the session lasts. A server that is just
-  starting may never give one (its worker fails, and leaves the socket open), and the session would
-  end with the waiting: HANDSHAKE_BOUND leaves time for another try.
+- It waits for a connection, and then for the answer to it, as long as the session lasts. A machine
+  without power answers nothing at all, and a server that is just starting may accept and say
+  nothing; the session would end with the waiting. An attempt gets the session timeout divided by
+  the number of hosts, as in Java's client, and at most MAX_ATTEMPT of it. The next attempt goes to
+  the next host, in an order drawn once, so that the silent machine is not met twice in a row.
 - It reports an expired and a closed session alike.
+- Its thread ends at a reply it can't read, and the session with it. Here that is a broken
+  connection like any other, and so is a reply to another request than the oldest.
+- It doesn't ask what the server can do. A server before 3.6 answers a MultiRead at once, past
+  the requests before it, and breaks the connection. So each connection begins with an empty one,
+  alone, before it counts as one; who can't answer is connected to again, and not asked any more.
 
 `_Connection` overrides kazoo's internals, those of kazoo 2.11.
 """
@@ -21,23 +28,42 @@ connection's thread to the loop, in the order of the wire. Five things kazoo doe
 import asyncio
 import contextlib
 import logging
+import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.exceptions import (
+    EXCEPTIONS,
+    ConnectionDropped,
+    KazooException,
+    NoNodeError,
+    SessionExpiredError,
+    UnimplementedError,
+    ZookeeperError,
+)
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as packet
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.connection import (
+    AUTH_XID,
+    CLOSE_RESPONSE,
+    STOP_CONNECTING,
+    ConnectionHandler,
+)
+from kazoo.protocol.states import KeeperState
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
-HANDSHAKE_BOUND = 1 / 3  # of the session timeout
-MAX_PATHS_PER_SET_WATCHES = 1000  # well under the server's jute.maxbuffer of 1 MiB
-MAX_RECONNECT_DELAY_S = 1.0
+MAX_ATTEMPT = 1 / 3  # of the session timeout
+_REQUEST_HEADER_BYTES = 8
+MAX_SET_WATCHES_BYTES = 128 * 1024  # of paths in one request, as in Java's client
+MAX_REPLY_BYTES = 1 << 30  # a thousand nodes of MAX_REQUEST_BYTES each; more is no ZooKeeper's
+MIN_PAUSE_S = 0.1  # between two rounds of all hosts
+MAX_PAUSE_S = 1.0
+PAUSE_JITTER = 0.4  # of a pause
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.ERROR)  # kazoo warns at every attempt to reconnect; the session says it once
@@ -57,7 +83,7 @@ class LinkState:
 
 
 class KazooLink:
-    """One kazoo client. Made and used on the event loop only.
+    """One kazoo client. Made and used on the event loop only. Raises ValueError for bad `hosts`.
 
     `on_event(type, path)`: ZooKeeper's types are 1 created, 2 deleted, 3 changed, 4 children.
     """
@@ -75,7 +101,6 @@ class KazooLink:
             hosts,
             timeout=session_timeout_ms / 1000,
             handler=_LoopHandler(self._post),
-            connection_retry={"max_tries": -1, "max_delay": MAX_RECONNECT_DELAY_S},
             logger=_log,
         )
         self._connection = client._connection = _Connection(
@@ -94,6 +119,11 @@ class KazooLink:
     def granted_timeout_ms(self) -> int:
         """What the server granted when it was last connected to."""
         return self._connection.granted_timeout_ms
+
+    @property
+    def can_multi_read(self) -> bool:
+        """True when the server that was last connected to has answered a MultiRead."""
+        return self._connection.can_multi_read
 
     @property
     def silent_s(self) -> float:
@@ -123,7 +153,7 @@ class KazooLink:
                 self._connection.drop()
 
     def call(
-        self, request: Any, then: Callable[[Any], None] | None = None
+        self, request: "Request", then: Callable[[Any], None] | None = None
     ) -> "asyncio.Future[Any]":
         """Send `request` behind those sent before; `then(reply)` runs before all that came later.
 
@@ -137,11 +167,8 @@ class KazooLink:
         self, zxid: int, data: Sequence[str], absent: Sequence[str], children: Sequence[str]
     ) -> None:
         """Have the server watch these again; what has changed since `zxid` fires at once."""
-        longest = max(len(data), len(absent), len(children))
-        for start in range(0, longest, MAX_PATHS_PER_SET_WATCHES):
-            part = slice(start, start + MAX_PATHS_PER_SET_WATCHES)
-            request = _SetWatches(zxid, data[part], absent[part], children[part])
-            self.call(request).add_done_callback(_forget)
+        for request in set_watches_requests(zxid, data, absent, children):
+            self.call(Request.of(request)).add_done_callback(_forget)
 
     def _post(self, callback: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to tell
@@ -170,6 +197,7 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threading without its two threads for callbacks."""
 
     running = True
+    connect_timeout_s: float | None = None  # kazoo would wait as long as the session lasts
 
     def __init__(self, post: Post) -> None:
         super().__init__()
@@ -180,10 +208,27 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Any) -> None:
         """Only asked to say that watches are lost, which they aren't."""
 
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        return super().create_connection(*args, **kwargs | {"timeout": self.connect_timeout_s})
+
 
 @attrs.frozen
 class _LoopQueue:
     put: Post
+
+
+@attrs.define
+class _Pause:
+    """How long to wait before all hosts are tried again; kazoo resets it when one has answered."""
+
+    _s: float = MIN_PAUSE_S
+
+    def reset(self) -> None:
+        self._s = MIN_PAUSE_S
+
+    def next_s(self) -> float:
+        pause_s, self._s = self._s, min(self._s * 2, MAX_PAUSE_S)
+        return pause_s * random.uniform(1 - PAUSE_JITTER, 1 + PAUSE_JITTER)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
@@ -191,33 +236,179 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     granted_timeout_ms = 0
     heard_at = 0.0  # time.monotonic()
+    can_multi_read = False
     on_event: OnEvent
+    _serves_no_multi_read = False
+    _attempt_ends = 0.0  # time.monotonic()
 
     def drop(self) -> None:
         """From any thread: break the connection; kazoo will make a new one."""
         with contextlib.suppress(OSError, AttributeError):  # not connected, or no longer
             self._socket.shutdown(socket.SHUT_RDWR)
 
+    # --- connecting ---------------------------------------------------------------------------
+
+    def zk_loop(self) -> None:
+        """Connect to one host after the other until the client is stopped."""
+        self.connection_stopped.clear()
+        pause = _Pause()
+        try:
+            for address in self._addresses(pause):
+                if self.client._stopped.is_set() or self._attempt(address, pause):
+                    break
+        finally:
+            self.connection_stopped.set()
+            self.client._session_callback(KeeperState.CLOSED)
+
+    def _addresses(self, pause: _Pause) -> Iterator[tuple[str, str, int]]:
+        """Name, address and port of each host, in an order drawn once, with a pause after each
+        round; resolved anew each time."""
+        hosts = random.sample(self.client.hosts, len(self.client.hosts))
+        stopped = self.client._stopped
+        while not stopped.is_set():
+            for host, port in hosts:
+                for address in _resolved(host, port):
+                    yield host, address, port
+            stopped.wait(pause.next_s())
+
+    def _attempt(self, address: tuple[str, str, int], pause: _Pause) -> bool:
+        """A connection from the attempt to its end. Returns whether it was the last one."""
+        timeout_s = (self.granted_timeout_ms or self.client._session_timeout) / 1000
+        bound_s = min(timeout_s / len(self.client.hosts), timeout_s * MAX_ATTEMPT)
+        self._attempt_ends = time.monotonic() + bound_s
+        self.handler.connect_timeout_s = bound_s
+        try:
+            return self._connect_attempt(*address, pause) is STOP_CONNECTING
+        except Exception:  # kazoo has logged it: something that no ZooKeeper sends
+            self.client._session_callback(KeeperState.CONNECTING)
+            return False
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        connects = isinstance(request, packet.Connect)
-        if connects:
-            timeout = min(timeout, request.time_out / 1000 * HANDSHAKE_BOUND)
-        answer = super()._invoke(timeout, request, xid)
-        if connects:
-            self.heard_at = time.monotonic()
-            self.granted_timeout_ms = answer[0].time_out or self.granted_timeout_ms
+        if not isinstance(request, packet.Connect):
+            return super()._invoke(timeout, request, xid)
+        answer = super()._invoke(self._attempt_s(), request, xid)
+        self.heard_at = time.monotonic()
+        granted = answer[0]
+        if granted.time_out > 0:
+            self.granted_timeout_ms = granted.time_out
+            # What kazoo would note when it is too late: the next connection shall go on with it.
+            self.client._session_id, self.client._session_passwd = (
+                granted.session_id,
+                granted.passwd,
+            )
+            self._ask_for_multi_read()
         return answer
+
+    def _ask_for_multi_read(self) -> None:
+        """Find out whether the server knows MultiRead. Raises ConnectionDropped if it does not."""
+        if self._serves_no_multi_read:
+            return
+        self._xid = 1
+        try:
+            super()._invoke(self._attempt_s(), MultiRead(()), xid=self._xid)
+            self.can_multi_read = True
+        except (UnimplementedError, ConnectionDropped):
+            self._serves_no_multi_read, self.can_multi_read = True, False
+            raise ConnectionDropped("a server older than 3.6, which breaks off") from None
+        except SessionExpiredError:
+            raise
+        except ZookeeperError as error:
+            raise ConnectionDropped(f"MultiRead: {type(error).__name__}") from error
+
+    def _attempt_s(self) -> float:
+        """What is left of the attempt."""
+        return max(0.0, self._attempt_ends - time.monotonic())
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        if not 0 <= length <= MAX_REPLY_BYTES:
+            raise ConnectionDropped(f"no ZooKeeper sends {length} bytes")
+        content: bytes = super()._read(length, timeout)
+        return content
 
     def _read_header(self, timeout: float) -> Any:
         header = super()._read_header(timeout)
+        if header[0].xid == AUTH_XID:  # kazoo would take it for the answer to the oldest request
+            raise ConnectionDropped("the reply to an authentication, and there was none")
         self.heard_at = time.monotonic()
         return header
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _ = packet.Watch.deserialize(buffer, offset)
-        self.client._data_watchers.pop(event.path, None)
-        self.client._child_watchers.pop(event.path, None)
         self.on_event(event.type, event.path)
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        """Answer the oldest request. Replies come in the order of the requests, or the connection
+        is of no use any more: nobody could say which replies are missing."""
+        pending = self.client._pending
+        if not pending or pending[0][2] != header.xid:
+            due = pending[0][2] if pending else "none"
+            raise ConnectionDropped(f"the reply to {header.xid} came where {due} was due")
+        request, reply, _ = pending.popleft()
+        if header.zxid > 0:
+            self.client.last_zxid = header.zxid
+        if reply is None:  # of `Close`
+            return CLOSE_RESPONSE
+        try:
+            reply.set(_value(request, header.err, buffer, offset))
+        except KazooException as error:
+            reply.set_exception(error)
+        except Exception as error:
+            reply.set_exception(UnreadableReply(f"{type(error).__name__} {error}"))
+        return None
+
+
+def _resolved(host: str, port: int) -> list[str]:
+    """The addresses of a host; none if its name means nothing (now)."""
+    try:
+        found = socket.getaddrinfo(host, port, 0, 0, socket.IPPROTO_TCP)
+    except (OSError, UnicodeError):
+        return []
+    return [str(address[0]) for *_, address in found]
+
+
+def _value(request: Any, error_code: int, buffer: bytes, offset: int) -> Any:
+    """What the server has answered. Raises what it has refused."""
+    if error_code == NoNodeError.code and request.type == packet.Exists.type:
+        return None
+    if error_code:
+        raise EXCEPTIONS[error_code]()
+    return request.deserialize(buffer, offset)
+
+
+class UnreadableReply(KazooException):  # type: ignore[misc]
+    """The server answered in a way that only this request suffers from."""
+
+
+@attrs.frozen
+class Request:
+    """A request in the form kazoo's connection sends. It is serialized by who asks: what can't be
+    sent must not be met by the connection's thread, which serves others too."""
+
+    asked: Any
+    content: bytes
+
+    @classmethod
+    def of(cls, asked: Any) -> "Request":
+        """Raises UnicodeEncodeError for a path or name that is no text."""
+        return cls(asked, bytes(asked.serialize()))
+
+    @property
+    def type(self) -> int:
+        code: int = self.asked.type
+        return code
+
+    @property
+    def size_bytes(self) -> int:
+        """As the server counts it, with the request's number and type."""
+        return len(self.content) + _REQUEST_HEADER_BYTES
+
+    def serialize(self) -> bytes:
+        return self.content
+
+    def deserialize(self, buffer: bytes, offset: int) -> Any:
+        return self.asked.deserialize(buffer, offset)
 
 
 @attrs.define(eq=False)
@@ -245,8 +436,26 @@ class _Reply:
         self.future.set_result(value)
 
 
+def set_watches_requests(
+    zxid: int, data: Sequence[str], absent: Sequence[str], children: Sequence[str]
+) -> Iterator["SetWatches"]:
+    """As many requests as it takes to keep each within MAX_SET_WATCHES_BYTES of paths."""
+    some: tuple[list[str], list[str], list[str]] = ([], [], [])
+    size_bytes = 0
+    for kind, paths in enumerate((data, absent, children)):
+        for path in paths:
+            path_bytes = len(packet.write_string(path))
+            if size_bytes + path_bytes > MAX_SET_WATCHES_BYTES and size_bytes:
+                yield SetWatches(zxid, *some)
+                some, size_bytes = ([], [], []), 0
+            some[kind].append(path)
+            size_bytes += path_bytes
+    if size_bytes:
+        yield SetWatches(zxid, *some)
+
+
 @attrs.frozen
-class _SetWatches:
+class SetWatches:
     """ZooKeeper's request 101, in the form kazoo's connection sends and reads."""
 
     zxid: int
@@ -269,7 +478,8 @@ class _SetWatches:
 class MultiRead:
     """ZooKeeper's request 22, since 3.6: the data of many nodes, None for those that are not there.
 
-    An older server answers UnimplementedError, and breaks the connection.
+    An older server answers UnimplementedError past the requests before it, and breaks the
+    connection.
     """
 
     paths: Sequence[str]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from zk.api import (
+    MAX_REQUEST_BYTES,
     BadVersion,
     Check,
     ConnectionLoss,
@@ -24,6 +25,7 @@ from zk.api import (
     NoNode,
     NotEmpty,
     Op,
+    RequestTooLarge,
     SessionExpired,
     SessionState,
     SetData,
@@ -402,6 +404,9 @@ class MemorySession:
 
     def _commit(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         self._tree()
+        size_bytes = sum(len(op.path) + len(getattr(op, "data", None) or b"") for op in ops)
+        if size_bytes > MAX_REQUEST_BYTES:
+            raise RequestTooLarge(f"{ops[0].path}: {size_bytes} bytes")
         results = self._zookeeper.commit(ops, self.session_id)
         if self.loses_next_reply:
             self.loses_next_reply = False

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -18,6 +18,7 @@ from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from zk.api import (
+    MAX_REQUEST_BYTES,
     BadVersion,
     Check,
     ConnectionLoss,
@@ -25,16 +26,17 @@ from zk.api import (
     Delete,
     MultiFailed,
     NoAuth,
+    NoChroot,
     NodeExists,
     NoNode,
     NotEmpty,
     Op,
+    RequestTooLarge,
     SessionExpired,
     SessionState,
     SetData,
     Stat,
     StateListener,
-    Unimplemented,
     Watch,
     Watches,
     WatchEvent,
@@ -43,7 +45,7 @@ from zk.api import (
     ZkSession,
     get_if_there,
 )
-from zk.kazoo_link import KazooLink, LinkState, MultiRead
+from zk.kazoo_link import KazooLink, LinkState, MultiRead, Request
 
 __all__ = [
     "BadVersion",
@@ -54,10 +56,12 @@ __all__ = [
     "KazooSession",
     "MultiFailed",
     "NoAuth",
+    "NoChroot",
     "NoNode",
     "NodeExists",
     "NotEmpty",
     "Op",
+    "RequestTooLarge",
     "SessionExpired",
     "SessionState",
     "SetData",
@@ -70,6 +74,7 @@ __all__ = [
 ]
 
 MAX_READS_PER_REQUEST = 1000
+MAX_READ_BYTES = MAX_REQUEST_BYTES // 2  # of paths in one request; each has a chroot too
 MAX_IN_FLIGHT = 100  # kazoo wakes its thread with a byte a call, and blocks when some 250 wait
 
 _log = logging.getLogger(__name__)
@@ -79,7 +84,8 @@ class KazooSession:
     """ZkSession over kazoo, for `hosts` = "host:port[,host:port…][/chroot]".
 
     A watch fires before any read shows the change, as ZooKeeper promises. `connection_timeout_ms`
-    bounds `start`, and is the session timeout unless given.
+    bounds `start`, and is the session timeout unless given. A chroot must exist, as a mistyped one
+    would be an empty cluster; with `create_chroot`, which is for brokers, it is created.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class KazooSession:
         *,
         session_timeout_ms: int = 6000,
         connection_timeout_ms: int | None = None,
+        create_chroot: bool = False,
     ) -> None:
         self._hosts, slash, chroot = hosts.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
@@ -96,39 +103,62 @@ class KazooSession:
         self.session_timeout_ms = session_timeout_ms
         self.suspended_since_ms: int | None = None
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._create_chroot = create_chroot
         self._listeners: list[StateListener] = []
         self._watches = Watches()
         self._expirations = 0
         self._connected = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._link: KazooLink | None = None
-        self._server_reads_many = True
 
     @property
     def silence_ms(self) -> int:
         return int(self._link.silent_s * 1000) if self._link else 0
 
     async def start(self) -> None:
-        """Connect. Raises ConnectionLoss, naming the hosts, when that takes too long."""
+        """Connect. Raises ConnectionLoss, naming the hosts, when that takes too long, NoChroot, and
+        ZkError for hosts that are none; the session is closed then."""
         assert self._link is None, "a session starts once"
-        self._link = KazooLink(self._hosts, self.session_timeout_ms, self._on_link, self._on_event)
-        self._link.start()
-        timeout_ms = self._connection_timeout_ms
+        timeout_ms = self.session_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._connected.wait()
-        except TimeoutError:
+            self._link = KazooLink(self._hosts, timeout_ms, self._on_link, self._on_event)
+        except ValueError as error:
             await self.close()
-            reason = f"no session with ZooKeeper at {self._hosts} within {timeout_ms} ms"
-            raise ConnectionLoss(reason) from None
-        except asyncio.CancelledError:
+            raise ZkError(f"zookeeper.connect: {self._hosts}: {error}") from None
+        self._link.start()
+        try:
+            await self._first_connection()
+            if self._chroot:
+                await self._find_chroot()
+        except BaseException:
             await self.close()
             raise
 
-    async def close(self) -> None:
-        if self.state is SessionState.CLOSED:
+    async def _first_connection(self) -> None:
+        timeout_ms = self._connection_timeout_ms
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._connected.wait()
+        if not self._connected.is_set():
+            reason = f"no session with ZooKeeper at {self._hosts} within {timeout_ms} ms"
+            raise ConnectionLoss(reason)
+
+    async def _find_chroot(self) -> None:
+        """See to it that the chroot exists. Raises NoChroot."""
+        if self._create_chroot:
+            await self._ensure(self._chroot)
             return
-        self._become(SessionState.CLOSED)
+
+        await self.sync("/")  # a broker may just have created it, by another server
+        if await self.exists("/") is None:
+            raise NoChroot(
+                f"zookeeper.connect: the chroot {self._chroot} does not exist in ZooKeeper at "
+                f"{self._hosts}; the brokers that use it create it"
+            )
+
+    async def close(self) -> None:
+        if self.state is not SessionState.CLOSED:
+            self._become(SessionState.CLOSED)
         self._connected.set()  # who waits for a connection shall see that none will come
         if self._link is not None:
             await self._link.close(self.session_timeout_ms / 1000)
@@ -151,19 +181,16 @@ class KazooSession:
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
         found: list[tuple[bytes | None, Stat] | None] = []
-        for start in range(0, len(paths), MAX_READS_PER_REQUEST):
-            found += await self._get_some(paths[start : start + MAX_READS_PER_REQUEST])
+        for some in _batches(paths):
+            found += await self._get_some(some)
         return found
 
     async def _get_some(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
-        if self._server_reads_many:
-            try:
-                answers = await self._ask(MultiRead([*map(self._full, paths)]))
-            except Unimplemented:  # older than 3.6
-                self._server_reads_many = False
-            else:
-                return [answer and (answer[0], _stat(answer[1])) for answer in answers]
-        return await asyncio.gather(*(get_if_there(self, path) for path in paths))
+        assert self._link is not None, "the session has not been started"
+        if not self._link.can_multi_read:
+            return await asyncio.gather(*(get_if_there(self, path) for path in paths))
+        answers = await self._ask(MultiRead([*map(self._full, paths)]))
+        return [answer and (answer[0], _stat(answer[1])) for answer in answers]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def arm(stat: ZnodeStat | None) -> None:
@@ -218,7 +245,8 @@ class KazooSession:
         await self._ask(packet.Sync(self._full(path)))
 
     async def ensure_path(self, path: str) -> None:
-        await self._ensure(self._full(path))
+        if path != "/":
+            await self._ensure(self._full(path))
 
     async def delete_recursive(self, path: str) -> None:
         with contextlib.suppress(NoNode):
@@ -233,6 +261,8 @@ class KazooSession:
     async def _ensure(self, full: str) -> None:
         if full == "/":
             return
+        if full == self._chroot and not self._create_chroot:
+            raise NoNode(f"the chroot {full}")
         request = packet.Create(full, None, OPEN_ACL_UNSAFE, 0)
         with contextlib.suppress(NodeExists):
             try:
@@ -241,24 +271,55 @@ class KazooSession:
                 await self._ensure(_parent(full))
                 await self._ask(request)
 
-    async def _ask(self, request: Any, then: Callable[[Any], None] | None = None) -> Any:
-        """The reply to `request`; `then` gets it before anything is told that came after it."""
+    async def _ask(self, asked: Any, then: Callable[[Any], None] | None = None) -> Any:
+        """The reply to `asked`; `then` gets it before anything is told that came after it."""
         assert self._link is not None, "the session has not been started"
-        timeout_ms = self.session_timeout_ms
+        request = self._request(asked)
         expirations = self._expirations
         try:
             while True:
                 async with self._slots:
                     if self._connected_in(expirations):
-                        async with asyncio.timeout(timeout_ms / 1000):
-                            return await self._link.call(request, then)
-                async with asyncio.timeout(timeout_ms / 1000):
-                    while not self._connected_in(expirations):
-                        await self._connected.wait()
+                        return await self._reply(self._link.call(request, then))
+                await self._connection(expirations)
         except TimeoutError:
-            raise ConnectionLoss(f"{self._name(request)}: no answer in {timeout_ms} ms") from None
+            timeout_ms = self.session_timeout_ms
+            raise ConnectionLoss(f"{self._name(asked)}: no answer in {timeout_ms} ms") from None
         except kazoo_errors.KazooException as error:
-            raise _translated(error, self._name(request)) from None
+            raise _translated(error, self._name(asked)) from None
+
+    def _request(self, asked: Any) -> Request:
+        """Raises ZkError for what no server takes; sent to one, it would break the connection."""
+        try:
+            request = Request.of(asked)
+        except UnicodeEncodeError as error:
+            raise ZkError(f"{self._name(asked)!r}: {error}") from None
+        if (size_bytes := request.size_bytes) > MAX_REQUEST_BYTES:
+            raise RequestTooLarge(
+                f"{self._name(asked)}: {size_bytes} bytes; ZooKeeper takes no request "
+                f"of more than {MAX_REQUEST_BYTES} (jute.maxbuffer)"
+            )
+        return request
+
+    async def _reply(self, reply: "asyncio.Future[Any]") -> Any:
+        """Wait for `reply`, which counts though the loop was too busy to look at it in time."""
+        try:
+            await asyncio.wait([reply], timeout=self.session_timeout_ms / 1000)
+            if not reply.done():
+                raise TimeoutError
+            return reply.result()
+        finally:
+            reply.cancel()
+
+    async def _connection(self, expirations: int) -> None:
+        """Wait for a connection, which counts though the loop was too busy to look in time."""
+        try:
+            async with asyncio.timeout(self.session_timeout_ms / 1000):
+                while not self._connected_in(expirations):
+                    await self._connected.wait()
+        except TimeoutError:
+            if not self._connected_in(expirations):
+                raise
 
     def _connected_in(self, expirations: int) -> bool:
         """Whether a call sent now goes out in the session that had seen so many `expirations`."""
@@ -350,8 +411,9 @@ _ERRORS: dict[type[Exception], type[ZkError]] = {
     kazoo_errors.NoAuthError: NoAuth,
     kazoo_errors.ConnectionLoss: ConnectionLoss,
     kazoo_errors.ConnectionClosedError: ConnectionLoss,
+    kazoo_errors.SessionMovedError: ConnectionLoss,  # so has the connection, or will at once
+    kazoo_errors.UnimplementedError: ConnectionLoss,  # so the server breaks it
     kazoo_errors.SessionExpiredError: SessionExpired,
-    kazoo_errors.UnimplementedError: Unimplemented,
 }
 # What a failed multi says of the operations before and after the one that failed.
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
@@ -359,7 +421,7 @@ _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistenc
 
 def _translated(error: Exception, where: str) -> ZkError:
     kind = _ERRORS.get(type(error))
-    return kind(where) if kind else ZkError(f"{where}: {type(error).__name__}")
+    return kind(where) if kind else ZkError(f"{where}: {type(error).__name__} {error}".rstrip())
 
 
 def _stat(stat: ZnodeStat) -> Stat:
@@ -373,6 +435,19 @@ def _stat(stat: ZnodeStat) -> Stat:
         ephemeral_owner=stat.ephemeralOwner,
         num_children=stat.numChildren,
     )
+
+
+def _batches(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """`paths` in order, each time as many as one request takes."""
+    start = size_bytes = 0
+    for end, path in enumerate(paths):
+        path_bytes = len(path.encode(errors="replace"))
+        if end - start == MAX_READS_PER_REQUEST or size_bytes + path_bytes > MAX_READ_BYTES:
+            yield paths[start:end]
+            start, size_bytes = end, 0
+        size_bytes += path_bytes
+    if start < len(paths):
+        yield paths[start:]
 
 
 def _parent(path: str) -> str:

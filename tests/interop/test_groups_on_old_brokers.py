@@ -44,7 +44,7 @@ def cluster(
 
 async def give_cluster_id(tree: str) -> None:
     """To make one, 0.10 needs a class that Java no longer has."""
-    async with zookeeper_session(tree) as zk:
+    async with zookeeper_session(tree, create_chroot=True) as zk:
         await zk.create(ClusterId.path(), ClusterId(unique("id")).encode(), make_parents=True)
 
 

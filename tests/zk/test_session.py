@@ -1,4 +1,4 @@
-"""What a ZkSession does, asked of both: the session in memory and kazoo's on a real ZooKeeper.
+"""What a ZkSession does, asked of both: the session in memory, and kazoo's on real ZooKeepers.
 
 What only a process or a network can do to a session is asked of the real one, at the end.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.dev_cluster import frozen
+from tests.dev_cluster import frozen, zookeeper_session
 from tests.zk.worlds import (
     PATIENCE_S,
     SESSION_MS,
@@ -25,6 +25,7 @@ from tests.zk.worlds import (
     reached,
     until,
 )
+from tests.zookeepers import VERSIONS, ZooKeepers
 from zk.embedded import EmbeddedZooKeeper
 from zk.session import (
     BadVersion,
@@ -34,26 +35,29 @@ from zk.session import (
     Delete,
     KazooSession,
     MultiFailed,
+    NoChroot,
     NodeExists,
     NoNode,
     NotEmpty,
+    RequestTooLarge,
     SessionExpired,
     SessionState,
     SetData,
+    Stat,
     WatchEvent,
     ZkError,
     ZkSession,
 )
 
-BOTH = ["memory", "kazoo"]
+WORLDS = ["memory", *VERSIONS]
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest) -> World:
     return world_of(request, SESSION_MS)
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=WORLDS)
 def brief_world(request: pytest.FixtureRequest) -> World:
     """With sessions that end soon."""
     return world_of(request, SHORT_SESSION_MS)
@@ -62,7 +66,8 @@ def brief_world(request: pytest.FixtureRequest) -> World:
 def world_of(request: pytest.FixtureRequest, session_timeout_ms: int) -> World:
     if request.param == "memory":
         return MemoryWorld()
-    return RealWorld(request.getfixturevalue("zk_chroot"), session_timeout_ms)
+    zookeepers: ZooKeepers = request.getfixturevalue("zookeepers")
+    return RealWorld(zookeepers.chroot(request.param), session_timeout_ms)
 
 
 # Nodes
@@ -816,6 +821,24 @@ def test_a_loop_that_was_busy_knows_since_when_the_server_has_been_silent(
     asyncio.run(scenario())
 
 
+def test_an_answer_that_came_while_the_loop_stood_still_counts(zk_chroot: str) -> None:
+    async def scenario() -> None:
+        session = KazooSession(zk_chroot, session_timeout_ms=1000, connection_timeout_ms=SESSION_MS)
+        await session.start()
+        states: list[SessionState] = []
+        session.add_state_listener(states.append)
+        asking = asyncio.ensure_future(session.exists("/"))
+        await asyncio.sleep(0)
+        asked_at = time.monotonic()
+        while time.monotonic() < asked_at + 1.5:
+            pass  # another thread hears the answer meanwhile
+        assert await asking
+        assert states == []
+        await session.close()
+
+    asyncio.run(scenario())
+
+
 def test_close_does_not_wait_long_for_a_frozen_server(
     zookeeper_server: EmbeddedZooKeeper, zk_chroot: str
 ) -> None:
@@ -874,6 +897,124 @@ def test_a_server_that_never_answers_a_connection_does_not_cost_the_session(
     asyncio.run(scenario())
 
 
+def test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created(zookeeper: str) -> None:
+    async def scenario() -> None:
+        mistyped = KazooSession(f"{zookeeper}/kafkaa/x")
+        with pytest.raises(NoChroot, match=rf"the chroot /kafkaa/x does not exist .* {zookeeper}"):
+            await mistyped.start()
+        assert mistyped.state is SessionState.CLOSED
+        async with zookeeper_session(zookeeper) as root:
+            assert await root.exists("/kafkaa") is None
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_creates_its_chroot_and_may_find_it_there(zookeeper: str) -> None:
+    async def scenario() -> None:
+        for _ in range(2):
+            session = KazooSession(f"{zookeeper}/new/chroot", create_chroot=True)
+            await session.start()
+            assert await session.exists("/")
+            await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_chroot_that_is_deleted_under_a_session_is_not_made_again(
+    zookeeper: str, zk_chroot: str
+) -> None:
+    async def scenario(zk: KazooSession) -> None:
+        chroot = zk_chroot.removeprefix(zookeeper)
+        async with zookeeper_session(zookeeper) as root:
+            await root.delete(chroot)
+            with pytest.raises(NoNode):
+                await zk.ensure_path("/consumers/g/ids")
+            with pytest.raises(NoNode):
+                await zk.create("/consumers/g", None, make_parents=True)
+            assert await root.exists(chroot) is None
+
+    RealWorld(zk_chroot).run(scenario)
+
+
+# What a server would not take
+
+TOO_MUCH = b"x" * (1 << 20)
+
+
+def test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        states: list[SessionState] = []
+        zk.add_state_listener(states.append)
+        await zk.create("/node", b"")
+        half = b"x" * (1 << 19)
+        too_large = [
+            zk.create("/new", TOO_MUCH),
+            zk.set("/node", TOO_MUCH),
+            zk.multi([Create("/new", half), SetData("/node", half)]),
+        ]
+        results = await asyncio.gather(*too_large, zk.exists("/node"), return_exceptions=True)
+        assert [type(result) for result in results] == [RequestTooLarge] * 3 + [Stat]
+        assert await zk.exists("/new") is None
+        await zk.set("/node", half)
+        assert states == []
+
+    world.run(scenario)
+
+
+def test_what_just_fits_into_a_request_is_taken_by_every_server(world: World) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        written = b"x" * 1_040_000
+        await zk.create("/node", written)
+        return (await zk.get("/node"))[0] == written
+
+    assert world.run(scenario)
+
+
+def test_more_paths_than_fit_into_a_request_are_read_in_several(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        deep = "/" + "x" * 2000
+        await zk.create(deep, None)
+        paths = [f"{deep}/{i}" for i in range(900)]
+        await zk.multi([Create(path, b"%d" % i) for i, path in enumerate(paths[:100])])
+        found = await zk.get_many(paths)
+        assert [node and node[0] for node in found[:100]] == [b"%d" % i for i in range(100)]
+        assert found[100:] == [None] * 800
+
+    world.run(scenario)
+
+
+def test_watches_of_more_paths_than_fit_into_a_request_survive_a_suspension(
+    brief_world: World,
+) -> None:
+    async def scenario(zk: ZkSession) -> Any:
+        events = Events()
+        deep = "/" + "x" * 2000
+        await zk.create(deep, None)
+        await asyncio.gather(*(zk.exists(f"{deep}/{i}", watch=events) for i in range(700)))
+        await brief_world.suspend(zk)
+        await brief_world.resume(zk)
+        for i in (0, 699):
+            await zk.create(f"{deep}/{i}", None)
+        return [await events.next(), await events.next()]
+
+    deep = "/" + "x" * 2000
+    assert brief_world.run(scenario) == [
+        WatchEvent("created", f"{deep}/0"),
+        WatchEvent("created", f"{deep}/699"),
+    ]
+
+
+def test_a_path_that_is_no_text_is_refused_and_the_others_go_on(world: World) -> None:
+    async def scenario(zk: ZkSession) -> None:
+        with pytest.raises(ZkError):
+            await zk.create("/a\ud800", None)
+        with pytest.raises(ZkError):
+            await zk.multi([Create("/a\ud800", None)])
+        assert await zk.exists("/a") is None
+
+    world.run(scenario)
+
+
 def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -> None:
     async def scenario(zk: KazooSession) -> Any:
         events = Events()
@@ -884,18 +1025,6 @@ def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -
         return events.so_far()
 
     assert RealWorld(zk_chroot).run(scenario) == [WatchEvent("changed", "/node")]
-
-
-def test_a_server_that_cannot_read_many_at_once_is_asked_for_each(zk_chroot: str) -> None:
-    async def scenario() -> None:
-        zk = KazooSession(zk_chroot)
-        await zk.start()
-        zk._server_reads_many = False
-        await zk.create("/a", b"x")
-        assert await zk.get_many(["/a", "/none"]) == [await zk.get("/a"), None]
-        await zk.close()
-
-    asyncio.run(scenario())
 
 
 def test_silence_grows_while_the_server_is_not_heard(world: World) -> None:

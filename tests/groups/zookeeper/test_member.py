@@ -1,4 +1,4 @@
-"""Members on a real ZooKeeper: two share, one leaves, one is killed, one has a stolen name."""
+"""Members on real ZooKeepers: two share, one leaves, one is killed, one has a stolen name."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,19 @@ from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
+from tests.zookeepers import VERSIONS, ZooKeepers
 from zk.session import KazooSession, ZkSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 DEADLINE_S = 20.0
 BRIEF_MS = 2000
 """The session of who waits for one, or sees one end."""
+
+
+@pytest.fixture(params=VERSIONS)
+def zk_chroot(request: pytest.FixtureRequest, zookeepers: ZooKeepers) -> str:
+    """The same of each ZooKeeper that Kafka has come with."""
+    return zookeepers.chroot(request.param)
 
 
 class Streams:

@@ -2,7 +2,149 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+SESSION = "tests/zk/test_session.py"
+LINK = "tests/zk/test_kazoo_link.py"
+
+TESTS: dict[str, str] = {
+    "zk.session": SESSION,
+    "zk.kazoo_link": LINK,
+    "zk.api": SESSION,
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "A1",
+        "a reply to another request than the oldest breaks the connection",
+        "zk.kazoo_link:_Connection._read_response",
+        "not pending or pending[0][2] != header.xid",
+        "not pending",
+    ),
+    Remedy(
+        "A1",
+        "a server is asked for a MultiRead before anybody's requests go out",
+        "zk.kazoo_link:_Connection._invoke",
+        "self._ask_for_multi_read()",
+        "self.can_multi_read = True",
+    ),
+    Remedy(
+        "A1",
+        "a server that knows no MultiRead is not asked again",
+        "zk.kazoo_link:_Connection._ask_for_multi_read",
+        "if self._serves_no_multi_read:\n    return",
+        "",
+    ),
+    Remedy(
+        "A1",
+        "a connection that the question broke goes on with its session",
+        "zk.kazoo_link:_Connection._invoke",
+        "self.client._session_id, self.client._session_passwd = "
+        "(granted.session_id, granted.passwd)",
+        "",
+    ),
+    Remedy(
+        "A1",
+        "who can't read many at once is asked for each",
+        "zk.session:KazooSession._get_some",
+        "not self._link.can_multi_read",
+        "False",
+        f"{LINK}::test_an_old_server_is_asked_once_for_many_reads_and_nobody_is_suspended",
+    ),
+    Remedy(
+        "A2",
+        "an attempt to connect has a share of the session timeout",
+        "zk.kazoo_link:_LoopHandler.create_connection",
+        'kwargs | {"timeout": self.connect_timeout_s}',
+        "kwargs",
+        f"{LINK}::test_with_one_silent_machine_of_three_every_session_starts_and_none_expires",
+    ),
+    Remedy(
+        "A2",
+        "the next attempt goes to the next host",
+        "zk.kazoo_link:_Connection._addresses",
+        "hosts = random.sample(self.client.hosts, len(self.client.hosts))\n"
+        "stopped = self.client._stopped",
+        "hosts = [random.choice(self.client.hosts) for _ in self.client.hosts]\n"
+        "stopped = self.client._stopped",
+    ),
+    Remedy(
+        "A6",
+        "kazoo's thread survives what it can't read",
+        "zk.kazoo_link:_Connection._attempt",
+        "self.client._session_callback(KeeperState.CONNECTING)\nreturn False",
+        "raise",
+        f"{LINK}::test_a_reply_out_of_order_breaks_the_connection_and_the_session_goes_on",
+    ),
+    Remedy(
+        "A6",
+        "a reply that can't be read is a ZkError of its call",
+        "zk.kazoo_link:_Connection._read_response",
+        'reply.set_exception(UnreadableReply(f"{type(error).__name__} {error}"))',
+        "reply.set_exception(error)",
+    ),
+    Remedy(
+        "A6",
+        "a path that is no text never reaches kazoo's thread",
+        "zk.kazoo_link:Request.serialize",
+        "self.content",
+        "self.asked.serialize()",
+        f"{SESSION}::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
+    ),
+    Remedy(
+        "A11",
+        "a chroot that does not exist is an error",
+        "zk.session:KazooSession.start",
+        "if self._chroot:\n    await self._find_chroot()",
+        "",
+        f"{SESSION}::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
+    ),
+    Remedy(
+        "A11",
+        "a chroot is not created on the way to something else",
+        "zk.session:KazooSession._ensure",
+        "full == self._chroot and not self._create_chroot",
+        "False",
+        f"{SESSION}::test_a_chroot_that_is_deleted_under_a_session_is_not_made_again",
+    ),
+    Remedy(
+        "A15",
+        "a watch that is taken back is on no node any more",
+        "zk.session:KazooSession.remove_watch",
+        "self._watches.remove(watch)",
+        "",
+        f"{SESSION}::test_a_removed_watch_hears_no_more_and_the_others_do[3.9]",
+    ),
+    Remedy(
+        "A15",
+        "a watch that has fired everywhere is held by nobody",
+        "zk.api:Watches.take",
+        "self._leave(watch, table, event.path)",
+        "pass",
+        f"{SESSION}::test_a_watch_that_is_over_is_held_by_nobody",
+    ),
+    Remedy(
+        "C2",
+        "a request that no server takes is not sent",
+        "zk.session:KazooSession._request",
+        "(size_bytes := request.size_bytes) > MAX_REQUEST_BYTES",
+        "(size_bytes := 0) > 0",
+        f"{SESSION}::test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on[3.9]",
+    ),
+    Remedy(
+        "C2",
+        "watches are set again in requests that a server takes",
+        "zk.kazoo_link:set_watches_requests",
+        "size_bytes + path_bytes > MAX_SET_WATCHES_BYTES and size_bytes",
+        "False",
+        f"{LINK}::test_watches_are_set_again_in_requests_of_a_bounded_size",
+    ),
+    Remedy(
+        "P20",
+        "an answer that came while the loop stood still counts",
+        "zk.session:KazooSession._reply",
+        "await asyncio.wait([reply], timeout=self.session_timeout_ms / 1000)",
+        "async with asyncio.timeout(self.session_timeout_ms / 1000):\n    await reply",
+        f"{SESSION}::test_an_answer_that_came_while_the_loop_stood_still_counts",
+    ),
+)
+"""What is taken away, a module for each area. See `tests.mutants.remedy`."""

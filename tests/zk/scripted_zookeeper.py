@@ -1,0 +1,90 @@
+"""A server that speaks ZooKeeper's protocol and says what a test wants it to say."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import attrs
+
+PING, MULTI_READ, CLOSE = 11, 22, -11
+UNIMPLEMENTED, NO_NODE = -6, -101
+AUTH_XID = -4
+SESSION_ID = 0x1234
+TIMEOUT_MS = 6000
+
+_HEADER = struct.Struct(">iqi")
+_LENGTH = struct.Struct(">i")
+_PING_XID = -2
+_MULTI_DONE = struct.pack(">iBi", -1, 1, -1)
+
+Answer = Callable[[int, int], bytes]
+"""The frames to send for a request by its xid and type; b"" for silence."""
+
+
+def frame(content: bytes) -> bytes:
+    """`content` as it goes over the wire."""
+    return _LENGTH.pack(len(content)) + content
+
+
+def reply(xid: int, error: int = 0, content: bytes = b"") -> bytes:
+    """The frame of an answer to the request `xid`."""
+    return frame(_HEADER.pack(xid, 1, error) + content)
+
+
+def no_node(xid: int, _: int) -> bytes:
+    """Answer that nothing is there."""
+    return reply(xid, NO_NODE)
+
+
+@attrs.define(eq=False)
+class ScriptedZooKeeper:
+    """Answers connections and pings itself, all else by `answer`, which a test may exchange."""
+
+    answer: Answer = no_node
+    is_old: bool = False
+    """Before 3.6: breaks the connection at a MultiRead."""
+    connections: int = 0
+    asked_for: list[int] = attrs.field(factory=list)
+    """The session that each connection asked to go on with; 0: a new one."""
+    types: list[int] = attrs.field(factory=list)
+    """Of the requests of all connections, in order; without pings."""
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        """Serve whoever connects; gives host:port."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()[:2]
+        try:
+            yield f"{host}:{port}"
+        finally:
+            server.close()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            (asked_for,) = struct.unpack_from(">q", await _read_frame(reader), 16)
+            self.asked_for.append(asked_for)
+            writer.write(frame(struct.pack(">iiqi", 0, TIMEOUT_MS, SESSION_ID, 16) + bytes(17)))
+            while True:
+                xid, kind = struct.unpack_from(">ii", await _read_frame(reader))
+                if kind == PING:
+                    writer.write(reply(_PING_XID))
+                    continue
+                self.types.append(kind)
+                if kind == CLOSE:
+                    writer.write(reply(xid))
+                elif kind == MULTI_READ and self.is_old:
+                    writer.write(reply(xid, UNIMPLEMENTED))
+                    break
+                elif kind == MULTI_READ:
+                    writer.write(reply(xid, 0, _MULTI_DONE))
+                else:
+                    writer.write(self.answer(xid, kind))
+        writer.close()
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return await reader.readexactly(length)

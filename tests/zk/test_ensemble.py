@@ -1,0 +1,92 @@
+"""An ensemble of three: its leader is killed, or a machine hangs, and no session ends of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.dev_cluster import frozen
+from tests.zk.ensemble import Ensemble, kill
+from tests.zk.worlds import Events, until
+from tests.zookeepers import EMBEDDED
+from zk.session import KazooSession, SessionState, WatchEvent
+
+SESSION_MS = 9000
+"""A third of it must do to find another server, on a machine that may be busy."""
+CONNECTED = SessionState.CONNECTED
+SESSIONS = 12
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    ensemble = Ensemble.of(EMBEDDED, tmp_path_factory.mktemp("ensemble"))
+    ensemble.start()
+    yield ensemble
+    ensemble.stop()
+
+
+@pytest.fixture
+def ensemble(servers: Ensemble) -> Ensemble:
+    servers.start()
+    return servers
+
+
+@contextlib.asynccontextmanager
+async def sessions(hosts: str, states: list[SessionState]) -> AsyncIterator[list[KazooSession]]:
+    """So many that those who follow serve some of them; `states` are those of all together."""
+    opened = [KazooSession(hosts, session_timeout_ms=SESSION_MS) for _ in range(SESSIONS)]
+    for session in opened:
+        session.add_state_listener(states.append)
+    try:
+        await asyncio.gather(*(session.start() for session in opened))
+        yield opened
+    finally:
+        await asyncio.gather(*(session.close() for session in opened))
+
+
+async def all_go_on(opened: list[KazooSession], ids: list[int], states: list[SessionState]) -> None:
+    """One at least has lost its connection; all have one, as the sessions they were."""
+    await until(lambda: SessionState.SUSPENDED in states)
+    await until(lambda: all(session.state is CONNECTED for session in opened))
+    assert [session.session_id for session in opened] == ids
+
+
+def test_a_leader_that_is_killed_costs_no_session_no_ephemeral_and_no_watch(
+    ensemble: Ensemble,
+) -> None:
+    async def scenario() -> None:
+        states: list[SessionState] = []
+        async with sessions(ensemble.hosts, states) as opened:
+            ids = [session.session_id for session in opened]
+            events = [Events() for _ in opened]
+            for number, session in enumerate(opened):
+                await session.create(f"/mine-{number}", b"", ephemeral=True)
+                await session.get(f"/mine-{number}", watch=events[number])
+            await asyncio.to_thread(kill, ensemble.leader())
+            await all_go_on(opened, ids, states)
+
+            for number in range(SESSIONS):
+                await opened[number - 1].set(f"/mine-{number}", b"x")
+            changed = [await event.next() for event in events]
+            assert changed == [WatchEvent("changed", f"/mine-{n}") for n in range(SESSIONS)]
+            stats = [await opened[0].exists(f"/mine-{n}") for n in range(SESSIONS)]
+            assert [stat and stat.ephemeral_owner for stat in stats] == ids
+
+    asyncio.run(scenario())
+
+
+def test_with_a_machine_that_hangs_sessions_start_and_those_it_served_move_on(
+    ensemble: Ensemble,
+) -> None:
+    async def scenario() -> None:
+        states: list[SessionState] = []
+        async with sessions(ensemble.hosts, states) as opened:
+            ids = [session.session_id for session in opened]
+            hanging = await asyncio.to_thread(ensemble.busiest_follower)
+            with frozen(hanging.pid):
+                async with sessions(ensemble.hosts, []) as later:
+                    assert all(session.state is CONNECTED for session in later)
+                await all_go_on(opened, ids, states)
+
+    asyncio.run(scenario())

@@ -1,0 +1,276 @@
+"""The connection to ZooKeeper: what it makes of servers that are old, silent, gone or mad."""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.zk.scripted_zookeeper import (
+    AUTH_XID,
+    MULTI_READ,
+    NO_NODE,
+    SESSION_ID,
+    ScriptedZooKeeper,
+    frame,
+    no_node,
+    reply,
+)
+from tests.zk.silent_host import silent_host
+from tests.zk.worlds import Link, reached, until
+from zk.kazoo_link import MAX_SET_WATCHES_BYTES, set_watches_requests
+from zk.session import ConnectionLoss, KazooSession, SessionState, ZkError
+
+CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
+SESSIONS = 12
+"""So many that not all of them try the silent host last: each does with a chance of one third."""
+
+
+@contextlib.asynccontextmanager
+async def session_with(hosts: str) -> AsyncIterator[tuple[KazooSession, list[SessionState]]]:
+    """A started session and the states it has been in; closed in the end."""
+    session, states = KazooSession(hosts), list[SessionState]()
+    session.add_state_listener(states.append)
+    await session.start()
+    try:
+        yield session, states
+    finally:
+        await session.close()
+
+
+# Replies that nobody can make sense of
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        lambda xid, _: reply(xid + 7),
+        lambda xid, _: reply(xid) + reply(xid),
+        lambda xid, _: frame(b"no header"),
+        lambda xid, _: b"\xff\xff\xff\xff",
+        lambda xid, _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        lambda xid, _: reply(AUTH_XID),
+    ],
+    ids=["wrong xid", "one too many", "no header", "negative length", "no ZooKeeper", "auth"],
+)
+def test_a_reply_out_of_order_breaks_the_connection_and_the_session_goes_on(nonsense: Any) -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(nonsense)
+        async with server.listening() as hosts, session_with(hosts) as (zk, states):
+            with contextlib.suppress(ConnectionLoss, ZkError):
+                await zk.exists("/a")
+            await reached(zk, SUSPENDED)
+            server.answer = no_node
+            await reached(zk, CONNECTED)
+            assert await zk.exists("/a") is None
+            assert set(states) == {CONNECTED, SUSPENDED}
+            assert server.asked_for == [0, *[SESSION_ID] * (server.connections - 1)]
+
+    asyncio.run(scenario())
+
+
+def test_calls_in_flight_when_a_reply_comes_out_of_order_are_lost_and_none_hangs() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(lambda xid, _: reply(xid + 1) if xid == 3 else b"")
+        async with server.listening() as hosts, session_with(hosts) as (zk, _):
+            calls = [zk.exists(f"/{i}") for i in range(5)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(result) for result in results} == {ConnectionLoss}
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_whose_content_cannot_be_read_fails_its_call_alone() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(lambda xid, _: reply(xid, 0, b"short"))
+        async with server.listening() as hosts, session_with(hosts) as (zk, states):
+            with pytest.raises(ZkError, match="GetData /a: UnreadableReply"):
+                await zk.get("/a")
+            server.answer = no_node
+            assert await zk.exists("/a") is None
+            assert states == [CONNECTED]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("code", [-102, -125, -999], ids=["no auth", "quota", "unheard of"])
+def test_a_refusal_that_has_no_class_of_its_own_is_a_zk_error(code: int) -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(lambda xid, _: reply(xid, code))
+        async with server.listening() as hosts, session_with(hosts) as (zk, states):
+            with pytest.raises(ZkError, match="/a"):
+                await zk.create("/a", b"")
+            server.answer = no_node
+            assert await zk.exists("/a") is None
+            assert states == [CONNECTED]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("xid_off", [0, 1], ids=["in good order", "after nonsense"])
+def test_a_closed_session_leaves_no_thread_and_no_socket(xid_off: int) -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(lambda xid, _: reply(xid + xid_off, NO_NODE))
+        async with server.listening() as hosts, session_with(hosts) as (zk, _):
+            with contextlib.suppress(ConnectionLoss):
+                await zk.exists("/a")
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    before = held()
+    asyncio.run(scenario())
+    assert held() == before
+
+
+# Servers before 3.6
+
+
+def test_an_old_server_is_asked_once_for_many_reads_and_nobody_is_suspended() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(is_old=True)
+        async with server.listening() as hosts, session_with(hosts) as (zk, states):
+            assert await zk.get_many(["/a", "/b"]) == [None, None]
+            assert states == [CONNECTED]
+            assert server.asked_for == [0, SESSION_ID]
+            assert server.types.count(MULTI_READ) == 1
+            assert server.types[0] == MULTI_READ
+
+    asyncio.run(scenario())
+
+
+def test_an_old_server_is_not_asked_again_when_the_connection_breaks() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(is_old=True)
+        async with server.listening() as target:
+            link = await Link.open(target)
+            async with session_with(link.address) as (zk, states):
+                link.close()
+                await reached(zk, SUSPENDED)
+                link.open_again()
+                await reached(zk, CONNECTED)
+                assert await zk.get_many(["/a"]) == [None]
+                assert states == [CONNECTED, SUSPENDED, CONNECTED]
+                assert server.types.count(MULTI_READ) == 1
+            await link.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_newer_server_is_asked_at_each_connection_for_the_next_may_be_older() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper()
+        async with server.listening() as target:
+            link = await Link.open(target)
+            async with session_with(link.address) as (zk, states):
+                link.close()
+                await reached(zk, SUSPENDED)
+                server.is_old = True
+                link.open_again()
+                await reached(zk, CONNECTED)
+                assert await zk.get_many(["/a"]) == [None]
+                assert states == [CONNECTED, SUSPENDED, CONNECTED]
+                assert server.types.count(MULTI_READ) == 2
+            await link.end()
+
+    asyncio.run(scenario())
+
+
+# Machines that are silent or gone
+
+
+def test_with_one_silent_machine_of_three_every_session_starts_and_none_expires(
+    zookeeper: str,
+) -> None:
+    async def scenario() -> None:
+        links = [await Link.open(zookeeper) for _ in range(2)]
+        async with contextlib.AsyncExitStack() as stack:
+            silent = stack.enter_context(silent_host())
+            hosts = ",".join([silent, *(link.address for link in links)])
+            entered = await asyncio.gather(
+                *(stack.enter_async_context(session_with(hosts)) for _ in range(SESSIONS))
+            )
+            ids = [zk.session_id for zk, _ in entered]
+            for link in links:
+                link.close()
+                link.open_again()
+            await until(lambda: all(states[1:] for _, states in entered))
+            await until(lambda: all(zk.state is CONNECTED for zk, _ in entered))
+            assert [zk.session_id for zk, _ in entered] == ids
+        for link in links:
+            await link.end()
+
+    asyncio.run(scenario())
+
+
+def test_hosts_are_tried_in_turn_and_none_twice_before_the_others() -> None:
+    async def scenario() -> None:
+        tried: list[str] = []
+        rounds = 4
+
+        def refusing(name: str) -> Any:
+            async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                tried.append(name)
+                writer.close()
+
+            return refuse
+
+        names = ("a", "b", "c", "d")
+        servers = [await asyncio.start_server(refusing(n), "127.0.0.1", 0) for n in names]
+        ports = [server.sockets[0].getsockname()[1] for server in servers]
+        session = KazooSession(",".join(f"127.0.0.1:{port}" for port in ports))
+        starting = asyncio.ensure_future(session.start())
+        await until(lambda: len(tried) >= rounds * len(names))
+        starting.cancel()
+        await asyncio.wait([starting])
+        for server in servers:
+            server.close()
+        assert set(tried[:4]) == set(names)
+        assert tried[: rounds * 4] == tried[:4] * rounds
+
+    asyncio.run(scenario())
+
+
+def test_a_name_that_means_nothing_does_not_keep_the_others_from_being_tried() -> None:
+    async def scenario() -> None:
+        async with ScriptedZooKeeper().listening() as hosts:
+            unknown = f"no-such-host.invalid:1,a..b:1,{'x' * 70}:1,{hosts}"
+            async with session_with(unknown) as (zk, _):
+                assert await zk.exists("/a") is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:99999", "127.0.0.1:zk", "", ":2181"])
+def test_an_address_that_is_none_is_named(hosts: str) -> None:
+    async def scenario() -> None:
+        session = KazooSession(hosts)
+        with pytest.raises(ZkError, match=f"zookeeper.connect: {hosts}: "):
+            await session.start()
+        assert session.state is SessionState.CLOSED
+
+    asyncio.run(scenario())
+
+
+# Watches that are given to the server again
+
+
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_watches_are_set_again_in_requests_of_a_bounded_size(count: int) -> None:
+    data, absent, children = ([f"/{kind}/{'x' * 100}{i}" for i in range(count)] for kind in "dac")
+    requests = list(set_watches_requests(7, data, absent, children))
+    assert [path for r in requests for path in r.data] == data
+    assert [path for r in requests for path in r.absent] == absent
+    assert [path for r in requests for path in r.children] == children
+    assert {r.zxid for r in requests} <= {7}
+    assert all(len(r.serialize()) <= MAX_SET_WATCHES_BYTES + 20 for r in requests)
+    assert len(requests) <= 1 + 3 * count * 120 // (MAX_SET_WATCHES_BYTES - 120)
+
+
+def test_a_path_longer_than_a_request_should_be_is_set_again_all_the_same() -> None:
+    long = "/" + "x" * MAX_SET_WATCHES_BYTES
+    requests = list(set_watches_requests(7, ["/a", long, "/b"], [], []))
+    assert [r.data for r in requests] == [["/a"], [long], ["/b"]]
