@@ -18,13 +18,14 @@ sort alike, and this is what the topic's node says, which all members watch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from protocol.java_hash import java_string_hash
 from protocol.topic_partition import TopicPartition
 
-Threads = Mapping[str, Iterable[str]]
+Threads = Mapping[str, Collection[str]]
 Partitions = Mapping[str, Iterable[int]]
 Leaders = Mapping[TopicPartition, int]
 Assignment = dict[TopicPartition, str]
@@ -53,11 +54,14 @@ def assign_clustered(
 
 def _shares(threads_of: Threads, ordered_partitions: Mapping[str, Sequence[int]]) -> Assignment:
     assignment: Assignment = {}
+    orders: dict[int, list[str]] = {}  # topics with the same consumers share the very same threads
     for topic, threads in threads_of.items():
-        ordered = java_sorted(threads)
+        if id(threads) not in orders:
+            orders[id(threads)] = java_sorted(threads)
+        ordered = orders[id(threads)]
         partitions = ordered_partitions.get(topic, ())
         share, extra = divmod(len(partitions), len(ordered)) if ordered else (0, 0)
-        for index, thread in enumerate(ordered):
+        for index, thread in enumerate(ordered[: len(partitions)]):  # the others get none
             start = share * index + min(index, extra)
             end = start + share + (index < extra)
             assignment |= {TopicPartition(topic, p): thread for p in partitions[start:end]}
@@ -85,21 +89,32 @@ def _dealt_out(threads_of: Threads, partitions_of: Partitions, name: str) -> Ass
     over the members. Where two hashes are equal Kafka's order is an accident of a Scala map; ours
     is by topic and number.
     """
-    subscribers = {topic: frozenset(threads) for topic, threads in threads_of.items()}
-    ring = java_sorted(frozenset().union(*subscribers.values()))
+    ring = java_sorted(thread for some in _distinct(threads_of) for thread in some)
+    place_of = {thread: place for place, thread in enumerate(ring)}
+    places_of = {
+        id(threads): sorted({place_of[thread] for thread in threads})
+        for threads in _distinct(threads_of)
+    }
+
     turn = 0
     assignment: Assignment = {}
     for partition in sorted(
-        (TopicPartition(t, p) for t in subscribers for p in partitions_of.get(t, ())),
+        (TopicPartition(t, p) for t in threads_of for p in partitions_of.get(t, ())),
         key=lambda tp: (java_string_hash(name.format(*tp)), tp),
     ):
-        if not (willing := subscribers[partition.topic]):
+        if not (places := places_of[id(threads_of[partition.topic])]):
             continue
-        while ring[turn % len(ring)] not in willing:
-            turn += 1
-        assignment[partition] = ring[turn % len(ring)]
-        turn += 1
+        # The next in the ring, from `turn` on, that has the topic; behind the last comes the first.
+        index = bisect_left(places, turn)
+        place = places[index] if index < len(places) else places[0]
+        assignment[partition] = ring[place]
+        turn = (place + 1) % len(ring)
     return assignment
+
+
+def _distinct(threads_of: Threads) -> list[Collection[str]]:
+    """The threads of all topics; those that many topics share, once."""
+    return [*{id(threads): threads for threads in threads_of.values()}.values()]
 
 
 ASSIGNORS: dict[str, Callable[[Threads, Partitions, Leaders], Assignment]] = {

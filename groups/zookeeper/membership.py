@@ -57,7 +57,7 @@ that fails again and again, while the tree looks as it did, is not repeated with
 MAX_NAMED = 10  # partitions in one message
 
 _AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
-_OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.CLOSED}
+_OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.ASIDE, Phase.CLOSED}
 
 
 Decision = tuple[Membership, list[do.Effect]]
@@ -201,13 +201,21 @@ def _group_read(member: Membership, event: on.GroupRead, now_ms: int) -> Decisio
     if member.consumer_id not in snapshot.members:  # deleted by someone
         registering = attrs.evolve(member, phase=Phase.REGISTERING)
         return registering, [do.Register(member.session_id)]
+    if snapshot != member.snapshot:
+        member = _assigned(member, snapshot)
+    return _read_owners(member)
+
+
+def _assigned(member: Membership, snapshot: on.GroupSnapshot) -> Membership:
+    """Work out who is to have what. In a large group this is the dearest step of a round, and most
+    rounds (the audits, those that a broker's restart begins) read what the last one read."""
     threads = threads_by_topic(
         snapshot.members, snapshot.all_topics, member.settings.exclude_internal_topics
     )
     assign = ASSIGNORS[member.settings.partition_assignment_strategy]
     assignment = assign(threads, snapshot.partitions, snapshot.leaders)
     target = {p: t for p, t in assignment.items() if consumer_of(t) == member.consumer_id}
-    return _read_owners(attrs.evolve(member, assignment=assignment, target=target))
+    return attrs.evolve(member, snapshot=snapshot, assignment=assignment, target=target)
 
 
 def _read_owners(member: Membership) -> Decision:
@@ -228,8 +236,9 @@ def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decis
         for p, owner in ours.items()
         if p not in leaving and owner.thread_id != member.target[p]
     }
-    changes = leaving or lost or free or moving or member.assignment != member.announced
-    gone = leaving - member.assignment.keys()  # deleted: an offset would outlive its topic
+    changes = leaving or lost or free or moving or member.is_news
+    # Of a deleted topic: an offset would outlive it.
+    gone = {p for p in leaving if p not in member.assignment}
     effects: list[do.Effect] = []
     if lost:
         effects += [do.StopFetchers(frozenset(lost)), do.ForgetPositions(frozenset(lost))]
@@ -310,6 +319,8 @@ def _deliver(member: Membership, now_ms: int) -> Decision:
 
 
 def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) -> Decision:
+    if member.phase is Phase.ASIDE:
+        return _come_back(member, event, now_ms)
     if _stale(member, event.round, Phase.FETCHING_OFFSETS):
         return member, []
     starts = {p: (member.target[p], offset) for p, offset in event.offsets.items()}
@@ -319,7 +330,7 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) 
         announced=member.assignment,
     )
     effects: list[do.Effect] = []
-    if starts or member.assignment != member.announced:
+    if starts or member.is_news:
         effects.append(do.NotifyStarting(member.round, member.assignment))
     if starts:
         effects.append(do.StartFetchers(starts))
@@ -334,6 +345,8 @@ def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms:
         reasons = [member.unreleased] if member.unreleased else []
         reasons += [f"owned by {owner}: {_some(of)}" for owner, of in member.in_the_way]
         reasons += [f"offset of {p}: {why}" for p, why in [*failed.items()][:MAX_NAMED]]
+        if _others_would_do_better(member, failed):
+            return _step_aside(member, "; ".join(reasons), now_ms)
         waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
         one_of_each = frozenset(of[0] for _, of in member.in_the_way)
         watch = [do.WatchOwners(member.round, one_of_each)] if one_of_each else []
@@ -342,7 +355,50 @@ def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms:
     return settled, [_retry_timer(settled, now_ms, AUDIT_MS), do.Report()]
 
 
+# --- out of the group, for others to have our share -----------------------------------------------
+
+
+def _others_would_do_better(member: Membership, failed: Mapping[TopicPartition, str]) -> bool:
+    """Whether we have long held partitions without being able to begin any of them, and there are
+    others to consume them."""
+    if not failed or member.delivering or member.snapshot is None:
+        return False
+    if member.attempts + 1 < member.settings.rebalance_max_retries:
+        return False
+    snapshot, topics = member.snapshot, {p.topic for p in failed}
+    return any(
+        not topics.isdisjoint(
+            subscription.streams_of(snapshot.all_topics, member.settings.exclude_internal_topics)
+        )
+        for consumer_id, subscription in snapshot.members.items()
+        if consumer_id != member.consumer_id
+    )
+
+
+def _step_aside(member: Membership, reason: str, now_ms: int) -> Decision:
+    """Leave the group, and come back when an offset can be read: those that stay may well reach
+    what we do not. Where nobody does, all come back as soon as one can."""
+    complaint = f"out of the group until an offset can be read: {reason}"
+    aside = attrs.evolve(member, phase=Phase.ASIDE, complaint=complaint)
+    report = do.Report(complaint, do.Failure.RETRIES)
+    return aside, [do.LeaveGroup(member.held), _retry_timer(aside, now_ms), report]
+
+
+def _come_back(member: Membership, event: on.OffsetsFetched, now_ms: int) -> Decision:
+    """What was read is not used: others may own these partitions, and commit."""
+    if event.round != member.round:
+        return member, []
+    if not event.offsets:
+        return member, [_retry_timer(member, now_ms)]
+    return attrs.evolve(member, phase=Phase.REGISTERING), [do.Register(member.session_id)]
+
+
+# --- when something goes wrong --------------------------------------------------------------------
+
+
 def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Decision:
+    if member.phase is Phase.ASIDE and event.round == member.round:
+        return member, [_retry_timer(member, now_ms)]
     waiting = member.phase in (Phase.BACKING_OFF, Phase.DEBOUNCING)
     if event.round != member.round or waiting or member.phase in _OUT_OF_GROUP:
         return member, []
@@ -395,6 +451,8 @@ def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
     again = attrs.evolve(member, attempts=member.attempts + 1)
     if member.phase is Phase.REGISTERING:
         return again, [do.Register(member.session_id)]
+    if member.phase is Phase.ASIDE:
+        return again, [do.FetchOffsets(member.round, frozenset(member.target))]
     if member.phase not in _AT_REST or member.suspended_since_ms is not None:
         return member, []  # nothing can be read now; the session's return begins a round
     return _begin_round(again if member.phase is Phase.BACKING_OFF else member)

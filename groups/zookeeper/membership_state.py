@@ -8,6 +8,7 @@ from enum import Enum, auto
 import attrs
 
 from groups.zookeeper.effects import ClaimOwners
+from groups.zookeeper.events import GroupSnapshot
 from protocol.topic_partition import TopicPartition
 
 
@@ -23,6 +24,8 @@ class Phase(Enum):
     FETCHING_OFFSETS = auto()
     BACKING_OFF = auto()
     SETTLED = auto()
+    ASIDE = auto()
+    """Out of the group while no offset can be read, so that others have our share."""
     CLOSED = auto()
 
 
@@ -41,12 +44,13 @@ class MembershipSettings:
 class Membership:
     """What a member knows.
 
-    `held`: partitions whose owner node is, or may be, ours in this session. `delivering`: what the
-    streams get, with the thread. `target`: what the assignment of this round gives us.
-    `blocked`: what of it another member still holds, and which. `claim`: what this round claimed
-    last, and `claims_in_vain` how often it has failed with nothing changed since. `unreleased`: why
-    what leaves has not left yet. `changed`: watches fired during the round. `told`: the listener
-    knows of this round's releases. `complaint`: what was reported last.
+    `snapshot`: the reading that `assignment` was worked out from. `held`: partitions whose owner
+    node is, or may be, ours in this session. `delivering`: what the streams get, with the thread.
+    `target`: what the assignment of this round gives us. `blocked`: what of it another member still
+    holds, and which. `claim`: what this round claimed last, and `claims_in_vain` how often it has
+    failed with nothing changed since. `unreleased`: why what leaves has not left yet. `changed`:
+    watches fired during the round. `told`: the listener knows of this round's releases.
+    `complaint`: what was reported last.
     """
 
     consumer_id: str
@@ -59,6 +63,7 @@ class Membership:
     round: int = 0
     attempts: int = 0
     changed: bool = False
+    snapshot: GroupSnapshot | None = None
     assignment: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     announced: Mapping[TopicPartition, str] | None = None
     target: Mapping[TopicPartition, str] = attrs.field(factory=dict)
@@ -70,6 +75,11 @@ class Membership:
     unreleased: str | None = None
     told: bool = False
     complaint: str | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the assignment is another than the one that was announced."""
+        return self.assignment is not self.announced and self.assignment != self.announced
 
     @property
     def in_the_way(self) -> list[tuple[str, list[TopicPartition]]]:

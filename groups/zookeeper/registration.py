@@ -8,7 +8,7 @@ TopicCount, because a JVM member of the same group must come to the same assignm
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import attrs
 
@@ -51,6 +51,11 @@ class StaticSubscription:
 
     streams: Mapping[str, int]
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for members that want the same."""
+        return frozenset(self.streams.items())
+
     def streams_of(
         self, all_topics: tuple[str, ...], exclude_internal_topics: bool
     ) -> dict[str, int]:
@@ -64,6 +69,11 @@ class FilterSubscription:
 
     filter: TopicFilter
     num_streams: int = 1
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for members that want the same."""
+        return self
 
     def streams_of(
         self, all_topics: tuple[str, ...], exclude_internal_topics: bool
@@ -151,11 +161,33 @@ def strategy_conflict(registration: ConsumerRegistration, strategy: str) -> str 
 
 def threads_by_topic(
     members: Mapping[str, Subscription], all_topics: tuple[str, ...], exclude_internal_topics: bool
-) -> dict[str, list[str]]:
-    """Topic -> ids of all threads of all members that consume it: the input of an assignor."""
-    threads: dict[str, list[str]] = {}
+) -> dict[str, tuple[str, ...]]:
+    """Topic -> ids of all threads of all members that consume it: the input of an assignor.
+
+    Members that subscribe alike are looked at once, and topics with the same consumers share one
+    tuple, so that an assignor can see that they do.
+    """
+    alike: dict[Hashable, list[str]] = {}
     for consumer_id, subscription in members.items():
+        alike.setdefault(subscription.key, []).append(consumer_id)
+
+    parties: dict[str, list[tuple[int, int]]] = {}  # topic -> (which consumers, streams of each)
+    for number, consumer_ids in enumerate(alike.values()):
+        subscription = members[consumer_ids[0]]
         wanted = subscription.streams_of(all_topics, exclude_internal_topics)
         for topic, num_streams in wanted.items():
-            threads.setdefault(topic, []).extend(thread_ids(consumer_id, num_streams))
-    return threads
+            parties.setdefault(topic, []).append((number, num_streams))
+
+    consumers = [*alike.values()]
+    threads: dict[tuple[tuple[int, int], ...], tuple[str, ...]] = {}
+    by_topic: dict[str, tuple[str, ...]] = {}
+    for topic, party in parties.items():
+        if (key := tuple(party)) not in threads:
+            threads[key] = tuple(
+                thread
+                for number, num_streams in party
+                for consumer_id in consumers[number]
+                for thread in thread_ids(consumer_id, num_streams)
+            )
+        by_topic[topic] = threads[key]
+    return by_topic

@@ -113,6 +113,10 @@ class GroupTree:
     """By path: the session in which it was read under a watch that has not fired since, and what
     was read."""
     _known: _Members = attrs.field(init=False, default=_Members(0, 0, {}))
+    _last: GroupSnapshot = attrs.field(init=False, factory=lambda: GroupSnapshot({}, (), {}))
+    _current_in: int = attrs.field(init=False, default=0)
+    """The session in which no watch has fired since `_last` was read; 0 if one has."""
+    _changes: int = attrs.field(init=False, default=0)
     _watches: set[Watch] = attrs.field(init=False, factory=set)
     """What may be set on some node, and has to be taken back in the end."""
     _id_released: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
@@ -162,6 +166,7 @@ class GroupTree:
             self.zk.remove_watch(watch)
         self._watches.clear()
         self._remembered.clear()
+        self._current_in = 0
 
     # --- paths --------------------------------------------------------------------------------
 
@@ -198,17 +203,35 @@ class GroupTree:
             all_topics: tuple[str, ...] = ()
             if any(isinstance(member, FilterSubscription) for member in members.values()):
                 all_topics = await self._remember(TOPICS, self._list, topics_changed)
-            consumed = threads_by_topic(members, all_topics, self.exclude_internal_topics)
-            topics = await asyncio.gather(
-                *(
-                    self._remember(TopicAssignment.path(topic), self._read_topic, topics_changed)
-                    for topic in consumed
-                )
-            )
+            snapshot = await self._read_topics(members, all_topics, topics_changed)
             after = await self.zk.exists(ids)
             if after and (after.czxid, after.cversion) == (before.czxid, before.cversion):
-                return _snapshot(members, all_topics, dict(zip(consumed, topics, strict=True)))
+                return snapshot
         raise ZkError(f"{ids} changes faster than it can be read")
+
+    async def _read_topics(
+        self, members: Mapping[str, Subscription], all_topics: tuple[str, ...], changed: Watch
+    ) -> GroupSnapshot:
+        """Read what is not remembered. Where nothing has changed this is the last snapshot itself,
+        for which nothing has to be worked out again."""
+        last, session_id = self._last, self.zk.session_id
+        if self._current_in == session_id and (last.members, last.all_topics) == (
+            members,
+            all_topics,
+        ):
+            return last
+
+        changes = self._changes
+        consumed = threads_by_topic(members, all_topics, self.exclude_internal_topics)
+        topics = await asyncio.gather(
+            *(
+                self._remember(TopicAssignment.path(topic), self._read_topic, changed)
+                for topic in consumed
+            )
+        )
+        self._last = _snapshot(members, all_topics, dict(zip(consumed, topics, strict=True)))
+        self._current_in = session_id if changes == self._changes else 0
+        return self._last
 
     async def _read_members(
         self, names: list[str], ids: Stat
@@ -247,6 +270,8 @@ class GroupTree:
             self.zk.remove_watch(forget)  # it may have been set on two nodes
             self._watches.discard(forget)
             self._remembered.pop(path, None)
+            self._changes += 1
+            self._current_in = 0
             changed(event)
 
         value = await read(path, self._watched(forget))

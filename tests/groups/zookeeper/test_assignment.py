@@ -235,3 +235,38 @@ def test_clustered_shares_out_as_many_to_each_as_range_does() -> None:
 def test_clustered_without_known_leaders_is_range() -> None:
     threads = {"t": ["a-0", "b-0"]}
     assert assign_clustered(threads, {"t": range(5)}) == assign_range(threads, {"t": range(5)})
+
+
+class Thread(str):
+    """A thread id that counts how often somebody looks for it."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Thread.looks += 1
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("members", [50, 200, 1000])
+@pytest.mark.parametrize("strategy", sorted(ASSIGNORS))
+def test_a_partition_costs_the_same_however_many_members_do_not_want_it(
+    members: int, strategy: str
+) -> None:
+    threads = {f"t{i}": (Thread(f"g_{i:04}-0"),) for i in range(members)}
+    partitions = {topic: range(10) for topic in threads}
+    Thread.looks = 0
+    assignment = ASSIGNORS[strategy](threads, partitions, {})
+    assert len(assignment) == 10 * members
+    assert Thread.looks <= 10 * members
+
+
+@pytest.mark.parametrize("topics", [50, 200, 1000])
+@pytest.mark.parametrize("strategy", sorted(ASSIGNORS))
+def test_consumers_that_many_topics_share_are_put_in_order_once(topics: int, strategy: str) -> None:
+    members = 50
+    shared = tuple(Thread(f"g_{i:04}-0") for i in range(members))
+    Thread.looks = 0
+    partitions = {f"t{i}": range(2) for i in range(topics)}
+    assignment = ASSIGNORS[strategy](dict.fromkeys(partitions, shared), partitions, {})
+    assert len(assignment) == 2 * topics
+    assert Thread.looks <= 10 * members

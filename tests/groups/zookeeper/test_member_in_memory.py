@@ -55,6 +55,7 @@ class Streams:
         self.diary: list[str] = []
         self.failure: Exception | None = None
         self.releasing_takes_s = 0.0
+        self.offsets_trouble = ""
         self.offsets_known = asyncio.Event()
         self.offsets_known.set()
 
@@ -87,6 +88,8 @@ class Streams:
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
         self.diary.append("fetch_offsets")
         await self.offsets_known.wait()
+        if self.offsets_trouble:
+            return {}, dict.fromkeys(partitions, self.offsets_trouble)
         return dict.fromkeys(partitions), {}
 
     async def before_releasing(self, owned: Partitions) -> None:
@@ -510,6 +513,42 @@ def test_who_leaves_when_somebody_has_deleted_its_registration_leaves_no_owner_n
         await (await work.session()).delete(ConsumerRegistration.path("g", "g_a"))
         await member.leave()
         assert work.zk.tree[OWNERS].children == frozenset()
+
+    play(scene)
+
+
+def test_who_reads_no_offset_leaves_its_share_to_others_and_comes_back_when_it_does() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        first, streams = await work.member("a")
+        await first.join()
+        second, others = await work.member("b")
+        others.offsets_trouble = "no coordinator"
+        with pytest.raises(ConsumerRebalanceFailed, match="out of the group until"):
+            await second.join()
+        await asyncio.sleep(60)
+        assert len(streams.delivering) == 4
+        assert work.zk.tree["/consumers/g/ids"].children == {"g_a"}
+        others.offsets_trouble = ""
+        await asyncio.sleep(5)
+        assert len(streams.delivering) == len(others.delivering) == 2
+
+    play(scene)
+
+
+def test_when_nobody_reads_an_offset_all_come_back_as_soon_as_they_can() -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(4)
+        members = [await work.member(name) for name in "ab"]
+        for _, streams in members:
+            streams.offsets_trouble = "no coordinator"
+        joining = [asyncio.ensure_future(member.join()) for member, _ in members]
+        await asyncio.sleep(300)
+        for _, streams in members:
+            streams.offsets_trouble = ""
+        await asyncio.sleep(5)
+        assert [len(streams.delivering) for _, streams in members] == [2, 2]
+        await asyncio.gather(*joining, return_exceptions=True)
 
     play(scene)
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
+
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.membership import (
@@ -620,3 +622,89 @@ def test_a_deleted_topic_is_released() -> None:
     assert one(effects, do.ReleaseOwners).partitions == ALL
     assert script.member.phase is Phase.SETTLED
     assert do.CommitOffsets not in kinds(effects)  # it would outlive the topic
+
+
+class Counted(StaticSubscription):
+    """A subscription that counts how often somebody works out what it wants."""
+
+    looks = 0
+
+    def streams_of(self, all_topics: tuple[str, ...], exclude_internal_topics: bool) -> Any:
+        Counted.looks += 1
+        return super().streams_of(all_topics, exclude_internal_topics)
+
+
+@pytest.mark.parametrize("members", [50, 200, 1000])
+def test_a_round_in_which_nothing_is_new_works_nothing_out_again(members: int) -> None:
+    script = Script()
+    script.register()
+    subscriptions = {ME: Counted({"t": 1})} | {
+        f"g_other{i}": Counted({f"u{i}": 1}) for i in range(members - 1)
+    }
+    snapshot = on.GroupSnapshot(subscriptions, (), {"t": (0, 1, 2, 3)})
+    script.tell(on.GroupRead(script.round, snapshot))
+    script.read_owners({})
+    script.tell(on.Claimed(script.round))
+    script.tell(on.OffsetsFetched(script.round, dict.fromkeys(ALL, 5)))
+    Counted.looks = 0
+    assignment = script.member.assignment
+    for _ in range(10):
+        script.tell(on.Retry(script.round))
+        script.tell(on.GroupRead(script.round, snapshot))
+        assert script.read_owners(dict.fromkeys(ALL, f"{ME}-0")) == [script.audit(), do.Report()]
+    assert Counted.looks == 0
+    assert script.member.assignment is assignment
+
+
+def no_offset(script: Script) -> list[do.Effect]:
+    """A round in which not one offset can be read."""
+    script.tell(on.Claimed(script.round))
+    failed = dict.fromkeys(script.member.target, "no coordinator")
+    return script.tell(on.OffsetsFetched(script.round, {}, failed))
+
+
+def test_a_member_that_reads_no_offset_while_others_are_there_leaves_until_it_reads_one() -> None:
+    script = Script(rebalance_max_retries=3)
+    script.register()
+    for _ in range(2):
+        script.read_group(ME, OTHER)
+        script.read_owners({})
+        assert kinds(no_offset(script))[-1] is do.SetTimer
+        script.tell(on.Retry(script.round))
+    script.read_group(ME, OTHER)
+    script.read_owners({})
+    leave, timer, report = no_offset(script)[-3:]
+    assert leave == do.LeaveGroup(frozenset({P0, P1}))
+    assert report.error.startswith("out of the group until an offset can be read: offset of t-0: ")
+
+    assert script.tell(on.GroupChanged()) == []
+    for trouble in (
+        on.OffsetsFetched(script.round, {}, {P0: "no coordinator"}),
+        on.RoundFailed(script.round, "it was not to be"),
+    ):
+        assert script.tell(timer.event) == [do.FetchOffsets(script.round, frozenset({P0, P1}))]
+        assert script.tell(trouble) == [timer]
+    script.tell(timer.event)
+    assert script.tell(on.OffsetsFetched(script.round, {P0: 7})) == [do.Register(SESSION)]
+    assert script.tell(on.Registered(SESSION)) == [do.ReadGroup(script.round)]
+
+
+def test_a_member_that_reads_no_offset_stays_where_nobody_else_could_consume() -> None:
+    script = Script(rebalance_max_retries=1)
+    script.register()
+    for _ in range(5):
+        script.read_group(ME)
+        script.read_owners({})
+        assert do.LeaveGroup not in kinds(no_offset(script))
+        script.tell(on.Retry(script.round))
+
+
+def test_a_member_that_consumes_something_stays_though_other_offsets_cannot_be_read() -> None:
+    script = Script(rebalance_max_retries=1)
+    script.register()
+    script.read_group(ME, OTHER)
+    script.read_owners({})
+    script.tell(on.Claimed(script.round))
+    effects = script.tell(on.OffsetsFetched(script.round, {P0: 5}, {P1: "no coordinator"}))
+    assert do.LeaveGroup not in kinds(effects)
+    assert script.member.delivering.keys() == {P0}

@@ -1,5 +1,8 @@
 """Registrations: names of members and threads, and how a peer's registration is read."""
 
+from typing import Any
+
+import attrs
 import pytest
 
 from groups.zookeeper.filters import Blacklist, Whitelist
@@ -84,7 +87,32 @@ def test_threads_of_all_members_are_found_by_topic() -> None:
         "c3": StaticSubscription({}),
     }
     assert threads_by_topic(members, ("a", "b", "__consumer_offsets"), True) == {
-        "a": ["c1-0", "c1-1", "c2-0"],
-        "missing": ["c1-0"],
-        "b": ["c2-0"],
+        "a": ("c1-0", "c1-1", "c2-0"),
+        "missing": ("c1-0",),
+        "b": ("c2-0",),
     }
+
+
+@attrs.frozen
+class Counted:
+    """A subscription to all topics that counts how often it is looked at."""
+
+    looks: list[str]
+    key: str = "all"
+
+    def streams_of(self, all_topics: tuple[str, ...], exclude_internal_topics: bool) -> Any:
+        self.looks.append(self.key)
+        return dict.fromkeys(all_topics, 2)
+
+
+@pytest.mark.parametrize("members", [50, 200, 1000])
+def test_members_that_subscribe_alike_are_looked_at_once_however_many_they_are(
+    members: int,
+) -> None:
+    subscription: Any = Counted([])
+    other: Any = Counted(subscription.looks, "other")
+    group = {f"g_{i}": other if i % 10 == 0 else subscription for i in range(members)}
+    threads = threads_by_topic(group, tuple(f"t{i}" for i in range(100)), True)
+    assert sorted(subscription.looks) == ["all", "other"]
+    assert len({id(some) for some in threads.values()}) == 1
+    assert set(threads["t0"]) == {f"g_{i}-{j}" for i in range(members) for j in range(2)}

@@ -334,7 +334,7 @@ def test_what_has_not_changed_is_not_read_again() -> None:
         counting = tree.zk = Counting(tree.zk)  # type: ignore[assignment, arg-type]
         first = await reading(tree)
         counting.calls.clear()
-        assert await reading(tree) == first
+        assert await reading(tree) is first
         assert counting.calls == {"sync": 1, "children": 1, "exists": 1}
         counting.calls.clear()
         await (await a_tree(zk, "c")).register()

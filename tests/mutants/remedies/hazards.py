@@ -226,8 +226,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "12",
         "a topic that grows is heard of",
-        "groups.zookeeper.tree:GroupTree.read_group",
-        "self._remember(TopicAssignment.path(topic), self._read_topic, topics_changed)",
+        "groups.zookeeper.tree:GroupTree._read_topics",
+        "self._remember(TopicAssignment.path(topic), self._read_topic, changed)",
         "self._remember(TopicAssignment.path(topic), self._read_topic, lambda event: None)",
     ),
     Remedy(
@@ -241,8 +241,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "14",
         "round robin passes over who lacks the topic",
         "groups.zookeeper.assignment:_dealt_out",
-        "ring[turn % len(ring)] not in willing",
-        "False",
+        "places_of[id(threads_of[partition.topic])]",
+        "range(len(ring))",
     ),
     Remedy(
         "15",
@@ -269,8 +269,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "20",
         "the offset of a deleted partition is not committed",
         "groups.zookeeper.membership:_owners_read",
-        "leaving - member.assignment.keys()",
-        "frozenset()",
+        "{p for p in leaving if p not in member.assignment}",
+        "set()",
     ),
     Remedy(
         "20",
