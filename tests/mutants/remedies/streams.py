@@ -2,7 +2,44 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+HIGH_LEVEL = "tests/clients/high_level"
+
+TESTS: dict[str, str] = {
+    "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
+    "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "A3",
+        "a reset is a position at once",
+        "clients.high_level.streams:PartitionFeed.position",
+        "position = reset.position_after(position)",
+        "",
+        f"{HIGH_LEVEL}/test_delivery.py",
+    ),
+    Remedy(
+        "A3",
+        "in the stories, too, a partition is reset once",
+        "clients.high_level.streams:PartitionFeed.position",
+        "position = reset.position_after(position)",
+        "",
+        "tests/groups/zookeeper/test_story.py"
+        "::test_thirty_stories_in_which_something_went_wrong_hold[0]",
+    ),
+    Remedy(
+        "A3",
+        "what a truncated log still holds is not skipped",
+        "clients.high_level.streams:Reset.position_after",
+        "min(position, self.offset)",
+        "self.offset",
+    ),
+    Remedy(
+        "A3",
+        "a full stream does not delay a reset",
+        "clients.high_level.fetchers:BrokerFetcher._is_ready",
+        "due or feed.stream.has_room",
+        "feed.stream.has_room",
+    ),
+)
