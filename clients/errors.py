@@ -30,6 +30,7 @@ from zk.znodes import ZnodeError
 __all__ = [
     "BrokerError",
     "BufferExhausted",
+    "ClientClosed",
     "ClientError",
     "CommitFailed",
     "CompressionUnavailable",
@@ -55,6 +56,7 @@ __all__ = [
     "RequestTimedOut",
     "SettingError",
     "StrategyConflict",
+    "StreamInUse",
     "UnsupportedApi",
     "ZooKeeperError",
     "from_zookeeper",
@@ -164,6 +166,11 @@ class ConsumerTimeout(KgroupError):
     """No message for consumer.timeout.ms. The stream can be iterated again."""
 
 
+class StreamInUse(ClientError, RuntimeError):
+    """Two tasks, or threads, iterate one stream. Asking for the next message counts the last one as
+    consumed, so each would count what the other is still at: create a stream for each."""
+
+
 class OffsetOutOfRange(ClientError):
     """There is nothing at the offset to consume from, and `auto.offset.reset` is none.
 
@@ -177,7 +184,11 @@ class OffsetOutOfRange(ClientError):
         self.offset = offset
 
 
-class ProducerClosed(ClientError):
+class ClientClosed(ClientError):
+    """A blocking client was called after it was closed, or was closed during the call."""
+
+
+class ProducerClosed(ClientClosed):
     """A record was sent to a producer that is closed, or was still unsent when it was closed."""
 
 

@@ -24,7 +24,7 @@ from clients.high_level.delivery import ConsumerRebalanceListener, StreamDeliver
 from clients.high_level.fetchers import Fetchers
 from clients.high_level.leader_finder import LeaderFinder
 from clients.high_level.metrics import ConsumerMetrics, Meters
-from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
 from groups.zookeeper.filters import TopicFilter
@@ -180,6 +180,12 @@ class ConsumerConnector:
         """
         await self._start()
         await self._delivery.commit_offsets(offsets)
+
+    async def commit(self, message: MessageAndMetadata) -> None:
+        """Commit that this message of a partition, and all before it, are consumed. Raises as
+        `commit_offsets`."""
+        offset = OffsetAndMetadata(message.offset + 1)
+        await self.commit_offsets({message.topic_partition: offset})
 
     @property
     def metrics(self) -> ConsumerMetrics:

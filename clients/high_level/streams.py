@@ -11,44 +11,46 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from operator import length_hint
 from typing import Any, ClassVar
 
 import attrs
 
-from clients.errors import ConsumerTimeout
+from clients.errors import ConsumerTimeout, StreamInUse
 from clients.serializers import Decoder, bytes_decoder
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
-FIRST_TURN = 1
 TURN_S = 0.005
-MAX_TURN = 4096
-"""After some messages a stream lets the event loop turn, so that an application that never awaits
-anything else cannot keep its own member from rebalancing. How many: what takes it about TURN_S.
-Only between turns it is seen whether we may go on at all, so the first ones are short."""
+"""A stream lets the event loop turn so often, so that an application that never awaits anything
+else cannot keep its own member from rebalancing, committing and pausing."""
+
+LOOK_EVERY = 32
+"""Messages between two looks at the clock, at most: a turn begins with looks after 1, 3, 7 and 15.
+So an application that gets slow all of a sudden keeps the loop for so many messages once, and for
+one at a time from then on."""
 
 LEASE_CHECK_S = 0.05
 
 
 class MessageAndMetadata:
-    """A message. `key` and `value` are decoded on each access, and raise what the decoder raises;
-    that does not move the stream.
+    """A message. `key` and `value` are decoded once, when they are first looked at, and raise what
+    the decoder raises; that does not move the stream.
 
     What the messages of a partition have in common is in a class of their own (`of_partition`), so
     that making one costs next to nothing.
     """
 
-    __slots__ = ("_row",)
+    __slots__ = ("_key", "_row", "_value")
 
+    _row: Row
+    topic_partition: ClassVar[TopicPartition]
     topic: ClassVar[str]
     partition: ClassVar[int]
     timestamp_type: ClassVar[int]
     """0 the producer's clock (CreateTime), 1 the broker's (LogAppendTime)."""
     _decoders: ClassVar[tuple[Decoder, Decoder]]
-
-    def __init__(self, row: Row) -> None:
-        self._row = row
 
     @classmethod
     def of_partition(
@@ -57,12 +59,15 @@ class MessageAndMetadata:
         """The class of one partition's messages."""
         common = {
             "__slots__": (),
+            "topic_partition": partition,
             "topic": partition.topic,
             "partition": partition.partition,
             "timestamp_type": timestamp_type,
             "_decoders": decoders,
         }
-        if decoders[1] is bytes_decoder:  # which changes nothing
+        if decoders[0] is bytes_decoder:  # which changes nothing
+            common["key"] = property(_raw_key)
+        if decoders[1] is bytes_decoder:
             common["value"] = property(_raw_value)
         return type(cls.__name__, (cls,), common)
 
@@ -78,13 +83,21 @@ class MessageAndMetadata:
 
     @property
     def key(self) -> Any:
-        """The key, decoded now."""
-        return self._decoders[0](self._row[2])
+        """The key, decoded."""
+        try:
+            return self._key
+        except AttributeError:
+            self._key: Any = self._decoders[0](self._row[2])
+            return self._key
 
     @property
     def value(self) -> Any:
-        """The value, decoded now."""
-        return self._decoders[1](self._row[3])
+        """The value, decoded."""
+        try:
+            return self._value
+        except AttributeError:
+            self._value: Any = self._decoders[1](self._row[3])
+            return self._value
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
@@ -95,8 +108,30 @@ class MessageAndMetadata:
         return f"MessageAndMetadata({self.topic}-{self.partition} @ {self.offset})"
 
 
+def _raw_key(message: MessageAndMetadata) -> bytes | None:
+    return message._row[2]
+
+
 def _raw_value(message: MessageAndMetadata) -> bytes | None:
     return message._row[3]
+
+
+def _messages(
+    kind: type[MessageAndMetadata],
+    rows: Iterator[Row],
+    now: Callable[[], float],
+    turn_ends: float,
+) -> Iterator[MessageAndMetadata]:
+    """Make messages of rows, one when it is asked for, until the turn is over."""
+    new = object.__new__
+    stretch = 1
+
+    while length_hint(rows) and now() < turn_ends:
+        for row in islice(rows, stretch):
+            message = new(kind)
+            message._row = row
+            yield message
+        stretch = min(stretch * 2, LOOK_EVERY)
 
 
 @attrs.frozen
@@ -202,7 +237,7 @@ class MessageStream:
     Delivery is at least once: a message counts as consumed when the *next* one is asked for, that
     is, when the body of `async for` is through with it. A commit made inside the body does not
     cover the message being processed, and neither does one after a `break`. One task at a time may
-    iterate a stream.
+    iterate a stream: a second one is told so (StreamInUse) when both wait.
     """
 
     def __init__(
@@ -225,26 +260,29 @@ class MessageStream:
         self._ended = False
         self._failure: Exception | None = None
         self._paused = False
-        # The chunk being read; the index in its rows of the first one behind this turn; this
-        # turn's rows that have not been made messages yet, and the messages. The position is
+        # The chunk being read, and its rows that have not been made messages yet. The position is
         # worked out from these when somebody asks: handing out a message stores nothing.
         self._chunk: Chunk | None = None
-        self._turn_end = 0
         self._rest: Iterator[Row] = iter(())
-        self._turn: Iterator[MessageAndMetadata] = iter(())
         self._asking = False  # for the next, so that the last one handed out has been consumed
-        self._turn_length = FIRST_TURN
-        self._turn_began: float | None = None
+        self._in_use = False
+        self._turn_ends = 0.0
+        self.turn: Iterator[MessageAndMetadata] = iter(())
+        """What may be handed out without waiting. When it is empty, `begin_turn`."""
         self._types: dict[tuple[TopicPartition, int], type[MessageAndMetadata]] = {}
 
     def __aiter__(self) -> MessageStream:
         return self
 
     async def __anext__(self) -> MessageAndMetadata:
-        """Raises ConsumerTimeout; ClientError for what cannot be read; StopAsyncIteration."""
-        for message in self._turn:
+        """Raises ConsumerTimeout, StreamInUse; ClientError for what cannot be read;
+        StopAsyncIteration."""
+        for message in self.turn:
             return message
-        return await self._next_turn()
+        while await self.begin_turn():
+            for message in self.turn:
+                return message
+        raise StopAsyncIteration
 
     # --- for the connector --------------------------------------------------------------------
 
@@ -270,7 +308,7 @@ class MessageStream:
         chunk = self._chunk
         if chunk is None or chunk.feed is not feed or not feed.live:
             return
-        handed_out = self._turn_end - length_hint(self._rest)
+        handed_out = len(chunk.rows) - length_hint(self._rest)
         consumed = handed_out if self._asking else handed_out - 1
         if consumed > 0:
             feed.position = chunk.rows[consumed - 1][0] + 1
@@ -279,14 +317,14 @@ class MessageStream:
         """Forget the chunks of a feed."""
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
-            self._chunk, self._rest, self._turn = None, iter(()), iter(())
+            self._chunk, self._rest, self.turn = None, iter(()), iter(())
         self._chunks = deque(chunk for chunk in self._chunks if chunk.feed is not feed)
         self._on_room()
 
     def pause(self) -> None:
         """Hand out nothing until `resume`."""
         self._paused = True
-        self._turn = iter(())
+        self.turn = iter(())
 
     def resume(self) -> None:
         """Go on."""
@@ -297,38 +335,45 @@ class MessageStream:
         """Hand out nothing more: the iteration ends, or raises `failure`."""
         self._ended = True
         self._failure = failure
-        self._turn = iter(())
+        self.turn = iter(())
         self._changed.set()
 
     # --- from turn to turn --------------------------------------------------------------------
 
-    async def _next_turn(self) -> MessageAndMetadata:
-        self._asking = True
+    async def begin_turn(self) -> bool:
+        """Wait for messages, and put them into `turn`; the last one of the turn before has been
+        consumed. False: the stream has ended. Raises as `__anext__`."""
+        if self._in_use:
+            raise StreamInUse("another task waits for the next message of this stream")
+        self._asking = self._in_use = True
+        try:
+            return await self._find_turn()
+        finally:
+            self._in_use = False
+
+    async def _find_turn(self) -> bool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s if self._timeout_s >= 0 else None
-        self._measure_turn(loop.time())
-        await asyncio.sleep(0)
+
+        if loop.time() >= self._turn_ends:
+            await asyncio.sleep(0)
+            self._turn_ends = loop.time() + TURN_S
+
         while True:
             self._changed.clear()
             if self._ended:
-                raise self._failure or StopAsyncIteration
-            entitled = self._entitled()
-            if entitled and not self._paused and self._take_turn():
-                self._turn_began = loop.time()
-                self._asking = False
-                for message in self._turn:
-                    return message
-            await self._wait(deadline, None if entitled else loop.time() + LEASE_CHECK_S)
+                if self._failure:
+                    raise self._failure
+                return False
 
-    def _measure_turn(self, now: float) -> None:
-        """How long the last turn took says how many messages the next may have."""
-        if self._turn_began is None:
-            return
-        took_s, self._turn_began = now - self._turn_began, None
-        if took_s > TURN_S:
-            self._turn_length = max(1, self._turn_length // 2)
-        elif took_s < TURN_S / 2:
-            self._turn_length = min(MAX_TURN, self._turn_length * 2)
+            # Whether we may go on at all is seen here only.
+            entitled = self._entitled()
+            if entitled and not self._paused and self._take_turn(loop.time):
+                self._asking = False
+                return True
+
+            await self._wait(deadline, None if entitled else loop.time() + LEASE_CHECK_S)
+            self._turn_ends = loop.time() + TURN_S
 
     async def _wait(self, deadline: float | None, look_again_at: float | None) -> None:
         until = min((at for at in (deadline, look_again_at) if at is not None), default=None)
@@ -339,22 +384,17 @@ class MessageStream:
             if until == deadline:
                 raise ConsumerTimeout(f"no message for {self._timeout_s * 1000:.0f} ms") from None
 
-    def _take_turn(self) -> bool:
-        """Set `_turn` to messages that may be handed out now. False: there are none yet."""
+    def _take_turn(self, now: Callable[[], float]) -> bool:
+        """Set `turn` to messages that may be handed out now. False: there are none yet."""
         while True:
             chunk = self._chunk
             if chunk is None:
                 if not self._open_chunk():
                     return False
             elif not length_hint(self._rest):
-                if self._turn_end == len(chunk.rows):
-                    self._close_chunk(chunk)
-                    continue
-                turn_end = min(self._turn_end + self._turn_length, len(chunk.rows))
-                self._rest = iter(chunk.rows[self._turn_end : turn_end])
-                self._turn_end = turn_end
+                self._close_chunk(chunk)
             else:
-                self._turn = map(self._type_of(chunk), self._rest)
+                self.turn = _messages(self._type_of(chunk), self._rest, now, self._turn_ends)
                 return True
 
     def _type_of(self, chunk: Chunk) -> type[MessageAndMetadata]:
@@ -368,7 +408,7 @@ class MessageStream:
         if not self._chunks:
             return False
         self._chunk = chunk = self._chunks.popleft()
-        self._turn_end = 0
+        self._rest = iter(chunk.rows)
         chunk.feed.position = chunk.start
         if chunk.reset:
             chunk.feed.pass_reset()

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConsumerTimeout
-from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
+from clients.errors import ConsumerTimeout, StreamInUse
+from clients.high_level.streams import (
+    LOOK_EVERY,
+    TURN_S,
+    Chunk,
+    MessageStream,
+    PartitionFeed,
+)
 from clients.serializers import int_decoder, str_decoder
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
@@ -51,7 +57,7 @@ def test_messages_come_in_order_chunk_after_chunk() -> None:
     play(scene)
 
 
-def test_a_message_shows_where_it_is_from_and_decodes_when_looked_at() -> None:
+def test_a_message_shows_where_it_is_from_and_what_is_in_it() -> None:
     async def scene() -> None:
         stream = MessageStream(str_decoder, int_decoder)
         feed = PartitionFeed(P1, stream, 7)
@@ -61,7 +67,22 @@ def test_a_message_shows_where_it_is_from_and_decodes_when_looked_at() -> None:
         assert (message.topic, message.partition, message.offset) == ("t", 1, 7)
         assert (message.timestamp_ms, message.timestamp_type) == (1234, 1)
         assert (message.key, message.value, message.headers) == ("key", 5, (("h", b"x"),))
+        assert message.topic_partition == P1
         assert repr(message) == "MessageAndMetadata(t-1 @ 7)"
+
+    play(scene)
+
+
+def test_key_and_value_are_decoded_once() -> None:
+    async def scene() -> None:
+        decoded: list[bytes | None] = []
+        stream = MessageStream(decoded.append, decoded.append)
+        feed = PartitionFeed(P1, stream, 7)
+        stream.put(Chunk(feed, 7, 8, [Record(7, 0, b"key", b"value", ())]))
+        message = await anext(stream)
+        assert decoded == []
+        assert [message.value, message.key, message.value, message.key] == [None] * 4
+        assert decoded == [b"value", b"key"]
 
     play(scene)
 
@@ -316,33 +337,100 @@ def test_an_error_behind_a_chunk_is_raised_after_its_messages() -> None:
     play(scene)
 
 
+async def turns_of(feed: PartitionFeed, count: int, work_s: Callable[[int], float]) -> list[int]:
+    """How many messages an application was handed between two turns of the loop, one by one; it
+    works so long on each offset, and waits for nothing else."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    counts = [0]
+
+    async def others() -> None:
+        while True:
+            counts.append(0)
+            await asyncio.sleep(0)
+
+    watcher = asyncio.ensure_future(others())
+    for _ in range(count):
+        message = await anext(feed.stream)
+        counts[-1] += 1
+        loop.work(work_s(message.offset))
+    watcher.cancel()
+    return [number for number in counts if number]
+
+
 def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream())
-        put(feed, 0, 1000)
-        turns: list[int] = []
+        put(feed, 0, 10_000)
+        work_s = TURN_S / 1000
+        turns = await turns_of(feed, 10_000, lambda offset: work_s)
+        assert sum(turns) == 10_000
+        assert max(turns) <= 1000 + LOOK_EVERY
 
-        async def others() -> None:
-            while True:
-                turns.append(feed.position or 0)
-                await asyncio.sleep(0)
+    play(scene)
 
-        watcher = asyncio.ensure_future(others())
-        await take(feed.stream, 1000)
-        watcher.cancel()
-        assert len(turns) >= 4
+
+def test_an_application_that_gets_slow_all_of_a_sudden_keeps_the_loop_for_some_messages() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        put(feed, 0, 2000)
+        turns = await turns_of(feed, 2000, lambda offset: 0.0 if offset < 1000 else 10.0)
+        first, *others = turns
+        assert 1000 < first <= 1000 + LOOK_EVERY
+        assert set(others) == {1}
+
+    play(scene)
+
+
+def test_small_chunks_share_a_turn() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        for offset in range(100):
+            put(feed, offset, offset + 1)
+        turns = await turns_of(feed, 100, lambda offset: TURN_S / 50)
+        assert len(turns) <= 3
 
     play(scene)
 
 
 def test_a_feed_closed_while_the_loop_turns_delivers_no_more() -> None:
     async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
         feed = a_feed(a_stream(timeout_ms=1000))
         put(feed, 0, 1000)
-        await take(feed.stream, 511)  # turns of 1, 2, 4, ... 256
-        asyncio.get_running_loop().call_soon(feed.close)
+        await take(feed.stream, 3)
+        loop.work(TURN_S)
+        loop.call_soon(feed.close)
         with pytest.raises(ConsumerTimeout):
             await anext(feed.stream)
+        assert feed.position == 3
+
+    play(scene)
+
+
+def test_a_second_task_that_waits_on_a_stream_is_told_so_and_the_first_goes_on() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        first = asyncio.ensure_future(anext(feed.stream))
+        await asyncio.sleep(1)
+        with pytest.raises(StreamInUse):
+            await anext(feed.stream)
+        put(feed, 0, 2)
+        assert (await first).offset == 0
+        assert await take(feed.stream, 1) == [1]
+        assert feed.position == 1
+
+    play(scene)
+
+
+def test_who_gives_up_waiting_leaves_the_stream_to_another() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(feed.stream), 1)
+        put(feed, 0, 1)
+        assert await take(feed.stream, 1) == [0]
 
     play(scene)
 
@@ -411,20 +499,5 @@ def test_a_chunk_of_a_closed_feed_is_not_taken() -> None:
         feed.close()
         put(feed, 0, 3)
         assert feed.stream.queue_size == 0
-
-    play(scene)
-
-
-def test_a_slow_application_gets_short_turns() -> None:
-    async def scene() -> None:
-        stream = a_stream()
-        feed = a_feed(stream)
-        put(feed, 0, 4000)
-        stream._turn_length = 64
-        for _ in range(64):
-            await anext(stream)
-        stream._turn_began = asyncio.get_running_loop().time() - 1
-        await anext(stream)
-        assert stream._turn_length == 32
 
     play(scene)

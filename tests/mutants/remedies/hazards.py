@@ -388,16 +388,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "26",
         "a process that was stopped hands out nothing",
-        "clients.high_level.streams:MessageStream._next_turn",
+        "clients.high_level.streams:MessageStream._find_turn",
         "self._entitled()",
         "True",
     ),
     Remedy(
         "26",
         "whether we may go on is looked at soon",
-        "clients.high_level.streams:",
-        "FIRST_TURN = 1",
-        "FIRST_TURN = 128",
+        "clients.high_level.streams:_messages",
+        "stretch = 1",
+        "stretch = 128",
     ),
     Remedy(
         "26",
@@ -459,7 +459,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "28",
         "nor is the rest of the one being read handed out",
         "clients.high_level.streams:MessageStream.drop",
-        "self._chunk, self._rest, self._turn = None, iter(()), iter(())",
+        "self._chunk, self._rest, self.turn = None, iter(()), iter(())",
         "",
     ),
     Remedy(
@@ -514,9 +514,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "35",
         "a message is decoded when it is looked at",
-        "clients.high_level.streams:MessageAndMetadata.__init__",
-        "self._row = row",
-        "self._row = row\nassert self.value is not Ellipsis",
+        "clients.high_level.streams:_messages",
+        "message._row = row",
+        "message._row = row\nassert message.value is not Ellipsis",
     ),
     Remedy(
         "36",

@@ -42,4 +42,25 @@ REMEDIES: tuple[Remedy, ...] = (
         "due or feed.stream.has_room",
         "feed.stream.has_room",
     ),
+    Remedy(
+        "A10",
+        "a turn is over when its time is, whatever it has still to hand out",
+        "clients.high_level.streams:_messages",
+        "length_hint(rows) and now() < turn_ends",
+        "length_hint(rows)",
+    ),
+    Remedy(
+        "A10",
+        "the clock is looked at every few messages",
+        "clients.high_level.streams:_messages",
+        "min(stretch * 2, LOOK_EVERY)",
+        "stretch * 2",
+    ),
+    Remedy(
+        "C4",
+        "a second task on a stream is refused",
+        "clients.high_level.streams:MessageStream.begin_turn",
+        "self._in_use",
+        "False",
+    ),
 )
