@@ -7,12 +7,13 @@ from collections.abc import Container, Iterable
 
 import attrs
 
-from broker.topic_names import TopicNames, is_legal
+from broker.topic_names import TopicNames
 from protocol.messages import update_metadata
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestPartitionState,
 )
+from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

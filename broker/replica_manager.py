@@ -18,7 +18,6 @@ import attrs
 from broker.in_sync import InSyncSets
 from broker.lost_log import refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
-from broker.topic_names import is_legal
 from core_log.appended import Appended
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -40,6 +39,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponsePartitionError,
 )
 from protocol.records.batch import read_header
+from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The names of topics: which are legal, and which of them cannot stand beside each other.
+"""The names of topics: which of them cannot stand beside each other.
 
 Two names that differ only in `.` and `_` would have the same metrics in Kafka, so a topic is not
 created beside such another one.
@@ -6,23 +6,10 @@ created beside such another one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from protocol.errors import ApiError, ErrorCode
-
-MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def is_legal(name: str) -> bool:
-    """Whether a topic may be called so. Any other name must not become part of a path."""
-    return (
-        _LEGAL_NAME.fullmatch(name) is not None
-        and name not in (".", "..")
-        and len(name) <= MAX_NAME_LENGTH
-    )
+from protocol.topic_name import LEGAL, is_legal
 
 
 class TopicNames:
@@ -56,10 +43,7 @@ class TopicNames:
 def check_name(name: str, existing: TopicNames) -> None:
     """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
     if not is_legal(name):
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is not one of 1 to {MAX_NAME_LENGTH} letters, digits, . _ and -",
-        )
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} is not {LEGAL}")
     if name in existing:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
     other = existing.colliding(name)

@@ -9,13 +9,13 @@ from broker.control_gate import ControlGate
 from broker.dispatch import RequestContext
 from broker.replica_manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
-from broker.topic_names import is_legal
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     error_response,
     partition_states,
 )
+from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
 

@@ -34,6 +34,7 @@ from groups.zookeeper.registration import (
     FilterSubscription,
     StaticSubscription,
     Subscription,
+    check_subscription,
     new_consumer_id,
     stream_index,
 )
@@ -108,6 +109,7 @@ class ConsumerConnector:
         self._runner: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._started = self._created = False
+        self._streams: dict[str, list[MessageStream]] = {}
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -135,18 +137,18 @@ class ConsumerConnector:
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
         Raises MessageStreamsExist, ValueError, ZooKeeperError; ConsumerIdInUse and
         StrategyConflict, after which the connector is shut down; ConsumerRebalanceFailed and its
-        kind MalformedMember, after which the member goes on trying until `shutdown`.
+        kind MalformedMember, after which the member goes on trying until `shutdown`, and `streams`
+        has what it feeds.
         """
-        for topic, count in topic_count_map.items():
-            if count < 1:
-                raise ValueError(f"{topic}: {count} streams")
+        subscription = StaticSubscription(dict(topic_count_map))
+        check_subscription(subscription)
         self._create_once()
-        streams = {
+        self._streams = streams = {
             topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
-            for topic, count in topic_count_map.items()
+            for topic, count in subscription.streams.items()
         }
         self._delivery.stream_of = lambda p, thread: streams[p.topic][stream_index(thread)]
-        await self._join(StaticSubscription(dict(topic_count_map)))
+        await self._join(subscription)
         return streams
 
     async def create_message_streams_by_filter(
@@ -160,13 +162,23 @@ class ConsumerConnector:
 
         Raises as `create_message_streams`.
         """
-        if num_streams < 1:
-            raise ValueError(f"{num_streams} streams")
+        subscription = FilterSubscription(topic_filter, num_streams)
+        check_subscription(subscription)
         self._create_once()
         streams = [self._stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
+        self._streams = {"*": streams}
         self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
-        await self._join(FilterSubscription(topic_filter, num_streams))
+        await self._join(subscription)
         return streams
+
+    @property
+    def streams(self) -> dict[str, list[MessageStream]]:
+        """The streams that were created, by topic; those of a filter under "*".
+
+        They are here also when creating them raised ConsumerRebalanceFailed: the member goes on
+        trying, and these streams deliver what it gets.
+        """
+        return self._streams
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None

@@ -20,6 +20,7 @@ from groups.zookeeper.filters import (
     Whitelist,
     allowed_topics,
 )
+from protocol.topic_name import LEGAL, is_legal
 from zk.znodes import ConsumerRegistration
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
@@ -32,7 +33,7 @@ STRATEGY_KEY = "strategy"
 registration without it is a JVM member's, or of a member that might be one."""
 
 MAX_STREAMS = 100_000  # of one topic in one member: a bound on what a peer can make us allocate
-
+MAX_REGISTRATION_BYTES = 1_000_000  # ZooKeeper takes no node beyond jute.maxbuffer, 1 MiB
 
 _PATH_PART = re.compile(
     r"(?!\.\.?$) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+", re.VERBOSE
@@ -118,6 +119,26 @@ def register(
             pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
     extra = {STRATEGY_KEY: strategy} if strategy == CLUSTERED else {}
     return ConsumerRegistration(wanted, pattern, timestamp_ms=now_ms, extra=extra)
+
+
+def check_subscription(subscription: Subscription) -> None:
+    """Raise ValueError for what other members could not read, which would stop the whole group."""
+    registration = register(subscription, now_ms=0)
+
+    for wanted, num_streams in registration.subscription.items():
+        if not 1 <= num_streams <= MAX_STREAMS:
+            raise ValueError(f"{wanted!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
+
+    if isinstance(subscription, StaticSubscription):
+        for topic in subscription.streams:
+            if not is_legal(topic):
+                raise ValueError(f"topic name {topic!r} is not {LEGAL}")
+
+    size = len(registration.encode())
+    if size > MAX_REGISTRATION_BYTES:
+        raise ValueError(
+            f"the subscription takes {size} bytes in ZooKeeper, more than {MAX_REGISTRATION_BYTES}"
+        )
 
 
 def subscription_of(registration: ConsumerRegistration) -> Subscription:

@@ -594,7 +594,7 @@ def test_brokers_may_be_named_instead_of_looked_up(dev_cluster: DevCluster) -> N
 def test_less_than_one_stream_is_refused(dev_cluster: DevCluster) -> None:
     async def scene() -> None:
         connector = ConsumerConnector({"group.id": "g", "zookeeper.connect": "localhost:1"})
-        with pytest.raises(ValueError, match="t: 0 streams"):
+        with pytest.raises(ValueError, match="'t': 0 streams"):
             await open_streams(connector, {"t": 0})
 
     asyncio.run(scene())

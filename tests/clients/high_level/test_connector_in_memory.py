@@ -10,12 +10,14 @@ import pytest
 
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
-from groups.zookeeper.member import MembershipLost
+from clients.high_level.streams import Chunk
+from groups.zookeeper.filters import Whitelist
+from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.znodes import ConsumerOffset, TopicAssignment
+from zk.znodes import ConsumerOffset, PartitionOwner, TopicAssignment
 
 P0 = TopicPartition("t", 0)
 
@@ -240,6 +242,90 @@ def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -
         with pytest.raises(MembershipLost):
             await waiting
         assert "closed" in str(connector.metrics.rebalance_error)
+        await connector.shutdown()
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [
+        ({"": 1}, "topic name ''"),
+        ({"..": 1}, "topic name '..'"),
+        ({"a/b": 1}, "topic name 'a/b'"),
+        ({"t": 1, "x" * 250: 1}, "topic name 'xxx"),
+        ({"t": 0}, "'t': 0 streams"),
+        ({"t": 100_001}, "'t': 100001 streams"),
+        ({f"{n}-{'x' * 240}": 1 for n in range(5000)}, "bytes in ZooKeeper"),
+    ],
+)
+def test_what_other_members_could_not_read_is_refused_and_nothing_is_registered(
+    wanted: dict[str, int], what: str
+) -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
+        connector = ConsumerConnector(settings, zk=await work.session())
+        with pytest.raises(ValueError, match=what):
+            await connector.create_message_streams(wanted)
+        assert "/consumers" not in work.zookeeper.tree
+        assert (await connector.create_message_streams({"t": 1})).keys() == {"t"}
+        await connector.shutdown()
+
+    play(scene)
+
+
+def test_too_many_streams_of_a_filter_are_refused() -> None:
+    async def scene(work: World) -> None:
+        settings = {"group.id": "g", "zookeeper.connect": "z:1"}
+        connector = ConsumerConnector(settings, zk=await work.session())
+        with pytest.raises(ValueError, match="100001 streams"):
+            await connector.create_message_streams_by_filter(Whitelist("t"), 100_001)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("by_filter", [False, True])
+def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
+    by_filter: bool,
+) -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        holder = await work.session()
+        owner = PartitionOwner.path("g", "t", 0)
+        await holder.create(owner, b"g_former-0", ephemeral=True, make_parents=True)
+        settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
+        connector = ConsumerConnector(settings, zk=await work.session())
+        assert connector.streams == {}
+        joining: Any = (
+            connector.create_message_streams_by_filter(Whitelist("t"))
+            if by_filter
+            else connector.create_message_streams({"t": 1})
+        )
+        with pytest.raises(ConsumerRebalanceFailed):
+            await joining
+        ((stream,),) = connector.streams.values()
+        assert connector.streams.keys() == {"*" if by_filter else "t"}
+        await holder.close()
+        await asyncio.sleep(10)
+        (feed,) = connector._delivery.owned
+        assert feed.stream is stream
+        await connector.shutdown()
+
+    play(scene)
+
+
+def test_a_message_is_committed_with_all_before_it() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        connector, _ = await work.consumer("a")
+        ((stream,),) = connector.streams.values()
+        (feed,) = connector._delivery.owned
+        stream.put(Chunk(feed, 40, 44, [(offset, -1, None, None, ()) for offset in range(40, 44)]))
+        for _ in range(3):
+            message = await anext(stream)
+        await connector.commit(message)
+        assert work.committed() == b"43"
         await connector.shutdown()
 
     play(scene)

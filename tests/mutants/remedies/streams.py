@@ -7,6 +7,8 @@ HIGH_LEVEL = "tests/clients/high_level"
 TESTS: dict[str, str] = {
     "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
     "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.high_level.connector": f"{HIGH_LEVEL}/test_connector_in_memory.py",
+    "groups.zookeeper.registration": f"{HIGH_LEVEL}/test_connector_in_memory.py",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -55,6 +57,33 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.high_level.streams:_messages",
         "min(stretch * 2, LOOK_EVERY)",
         "stretch * 2",
+    ),
+    Remedy(
+        "A12",
+        "streams are at hand before the first rebalance has ended",
+        "clients.high_level.connector:ConsumerConnector.create_message_streams",
+        """self._streams = streams = {
+            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            for topic, count in subscription.streams.items()
+        }""",
+        """streams = {
+            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            for topic, count in subscription.streams.items()
+        }""",
+    ),
+    Remedy(
+        "A13",
+        "what other members could not read is not registered",
+        "clients.high_level.connector:ConsumerConnector.create_message_streams",
+        "check_subscription(subscription)",
+        "",
+    ),
+    Remedy(
+        "A13",
+        "no more streams than other members believe in",
+        "groups.zookeeper.registration:check_subscription",
+        "1 <= num_streams <= MAX_STREAMS",
+        "num_streams >= 1",
     ),
     Remedy(
         "C4",
