@@ -15,7 +15,7 @@ from typing import Any, Self
 from clients import admin_requests as requests
 from clients import group_answers as answers
 from clients.admin_calls import AdminCalls
-from clients.admin_requests import Verdicts, from_controller, raise_for, verdict
+from clients.admin_requests import Verdicts, from_controller, of_all, raise_for, verdict
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
 from clients.descriptions import (
@@ -31,7 +31,7 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.errors import BrokerError
+from clients.errors import BrokerError, left_out
 from clients.offset_requests import (
     EARLIEST_TIME,
     LATEST_TIME,
@@ -106,14 +106,16 @@ class Admin:
     ) -> Verdicts[str]:
         """Create topics; gives per topic None or what the controller had against it."""
         timeout_ms = self.config.request_timeout_ms
+        wanted = list(topics)
 
         def read(response: Any) -> Verdicts[str]:
             return from_controller(
                 {t.name: verdict(t.error_code, t.error_message or t.name) for t in response.topics}
             )
 
-        request = requests.create_topics_request(topics, timeout_ms, validate_only=validate_only)
-        return await self._ask.controller(request, read)
+        request = requests.create_topics_request(wanted, timeout_ms, validate_only=validate_only)
+        names = [topic.name for topic in wanted]
+        return of_all(names, await self._ask.controller(request, read))
 
     async def create_partitions(
         self, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
@@ -129,20 +131,19 @@ class Admin:
         request = requests.create_partitions_request(
             wanted, timeout_ms, validate_only=validate_only
         )
-        return await self._ask.controller(request, read)
+        return of_all(wanted, await self._ask.controller(request, read))
 
     async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
         """Delete topics; gives per topic None or what the controller had against it."""
-        request = DeleteTopicsRequest(
-            topic_names=list(names), timeout_ms=self.config.request_timeout_ms
-        )
+        wanted = list(names)
+        request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[str]:
             return from_controller(
                 {t.name: verdict(t.error_code, t.name) for t in response.responses}
             )
 
-        return await self._ask.controller(request, read)
+        return of_all(wanted, await self._ask.controller(request, read))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Names of all topics, sorted."""
@@ -161,6 +162,8 @@ class Admin:
         for name in wanted:
             if name in view.errors:
                 raise BrokerError(view.errors[name], name)
+            if name not in view.topics:
+                raise left_out(name)
         return {name: TopicDescription.of(name, view) for name in wanted}
 
     async def describe_cluster(self) -> ClusterDescription:
@@ -189,7 +192,12 @@ class Admin:
             }
 
         request_for = partial(requests.describe_configs_request, synonyms=synonyms)
-        return await self._ask.keepers(resources, request_for, read)
+        wanted = list(resources)
+        found = await self._ask.keepers(wanted, request_for, read)
+        for resource in wanted:
+            if resource not in found:
+                raise left_out(resource.name)
+        return found
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
@@ -203,7 +211,8 @@ class Admin:
             changes = {resource: configs[resource] for resource in kept}
             return requests.alter_configs_request(changes, validate_only=validate_only)
 
-        return await self._ask.keepers(configs, request_for, requests.altered_configs)
+        verdicts = await self._ask.keepers(configs, request_for, requests.altered_configs)
+        return of_all(configs, verdicts)
 
     async def incremental_alter_configs(
         self,
@@ -220,7 +229,8 @@ class Admin:
             of_these = {resource: changes[resource] for resource in kept}
             return requests.incremental_alter_configs_request(of_these, validate_only=validate_only)
 
-        return await self._ask.keepers(changes, request_for, requests.altered_configs)
+        verdicts = await self._ask.keepers(changes, request_for, requests.altered_configs)
+        return of_all(changes, verdicts)
 
     # -- replicas
 
@@ -236,7 +246,7 @@ class Admin:
         def read(response: Any) -> Verdicts[TopicPartition]:
             return from_controller(requests.begun_reassignments(response))
 
-        return await self._ask.controller(request, read)
+        return of_all(targets, await self._ask.controller(request, read))
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -262,7 +272,8 @@ class Admin:
             return from_controller(requests.elected_leaders(response))
 
         since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
-        return await self._ask.controller(request, read, since=since)
+        verdicts = await self._ask.controller(request, read, since=since)
+        return verdicts if asked is None else of_all(asked, verdicts)
 
     async def alter_replica_log_dirs(
         self, places: Mapping[TopicPartitionReplica, str]
@@ -282,7 +293,8 @@ class Admin:
 
         by_broker = requests.by_broker(places)
         parts = await asyncio.gather(*(of_broker(*told) for told in by_broker.items()))
-        return {replica: error for part in parts for replica, error in part.items()}
+        verdicts = {replica: error for part in parts for replica, error in part.items()}
+        return of_all(places, verdicts)
 
     async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
         """A broker's log directories by path, with the replicas in each, and those that are being
@@ -338,8 +350,9 @@ class Admin:
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed with its coordinator; partitions without are absent."""
-        request = fetch_offsets_request(group_id, partitions)
-        read = partial(answers.committed_offsets, group_id)
+        asked = None if partitions is None else list(partitions)
+        request = fetch_offsets_request(group_id, asked)
+        read = partial(answers.committed_offsets, group_id, asked)
         return await self._ask.coordinator(group_id, request, read)
 
     async def commit_group_offsets(
@@ -350,7 +363,8 @@ class Admin:
         Raises BrokerError naming the partition, UNKNOWN_MEMBER_ID if the group has members.
         """
         request = commit_request(group_id, offsets)
-        await self._ask.coordinator(group_id, request, partial(answers.all_committed, group_id))
+        read = partial(answers.all_committed, group_id, offsets)
+        await self._ask.coordinator(group_id, request, read)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> Verdicts[str]:
         """Forget groups and all they have committed (brokers from 1.1 on).
@@ -382,5 +396,5 @@ class Admin:
         """
         asked = list(partitions)
         request = delete_offsets_request(group_id, asked)
-        read = partial(answers.offsets_deleted, group_id)
+        read = partial(answers.offsets_deleted, group_id, asked)
         return await self._ask.deletion(group_id, request, read) or dict.fromkeys(asked)

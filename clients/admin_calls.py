@@ -194,7 +194,12 @@ class AdminCalls:
             except ConnectionFailed:
                 found.update(dict.fromkeys(wanted, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
                 return
-            for partition, answer in listed_offsets(response).items():
+            answers = listed_offsets(response)
+            for partition in wanted:
+                if partition not in answers:
+                    found[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)
+                    continue
+                answer = answers[partition]
                 code = ErrorCode.of(answer.error_code)
                 found[partition] = ListedOffset(
                     answer.offset, answer.timestamp, answer.leader_epoch, code

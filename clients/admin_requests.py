@@ -18,7 +18,7 @@ from clients.descriptions import (
     ReplicaDescription,
     TopicPartitionReplica,
 )
-from clients.errors import BrokerError
+from clients.errors import BrokerError, left_out
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -88,6 +88,11 @@ def raise_for(code: int, detail: str) -> None:
     """Raise BrokerError unless the code is NONE."""
     if code:
         raise BrokerError(ErrorCode.of(code), detail)
+
+
+def of_all(asked: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
+    """The verdict of each item asked about; none in a response is no success."""
+    return {item: verdicts[item] if item in verdicts else left_out(item) for item in asked}
 
 
 def from_controller(verdicts: Verdicts[K]) -> Verdicts[K]:

@@ -107,6 +107,15 @@ class ClusterView:
         )
 
 
+def is_address(host: str, port: int) -> bool:
+    """True if a connection can be tried: a resolver takes the name, and the port is one."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(host) and "\0" not in host and 0 < port < 65536
+
+
 def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
     """Read `host:port[,host:port...]`; IPv6 hosts stand in brackets. Raises SettingError."""
     if isinstance(servers, str):
@@ -114,9 +123,10 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
     endpoints = []
     for node_id, server in enumerate(filter(None, map(str.strip, servers)), start=1):
         host, _, port = server.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        host = host.strip("[]")
+        if not port.isdecimal() or not is_address(host, int(port)):
             raise SettingError("bootstrap.servers", f"{server!r} is not host:port")
-        endpoints.append(BrokerEndpoint(-node_id, host.strip("[]"), int(port)))
+        endpoints.append(BrokerEndpoint(-node_id, host, int(port)))
     if not endpoints:
         raise SettingError("bootstrap.servers", "names no broker, and zookeeper.connect is absent")
     return endpoints

@@ -257,8 +257,10 @@ class Connection(asyncio.Protocol):
             raise ConnectionFailed(
                 self.host, self.port, f"not connected within {timeout_ms} ms"
             ) from None
-        except OSError as error:
-            raise ConnectionFailed(self.host, self.port, error.strerror or str(error)) from error
+        except (OSError, ValueError, OverflowError) as error:
+            # A name that no resolver takes is a UnicodeError, a ValueError; a port beyond 65535.
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConnectionFailed(self.host, self.port, reason) from error
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

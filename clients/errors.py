@@ -17,10 +17,11 @@ from groups.zookeeper.member import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
     MalformedMember,
+    MembershipLost,
     StrategyConflict,
 )
 from offsets.store import CommitFailed, OffsetFetchFailed
-from protocol.errors import ApiError, KgroupError
+from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
@@ -42,9 +43,9 @@ __all__ = [
     "DeadlineExceeded",
     "DeliveryTimedOut",
     "FailedToSendMessage",
-    "InvalidResponse",
     "KgroupError",
     "MalformedMember",
+    "MembershipLost",
     "MessageSizeTooLarge",
     "MessageStreamsExist",
     "NoBrokersAvailable",
@@ -60,6 +61,7 @@ __all__ = [
     "UnsupportedApi",
     "ZooKeeperError",
     "from_zookeeper",
+    "left_out",
 ]
 
 
@@ -70,6 +72,11 @@ class BrokerError(KgroupError, ApiError):
     def retriable(self) -> bool:
         """As the code has it."""
         return self.code.retriable
+
+
+def left_out(what: object) -> BrokerError:
+    """What a broker's response says nothing of, though it was asked, has failed."""
+    return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: left out of the broker's response")
 
 
 class ZooKeeperError(KgroupError):
@@ -129,10 +136,6 @@ class DeadlineExceeded(ClientError):
     """Retriable errors lasted until the time for the whole call was up."""
 
     retriable = True
-
-
-class InvalidResponse(ClientError):
-    """A broker's response does not fit what it was asked."""
 
 
 class CorruptFetch(ClientError):

@@ -18,7 +18,7 @@ from itertools import groupby
 import attrs
 
 from clients.connection import Connection
-from clients.errors import BrokerError
+from clients.errors import BrokerError, left_out
 from clients.offset_requests import CONSUMER_REPLICA_ID
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
@@ -30,6 +30,7 @@ from protocol.messages.fetch import (
     FetchResponsePartition,
 )
 from protocol.records.batch import Record, as_records, decode_batch, decode_rows
+from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import EntryHeader, read_entry
 from protocol.records.record_run import Row
@@ -52,7 +53,8 @@ class FetchedPartition:
 
     With INVALID_FETCH_SIZE there is a message, which is larger than was asked for. With
     CORRUPT_MESSAGE, `records` are those before the corrupt batch and `next_offset` is where it
-    begins. Iterating raises the error, if there is one, behind the records.
+    begins; the same with UNSUPPORTED_COMPRESSION_TYPE, if a batch needs a codec that is not
+    installed. Iterating raises the error, if there is one, behind the records.
     """
 
     error: ErrorCode
@@ -133,8 +135,8 @@ async def fetch_once(
     }
     for partition in requests:
         if partition not in fetched:
-            left_out = f"{partition}: left out of the broker's response"
-            fetched[partition] = FetchedPartition(ErrorCode.UNKNOWN_SERVER_ERROR, detail=left_out)
+            missing = left_out(partition)
+            fetched[partition] = FetchedPartition(missing.code, detail=missing.detail)
     return fetched
 
 
@@ -155,6 +157,9 @@ def _read(
         except CorruptRecord as corrupt:
             error = ErrorCode.CORRUPT_MESSAGE
             detail = f"{partition} at offset {batches.next_offset}: {corrupt}"
+        except CompressionUnavailable as unavailable:
+            error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            detail = f"{partition} at offset {batches.next_offset}: {unavailable}"
         if batches.is_partial:
             error = ErrorCode.INVALID_FETCH_SIZE
             detail = f"{partition} at offset {offset}: the message is larger than was asked for"

@@ -3,9 +3,12 @@
 What is asked is in `offsets.requests`, where it is more than a name. Pure.
 """
 
-from clients.admin_requests import Verdicts, raise_for, verdict
+from collections.abc import Collection
+
+from clients.admin_requests import Verdicts, of_all, raise_for, verdict
 from clients.cluster_view import BrokerEndpoint
 from clients.descriptions import GroupListing
+from clients.errors import left_out
 from offsets.requests import commit_results, delete_results, fetched_offsets
 from protocol.messages.delete_groups import DeleteGroupsResponse
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
@@ -24,17 +27,22 @@ def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[
 
 def described_group(group_id: str, response: DescribeGroupsResponse) -> DescribeGroupsResponseGroup:
     """The one group that was asked for."""
-    (group,) = response.groups
-    raise_for(group.error_code, group_id)
-    return group
+    for group in response.groups:
+        if group.group_id == group_id:
+            raise_for(group.error_code, group_id)
+            return group
+    raise left_out(group_id)
 
 
 def committed_offsets(
-    group_id: str, response: OffsetFetchResponse
+    group_id: str, asked: Collection[TopicPartition] | None, response: OffsetFetchResponse
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """By partition; without those for which nothing is committed."""
+    """By partition; without those for which nothing is committed. None asked for all there are."""
     raise_for(response.error_code, f"offsets of group {group_id}")
     committed = fetched_offsets(response)
+    for partition in asked or ():
+        if partition not in committed:
+            raise left_out(f"offset of group {group_id} for {partition}")
     for partition, offset in committed.items():
         raise_for(offset.error, f"offset of group {group_id} for {partition}")
     return {
@@ -44,19 +52,30 @@ def committed_offsets(
     }
 
 
-def all_committed(group_id: str, response: OffsetCommitResponse) -> None:
+def all_committed(
+    group_id: str, asked: Collection[TopicPartition], response: OffsetCommitResponse
+) -> None:
     """Raises BrokerError for the first partition that is not."""
-    for partition, code in commit_results(response).items():
-        raise_for(code, f"commit of group {group_id} for {partition}")
+    results = commit_results(response)
+    for partition in asked:
+        what = f"commit of group {group_id} for {partition}"
+        if partition not in results:
+            raise left_out(what)
+        raise_for(results[partition], what)
 
 
 def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
     """Raises BrokerError if the one group that was to go is not gone."""
-    (result,) = response.results
-    raise_for(result.error_code, group_id)
+    for result in response.results:
+        if result.group_id == group_id:
+            return raise_for(result.error_code, group_id)
+    raise left_out(group_id)
 
 
-def offsets_deleted(group_id: str, response: OffsetDeleteResponse) -> Verdicts[TopicPartition]:
+def offsets_deleted(
+    group_id: str, asked: Collection[TopicPartition], response: OffsetDeleteResponse
+) -> Verdicts[TopicPartition]:
     """By partition, None or what spoke against it."""
     raise_for(response.error_code, group_id)
-    return {tp: verdict(code, str(tp)) for tp, code in delete_results(response).items()}
+    verdicts = {tp: verdict(code, str(tp)) for tp, code in delete_results(response).items()}
+    return of_all(asked, verdicts)

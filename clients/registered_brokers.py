@@ -5,6 +5,7 @@ Only the first address comes from here. Who leads what, a client asks those brok
 
 import logging
 
+from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
 from zk.api import NoNode, ZkError, ZkSession, children_if_there
 from zk.session import KazooSession
@@ -18,8 +19,8 @@ _PATH = "/brokers/ids"
 async def registered_brokers(zk: ZkSession) -> list[str]:
     """`host:port` of every plain listener of every live broker.
 
-    A broker whose znode cannot be read is left out, and logged. Raises NoBrokersAvailable, naming
-    those, when no address is left; ZkError.
+    A broker whose znode cannot be read, or names no address, is left out, and logged. Raises
+    NoBrokersAvailable, naming those, when no address is left; ZkError.
     """
     addresses, unreadable = [], []
     for broker_id in await children_if_there(zk, _PATH):
@@ -33,11 +34,15 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
             _log.error("a broker is left out: %s", error)
             unreadable.append(str(error))
             continue
-        addresses += [
-            f"{endpoint.host}:{endpoint.port}"
-            for endpoint in broker.endpoints
-            if endpoint.security_protocol == "PLAINTEXT"
-        ]
+        for endpoint in broker.endpoints:
+            address = f"{endpoint.host}:{endpoint.port}"
+            if endpoint.security_protocol != "PLAINTEXT":
+                continue
+            if is_address(endpoint.host, endpoint.port):
+                addresses.append(address)
+            else:
+                _log.error("a broker is left out: %s: %r is no address", path, address)
+                unreadable.append(f"{path}: {address!r} is no address")
     if not addresses:
         raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
     return addresses

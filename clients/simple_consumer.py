@@ -20,7 +20,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.connection import Connection
 from clients.connections import Ask
-from clients.errors import BrokerError, ConnectionFailed
+from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import (
@@ -223,7 +223,9 @@ class SimpleConsumer:
             request = list_offsets_request({asked: time}, max_num_offsets=max_num_offsets or 1)
             return listed_offsets(await connection.call(request, version=version))
 
-        answer = (await self._at_leader(ask, _error_listed))[asked]
+        answer = (await self._at_leader(ask, _error_listed)).get(asked)
+        if answer is None:
+            raise left_out(asked)
         if answer.error_code:
             raise BrokerError(ErrorCode.of(answer.error_code), str(asked))
         if answer.old_style_offsets:

@@ -115,7 +115,7 @@ class BrokerFetcher:
             case ErrorCode.NONE:
                 feed.fetch_bytes = None
                 self._pass_on(feed, offset, fetched)
-            case ErrorCode.CORRUPT_MESSAGE:
+            case ErrorCode.CORRUPT_MESSAGE | ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
                 corrupt = CorruptFetch(feed.partition, fetched.next_offset, fetched.detail)
                 self._pass_on(feed, offset, fetched, corrupt)
             case ErrorCode.INVALID_FETCH_SIZE:

@@ -57,7 +57,7 @@ class StrategyConflict(KgroupError):
     one has not joined."""
 
 
-class MembershipLost(Exception):
+class MembershipLost(KgroupError):
     """The ZooKeeper session of a member was closed under it; it has left the group for good, and
     committed nothing."""
 

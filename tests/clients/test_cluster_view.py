@@ -100,7 +100,10 @@ def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:
     assert all(e.node_id < 0 for e in read)
 
 
-@pytest.mark.parametrize("wrong", ["", "host", "host:", ":9092", "host:port", "host:0", "h:99999"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "host", "host:", ":9092", "host:port", "host:0", "h:99999", "a..b:1", "a\0b:1", "h:²"],
+)
 def test_bootstrap_servers_that_name_no_address_are_refused(wrong: str) -> None:
     with pytest.raises(SettingError, match=r"bootstrap\.servers"):
         parse_bootstrap(wrong)

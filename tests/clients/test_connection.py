@@ -151,6 +151,16 @@ def test_refused_connection_names_host_and_port() -> None:
     assert text.startswith(f"127.0.0.1:{port}: ")
 
 
+@pytest.mark.parametrize(
+    ("host", "port"), [("a..b", 1), ("x" * 300, 1), ("a\0b", 1), ("127.0.0.1", 65536)]
+)
+def test_address_that_cannot_be_is_a_failed_connection(host: str, port: int) -> None:
+    with pytest.raises(ConnectionFailed) as failed:
+        run_in_own_time(Connection.open(host, port))
+    assert (failed.value.host, failed.value.port) == (host, port)
+    assert failed.value.reason
+
+
 def test_peer_that_does_not_accept_is_given_up_in_time() -> None:
     """KAFKA-1733: connecting to a host that says nothing blocked for ever."""
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -180,6 +182,27 @@ def test_corrupt_batch_gives_what_stood_before_it_and_names_where_it_is() -> Non
     assert next(iterator).value == b"a"
     with pytest.raises(ApiError, match="t-0 at offset 1"):
         next(iterator)
+
+
+def test_batch_whose_codec_is_not_installed_is_an_error_that_says_what_to_install() -> None:
+    program = """
+import sys
+from clients.errors import BrokerError
+from tests.clients.test_fetching import Codec, batch, fetched
+log = batch(0, [b"a"]) + batch(1, [b"b"], codec=Codec.SNAPPY)
+sys.modules["cramjam"] = None
+result = fetched(log)
+print(len(result.rows), result.next_offset)
+try:
+    list(result)
+except BrokerError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    counted, error = done.stdout.splitlines()
+    assert counted == "1 1"
+    assert error.startswith("UNSUPPORTED_COMPRESSION_TYPE: t-0 at offset 1: ")
+    assert "pip install" in error
 
 
 def test_error_of_a_partition_is_its_result_and_raised_when_iterated() -> None:

@@ -41,6 +41,19 @@ async def test_registration_that_cannot_be_read_is_left_out() -> None:
     assert await registered_brokers(zk) == ["b:4"]
 
 
+@pytest.mark.parametrize(("host", "port"), [("", 9092), ("a..b", 9092), ("a", 0), ("a", 65536)])
+async def test_registration_that_names_no_address_is_left_out_with_a_line_in_the_log(
+    host: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    zk = await session_with(
+        _0=registration(Endpoint("PLAINTEXT", host, port)),
+        _1=registration(Endpoint("PLAINTEXT", "b", 4)),
+    )
+    assert await registered_brokers(zk) == ["b:4"]
+    (line,) = caplog.messages
+    assert line == f"a broker is left out: /brokers/ids/0: '{host}:{port}' is no address"
+
+
 async def test_broker_that_goes_while_they_are_read_is_left_out() -> None:
     zk = await session_with(_0=b"", _1=registration(Endpoint("PLAINTEXT", "b", 4)))
     children = zk.children

@@ -2,7 +2,25 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+TESTS: dict[str, str] = {
+    "clients.connection": "tests/clients/test_connection.py",
+    "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "A14",
+        "a broker that is registered under no address is left out",
+        "clients.registered_brokers:registered_brokers",
+        "is_address(endpoint.host, endpoint.port)",
+        "True",
+    ),
+    Remedy(
+        "A14",
+        "an address that cannot be is a failed connection",
+        "clients.connection:Connection._connect",
+        "(OSError, ValueError, OverflowError)",
+        "OSError",
+    ),
+)
