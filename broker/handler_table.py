@@ -12,6 +12,7 @@ from broker.broker_configs import BrokerConfigs
 from broker.config import BrokerConfig
 from broker.config_resources import ConfigResources
 from broker.control_gate import ControlGate
+from broker.control_work import ControlWork
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
 from broker.deferred import Deferred
@@ -88,6 +89,7 @@ class Parts:
     now_ms: Callable[[], int]
     fetch_sessions: FetchSessions
     moves: DirectoryMoves
+    control: ControlWork
 
 
 def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
@@ -141,14 +143,9 @@ def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
         ApiKey.DELETE_GROUPS: partial(delete_groups.handle, coordinator),
         ApiKey.OFFSET_DELETE: partial(offset_delete.handle, coordinator, cache.partition_indexes),
         ApiKey.LEADER_AND_ISR: partial(
-            leader_and_isr.handle,
-            gate,
-            replicas,
-            configs,
-            config.request_timeout_ms,
-            parts.now_ms,
+            leader_and_isr.handle, gate, replicas, configs, parts.control
         ),
-        ApiKey.STOP_REPLICA: partial(stop_replica.handle, gate, replicas),
+        ApiKey.STOP_REPLICA: partial(stop_replica.handle, gate, parts.control),
         ApiKey.UPDATE_METADATA: partial(update_metadata.handle, cache, gate, parts.touch, deleted),
     }
 

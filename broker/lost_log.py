@@ -31,9 +31,8 @@ def refuse_lost(
     log, fault = logs.get(tp), logs.fault(tp)
     if log is not None and fault is not None:
         _give_up_damage(tp, state, local_id, logs, fault)
-    is_trusted = local_id in state.isr and state.leader_epoch > 0
     is_lost = log is None and fault is None and not logs.offline_dirs
-    if is_trusted and not state.is_new and is_lost:
+    if is_trusted(state, local_id) and is_lost:
         logger.error(
             "%s: it is in sync by its state (leader epoch %s), but its log is not on this"
             " broker's disks",
@@ -41,6 +40,11 @@ def refuse_lost(
             state.leader_epoch,
         )
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, str(tp))
+
+
+def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
+    """Whether the cluster counts on the log being here."""
+    return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
 
 
 def _give_up_damage(

@@ -8,6 +8,7 @@ the leaders propose to ZooKeeper and comes back with `isr_written` or `isr_super
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,12 +17,12 @@ from typing import Protocol
 import attrs
 
 from broker.in_sync import InSyncSets
-from broker.lost_log import refuse_lost
+from broker.lost_log import is_trusted, refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.appended import Appended
 from core_log.config import LogConfig
 from core_log.log import Log
-from core_log.log_manager import LogManager
+from core_log.log_manager import LogManager, NewLog
 from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
 from core_log.validator import ValidBatch, validate
@@ -44,6 +45,7 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+State = tuple[str, LeaderAndIsrRequestPartitionState]
 LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
 
 CONSUMER = -1
@@ -118,12 +120,45 @@ class ReplicaManager:
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, now_ms: int
     ) -> LeaderAndIsrResponse:
-        """Obey a LeaderAndIsr request."""
+        """Obey a LeaderAndIsr request as a whole."""
+        errors = self.take_states(leader_and_isr.partition_states(request), now_ms)
         self.leadership_known = True
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def lacks_logs(self, states: Iterable[State]) -> bool:
+        """Whether a log has to be made for any of these."""
+        return any(self._needs_log(topic, state) for topic, state in states)
+
+    def plan_logs(self, states: Iterable[State]) -> list[NewLog]:
+        """The logs to be made before `take_states`, which makes those that are left out itself, or
+        says why it does not."""
+        planned: dict[TopicPartition, NewLog] = {}
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            if tp not in planned and self._needs_log(topic, state):
+                config = self.topic_config(topic)
+                with contextlib.suppress(ApiError):
+                    planned[tp] = self.logs.plan(tp, config, is_new=state.is_new)
+        return list(planned.values())
+
+    def _needs_log(self, topic: str, state: LeaderAndIsrRequestPartitionState) -> bool:
+        tp = TopicPartition(topic, state.partition_index)
+        return (
+            tp not in self.partitions
+            and self.logs.get(tp) is None
+            and self.local_id in state.replicas
+            and not is_trusted(state, self.local_id)
+            and is_path(tp)
+        )
+
+    def take_states(
+        self, states: Iterable[State], now_ms: int
+    ) -> list[LeaderAndIsrResponsePartitionError]:
+        """Lead and follow what a LeaderAndIsr says, or a part of one."""
         errors = []
         changed: list[Partition] = []
         regained: list[TopicPartition] = []  # by way of epochs that others have led
-        for topic, state in leader_and_isr.partition_states(request):
+        for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
             before = self.partitions.get(tp)
             was_leader = before is not None and before.is_leader
@@ -148,7 +183,7 @@ class ReplicaManager:
             [p.topic_partition for p in changed if p.is_leader],
             [*regained, *(p.topic_partition for p in changed if not p.is_leader)],
         )
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+        return errors
 
     def _take_state(
         self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, now_ms: int
@@ -184,13 +219,20 @@ class ReplicaManager:
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Obey a StopReplica request; with `delete_partitions` the logs go too."""
         stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
+        errors = self.stop(stopped, delete=request.delete_partitions)
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def stop(
+        self, stopped: Sequence[TopicPartition], *, delete: bool
+    ) -> list[StopReplicaResponsePartitionError]:
+        """Let these replicas go, or a part of those that a StopReplica names."""
         self.followers.stop(stopped)
         errors = []
         for tp in stopped:
             code = ErrorCode.NONE
             try:
                 _check_path(tp)
-                self._stop(tp, request.delete_partitions)
+                self._stop(tp, delete)
             except ApiError as error:
                 code = error.code
             errors.append(
@@ -198,8 +240,8 @@ class ReplicaManager:
                     topic_name=tp.topic, partition_index=tp.partition, error_code=code
                 )
             )
-        self._tell([], stopped)
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+        self._tell([], list(stopped))
+        return errors
 
     def _stop(self, tp: TopicPartition, delete: bool) -> None:
         partition = self.partitions.get(tp)
@@ -409,7 +451,12 @@ class ReplicaManager:
         return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}
 
 
+def is_path(tp: TopicPartition) -> bool:
+    """Whether a directory may be called so."""
+    return is_legal(tp.topic) and tp.partition >= 0
+
+
 def _check_path(tp: TopicPartition) -> None:
     """Refuse a name that would lead out of its log directory. Raises ApiError."""
-    if not is_legal(tp.topic) or tp.partition < 0:
+    if not is_path(tp):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is no name of a partition")

@@ -28,6 +28,7 @@ from broker.config import BrokerConfig
 from broker.config_changes import ConfigChanges
 from broker.config_effects import ConfigEffects
 from broker.control_gate import ControlGate
+from broker.control_work import ControlWork
 from broker.controller.controller import Controller
 from broker.deferred import Deferred
 from broker.directory_moves import DirectoryMoves
@@ -267,6 +268,9 @@ class Broker:
             self._now_ms,
             FetchSessions(config.fetch_session_slots, epochs),
             moves,
+            ControlWork(
+                replicas, spawn, touch, self._executor, self._now_ms, config.request_timeout_ms
+            ),
         )
 
     def _housekeeping(

@@ -131,7 +131,7 @@ class FutureLogs:
         chosen = self.preferred.pop(topic_partition, None) or bound_for
         if chosen is not None and chosen in self.dirs:
             return chosen
-        return min(self.dirs, key=lambda candidate: len(candidate.logs))
+        return min(self.dirs, key=lambda candidate: len(candidate.logs) + len(candidate.made))
 
     def checkpoint(
         self, topic_partition: TopicPartition, high_watermarks: Mapping[TopicPartition, int]

@@ -73,12 +73,14 @@ class StoredLog:
 @attrs.define(eq=False)
 class LogDir:
     """A log directory and the logs that were opened in it. `one_writer` lets checkpoints of
-    recovery points be written in any thread."""
+    recovery points be written in any thread. `made` are new logs that nobody serves yet, None where
+    one is to be made."""
 
     directory: Directory
     _one_writer: AbstractContextManager[Any] = attrs.field(factory=nullcontext)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     futures: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    made: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
     error: OSError | None = None
@@ -99,7 +101,7 @@ class LogDir:
     @property
     def is_suspect(self) -> bool:
         """Whether an error has shown that may be the disk's, and not one log's."""
-        return self.error is not None or any(log.guard.suspects_disk for log in self._held())
+        return self.error is not None or any(log.guard.suspects_disk for log in self.held())
 
     def note(self, error: OSError) -> None:
         """An operation on the directory has failed."""
@@ -120,12 +122,12 @@ class LogDir:
     def trust(self) -> None:
         """What failed was not the disk."""
         self.error = None
-        for log in self._held():
+        for log in self.held():
             log.guard.suspects_disk = False
 
     def fail(self) -> None:
         """No log in it takes writes any more."""
-        for log in self._held():
+        for log in self.held():
             log.guard.failure = log.failure or f"{self.path} is offline"
 
     def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
@@ -185,16 +187,29 @@ class LogDir:
             self.directory.fsync_dir()
 
     def add(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Log:
-        """Make a new log. Raises OSError.
+        """Make a new log and serve it. Raises OSError.
 
         `sync_names` makes it safe from a power loss, though nothing is ever written to it: a
         replica in sync that has no log is taken for one whose disk was lost.
         """
+        self.reserve(topic_partition)
+        try:
+            self.make(topic_partition, config, now_ms)
+        finally:
+            log = self.made.pop(topic_partition)
+        assert log is not None
+        return self.own(log)
+
+    def reserve(self, topic_partition: TopicPartition) -> None:
+        """Say that a log is to be made here. Raises OSError."""
         self._forget_deleted()
+        self.made[topic_partition] = None
+
+    def make(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
+        """Make the log that was to be made, in whatever thread. Raises OSError."""
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        log = self.own(stored.load(config, now_ms))
+        self.made[topic_partition] = stored.load(config, now_ms)
         self._names_due = True
-        return log
 
     def add_future(
         self, topic_partition: TopicPartition, name: str, config: LogConfig, now_ms: int
@@ -237,10 +252,14 @@ class LogDir:
         self.forget(topic_partition, "the partition was deleted").directory.rename_to(new_name)
 
     def sync_names(self) -> None:
-        """Make safe from a power loss which logs there are. Raises OSError."""
+        """Make safe from a power loss which logs there are, in whatever thread. Raises OSError."""
         if self._names_due:
-            self.directory.fsync_dir()
             self._names_due = False
+            try:
+                self.directory.fsync_dir()
+            except OSError:
+                self._names_due = True
+                raise
 
     def tick(self, now_ms: int) -> None:
         """Make deletions safe from a power loss, and remove files of deleted segments."""
@@ -296,8 +315,10 @@ class LogDir:
         self.directory.write_atomic(CLEAN_SHUTDOWN, b"")
         self.directory.fsync_dir()
 
-    def _held(self) -> list[Log]:
-        return [*self.logs.values(), *self.futures.values()]
+    def held(self) -> list[Log]:
+        """All logs in it, served or not."""
+        made = [log for log in list(self.made.values()) if log is not None]
+        return [*self.logs.values(), *self.futures.values(), *made]
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.directory.write_atomic(name, encode_offsets(offsets))

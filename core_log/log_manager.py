@@ -5,8 +5,9 @@ the partition answers KAFKA_STORAGE_ERROR. A directory that cannot be read at th
 written any more, is offline with all its logs, and the others are used. A log that is not here may
 be in the one that is offline, so it is made anew only where it is known to be new.
 
-Everything is called on the event loop's thread but `load` and `close`, which take their time and
-may run in another one while nothing else is called; the checkpoint methods fsync small files.
+Everything is called on the event loop's thread but `make`, and `load` and `close`, which take their
+time and may run in another one while nothing else is called; the checkpoint methods fsync small
+files.
 """
 
 from __future__ import annotations
@@ -40,6 +41,15 @@ _log = logging.getLogger(__name__)
 
 class LogDirectoryError(Exception):
     """The log directories cannot be used as they are; the text says which and why."""
+
+
+@attrs.frozen
+class NewLog:
+    """A log that is to be made, and where."""
+
+    topic_partition: TopicPartition
+    log_dir: LogDir
+    config: LogConfig
 
 
 class LogManager:
@@ -155,10 +165,7 @@ class LogManager:
         new and a directory is offline that may have it.
         """
         if topic_partition not in self.logs:
-            self._refuse_broken(topic_partition)
-            if self.offline_dirs and not (is_new and self._dirs):
-                raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
-            log_dir = self.futures.place_for(topic_partition)
+            log_dir = self._place(topic_partition, is_new)
             try:
                 self.logs[topic_partition] = log_dir.add(topic_partition, config, self._now_ms())
             except (OSError, ValueError) as error:
@@ -167,9 +174,43 @@ class LogManager:
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
 
+    def plan(self, topic_partition: TopicPartition, config: LogConfig, *, is_new: bool) -> NewLog:
+        """Say where a log is to be made that is not here: `make` it, and then `serve` it.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        log_dir = self._place(topic_partition, is_new)
+        try:
+            log_dir.reserve(topic_partition)
+        except OSError as error:
+            raise _storage_error(topic_partition, error) from error
+        return NewLog(topic_partition, log_dir, config)
+
+    def make(self, planned: Sequence[NewLog]) -> None:
+        """Make logs, and have their names safe from a power loss, in whatever thread. One that
+        cannot be made is left to `get_or_create`, which says why."""
+        for new in planned:
+            with contextlib.suppress(ValueError), _failure_logged(new.log_dir):
+                new.log_dir.make(new.topic_partition, new.config, self._now_ms())
+        self.sync_names()
+
+    def serve(self, planned: Sequence[NewLog]) -> None:
+        """Have the logs that were made, as far as they were and their directory is still in use."""
+        for new in planned:
+            log = new.log_dir.made.pop(new.topic_partition)
+            if log is not None and new.log_dir in self._dirs:
+                with _failure_logged(new.log_dir):
+                    self.logs[new.topic_partition] = new.log_dir.own(log)
+
+    def _place(self, topic_partition: TopicPartition, is_new: bool) -> LogDir:
+        self._refuse_broken(topic_partition)
+        if self.offline_dirs and not (is_new and self._dirs):
+            raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
+        return self.futures.place_for(topic_partition)
+
     def sync_names(self) -> None:
         """Make new logs safe from a power loss, before anybody relies on them."""
-        for log_dir in self._dirs:
+        for log_dir in list(self._dirs):
             with _failure_logged(log_dir):  # `tick` tries again
                 log_dir.sync_names()
 
@@ -367,8 +408,7 @@ class LogManager:
 
     def _close_logs(self, log_dir: LogDir) -> bool:
         with _mapping(self._closing_threads) as mapped:
-            held = [*log_dir.logs.values(), *log_dir.futures.values()]
-            return all(list(mapped(_closed, held)))
+            return all(list(mapped(_closed, log_dir.held())))
 
 
 @contextlib.contextmanager

@@ -67,6 +67,7 @@ IMPURE = {
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
     "broker.connection",
+    "broker.control_work",
     "broker.controlled_shutdown",
     "broker.controller.channel",
     "broker.controller.cluster_reader",

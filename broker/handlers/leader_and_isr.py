@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from broker.control_gate import ControlGate
+from broker.control_work import ControlWork
 from broker.dispatch import RequestContext
 from broker.replica_manager import ReplicaManager
 from broker.topic_configs import TopicConfigs
@@ -23,8 +23,7 @@ def handle(
     gate: ControlGate,
     replicas: ReplicaManager,
     configs: TopicConfigs,
-    timeout_ms: int,
-    now_ms: Callable[[], int],
+    control: ControlWork,
     request: LeaderAndIsrRequest,
     context: RequestContext,
 ) -> Any:
@@ -36,10 +35,11 @@ def handle(
         and is_legal(topic)
     }
 
-    def obey() -> LeaderAndIsrResponse:
-        refusal = gate.refusal(request, context)
-        if refusal is not None:
-            return error_response(request, refusal, context.api_version)
-        return replicas.become_leader_or_follower(request, now_ms())
+    def refusal() -> LeaderAndIsrResponse | None:
+        code = gate.refusal(request, context)
+        return None if code is None else error_response(request, code, context.api_version)
 
-    return configs.when_known(new, obey, timeout_ms)
+    def obey() -> Any:
+        return control.lead_and_follow(request, refusal)
+
+    return configs.when_known(new, obey, control.timeout_ms)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.control_gate import ControlGate
+from broker.control_work import ControlWork
 from broker.dispatch import RequestContext
-from broker.replica_manager import ReplicaManager
 from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
@@ -14,12 +16,14 @@ from protocol.messages.stop_replica import (
 
 def handle(
     gate: ControlGate,
-    replicas: ReplicaManager,
+    control: ControlWork,
     request: StopReplicaRequest,
     context: RequestContext,
-) -> StopReplicaResponse:
+) -> Any:
     """Stop, and delete where the request says so."""
-    refusal = gate.refusal(request, context)
-    if refusal is not None:
-        return error_response(request, refusal, context.api_version)
-    return replicas.stop_replicas(request)
+
+    def refusal() -> StopReplicaResponse | None:
+        code = gate.refusal(request, context)
+        return None if code is None else error_response(request, code, context.api_version)
+
+    return control.stop(request, refusal)

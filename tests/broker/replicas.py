@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from broker.control_work import ControlWork
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.fetch_sessions import FetchSessions
@@ -124,6 +125,17 @@ class Replicas:
         assert not any(error.error_code for error in answer.partition_errors)
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
         return self
+
+    def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
+        """What obeys control requests; logs are made in the caller's thread unless told."""
+        return ControlWork(
+            self.manager,
+            asyncio.ensure_future,
+            self.purgatory.touch,
+            executor or AtOnce(),
+            lambda: NOW_MS,
+            timeout_ms,
+        )
 
     async def ended(self, answer: Any) -> Any:
         """What a handler answered, after whatever there is to wait for."""

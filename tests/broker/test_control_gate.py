@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRequestTopic
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, context, leader_and_isr, update_metadata
+from tests.broker.replicas import Replicas, context, leader_and_isr, update_metadata
 
 T0 = TopicPartition("t", 0)
 PAST, PRESENT = 4, 5
@@ -43,19 +44,24 @@ class Broker:
     replicas: Replicas = attrs.field(factory=Replicas)
 
     def send(self, request: Any, context: RequestContext = context()) -> ErrorCode:  # noqa: B008
+        return asyncio.run(self._sent(request, context))
+
+    async def _sent(self, request: Any, context: RequestContext) -> ErrorCode:
         answer: Any
+        replicas = self.replicas
+        control = replicas.control()
         if isinstance(request, LeaderAndIsrRequest):
             configs: Any = KnownConfigs()
             answer = leader_and_isr_handler.handle(
-                self.gate, self.replicas.manager, configs, 1000, lambda: NOW_MS, request, context
+                self.gate, replicas.manager, configs, control, request, context
             )
         elif isinstance(request, StopReplicaRequest):
-            answer = stop_replica_handler.handle(self.gate, self.replicas.manager, request, context)
+            answer = stop_replica_handler.handle(self.gate, control, request, context)
         else:
             answer = update_metadata_handler.handle(
                 self.replicas.cache, self.gate, lambda key: None, lambda tps: None, request, context
             )
-        return ErrorCode.of(answer.error_code)
+        return ErrorCode.of((await replicas.ended(answer)).error_code)
 
 
 def lead(controller_epoch: int, broker_epoch: int) -> LeaderAndIsrRequest:

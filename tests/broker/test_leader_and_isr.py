@@ -68,8 +68,7 @@ class Broker:
             ControlGate(),
             manager,
             self.configs,
-            TIMEOUT_MS,
-            lambda: NOW_MS,
+            self.replicas.control(timeout_ms=TIMEOUT_MS),
             leader_and_isr("t", epoch=1),
             context(),
         )
