@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from tests.dev_cluster import DevCluster
+from tests.ensemble import Ensemble
 from tests.zookeepers import EMBEDDED, ZooKeepers
 from zk.embedded import EmbeddedZooKeeper
 
@@ -42,6 +43,22 @@ def zookeeper(zookeeper_server: EmbeddedZooKeeper) -> str:
 def zk_chroot(zookeepers: ZooKeepers) -> str:
     """host:port/chroot of a ZooKeeper tree that is empty, and this test's alone."""
     return zookeepers.chroot(EMBEDDED)
+
+
+@pytest.fixture(scope="session")
+def servers_of_the_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Three servers; take `ensemble`, in which all of them run."""
+    servers = Ensemble.of(EMBEDDED, tmp_path_factory.mktemp("ensemble"))
+    servers.start()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def ensemble(servers_of_the_ensemble: Ensemble) -> Ensemble:
+    """Three ZooKeeper servers and their leader. Tests may kill them, and share their tree."""
+    servers_of_the_ensemble.start()
+    return servers_of_the_ensemble
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,8 @@ from zk.embedded import EmbeddedZooKeeper
 from zk.session import KazooSession
 
 EMBEDDED = "3.9"
-VERSIONS = (EMBEDDED, "3.5.9", "3.4.9")
+OLD_VERSIONS = ("3.5.9", "3.4.9")
+VERSIONS = (EMBEDDED, *OLD_VERSIONS)
 
 _LOGGING = Path(__file__).parent / "jvm"  # with a log4j.properties
 

@@ -17,14 +17,18 @@ which the call was made has ended; the call is not carried over into the next on
 """
 
 import enum
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import attrs
+
+T = TypeVar("T")
 
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer, as servers have it unless told otherwise: at a larger request they
 break the connection."""
+MAX_BATCH_BYTES = MAX_REQUEST_BYTES // 2
+"""Of paths and data in a request of many; with each go a chroot and some bytes around it."""
 
 
 class ZkError(Exception):
@@ -140,6 +144,17 @@ class Check:
 Op = Create | SetData | Delete | Check
 
 
+def op_bytes(op: Op) -> int:
+    """How much of a multi `op` takes, without the chroot and what is around it."""
+    data = op.data if isinstance(op, Create | SetData) else None
+    return path_bytes(op.path) + len(data or b"")
+
+
+def path_bytes(path: str) -> int:
+    """How long `path` is on the wire."""
+    return len(path.encode(errors="replace"))
+
+
 class ZkSession(Protocol):
     """One session. Every call raises ConnectionLoss, SessionExpired or a ZkError of its own.
 
@@ -228,6 +243,22 @@ async def children_if_there(zk: ZkSession, path: str) -> list[str]:
         return (await zk.children(path))[0]
     except NoNode:
         return []
+
+
+def batches(
+    items: Sequence[T], size_bytes: Callable[[T], int], most: int, max_bytes: int
+) -> Iterator[Sequence[T]]:
+    """Split `items`, in their order, into as few requests as hold `most` and `max_bytes` each; an
+    item that is larger alone gets one of its own."""
+    start = total_bytes = 0
+    for end, item in enumerate(items):
+        item_bytes = size_bytes(item)
+        if end - start == most or (end > start and total_bytes + item_bytes > max_bytes):
+            yield items[start:end]
+            start, total_bytes = end, 0
+        total_bytes += item_bytes
+    if start < len(items):
+        yield items[start:]
 
 
 WatchTable = Literal["data", "absent", "children"]

@@ -277,11 +277,15 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         bound_s = min(timeout_s / len(self.client.hosts), timeout_s * MAX_ATTEMPT)
         self._attempt_ends = time.monotonic() + bound_s
         self.handler.connect_timeout_s = bound_s
+        knew_what_it_serves = self._serves_no_multi_read
         try:
-            return self._connect_attempt(*address, pause) is STOP_CONNECTING
+            is_last: bool = self._connect_attempt(*address, pause) is STOP_CONNECTING
         except Exception:  # kazoo has logged it: something that no ZooKeeper sends
             self.client._session_callback(KeeperState.CONNECTING)
             return False
+        if self._serves_no_multi_read and not knew_what_it_serves:
+            return self._attempt(address, pause)  # nothing is wrong with this host
+        return is_last
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, packet.Connect):

@@ -35,6 +35,7 @@ from zk.api import (
     Watches,
     WatchEvent,
     ZkError,
+    op_bytes,
 )
 
 
@@ -404,8 +405,7 @@ class MemorySession:
 
     def _commit(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         self._tree()
-        size_bytes = sum(len(op.path) + len(getattr(op, "data", None) or b"") for op in ops)
-        if size_bytes > MAX_REQUEST_BYTES:
+        if (size_bytes := sum(map(op_bytes, ops))) > MAX_REQUEST_BYTES:
             raise RequestTooLarge(f"{ops[0].path}: {size_bytes} bytes")
         results = self._zookeeper.commit(ops, self.session_id)
         if self.loses_next_reply:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -18,6 +18,7 @@ from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from zk.api import (
+    MAX_BATCH_BYTES,
     MAX_REQUEST_BYTES,
     BadVersion,
     Check,
@@ -43,7 +44,9 @@ from zk.api import (
     WatchKind,
     ZkError,
     ZkSession,
+    batches,
     get_if_there,
+    path_bytes,
 )
 from zk.kazoo_link import KazooLink, LinkState, MultiRead, Request
 
@@ -74,7 +77,6 @@ __all__ = [
 ]
 
 MAX_READS_PER_REQUEST = 1000
-MAX_READ_BYTES = MAX_REQUEST_BYTES // 2  # of paths in one request; each has a chroot too
 MAX_IN_FLIGHT = 100  # kazoo wakes its thread with a byte a call, and blocks when some 250 wait
 
 _log = logging.getLogger(__name__)
@@ -181,7 +183,7 @@ class KazooSession:
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
         found: list[tuple[bytes | None, Stat] | None] = []
-        for some in _batches(paths):
+        for some in batches(paths, path_bytes, MAX_READS_PER_REQUEST, MAX_BATCH_BYTES):
             found += await self._get_some(some)
         return found
 
@@ -435,19 +437,6 @@ def _stat(stat: ZnodeStat) -> Stat:
         ephemeral_owner=stat.ephemeralOwner,
         num_children=stat.numChildren,
     )
-
-
-def _batches(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    """`paths` in order, each time as many as one request takes."""
-    start = size_bytes = 0
-    for end, path in enumerate(paths):
-        path_bytes = len(path.encode(errors="replace"))
-        if end - start == MAX_READS_PER_REQUEST or size_bytes + path_bytes > MAX_READ_BYTES:
-            yield paths[start:end]
-            start, size_bytes = end, 0
-        size_bytes += path_bytes
-    if start < len(paths):
-        yield paths[start:]
 
 
 def _parent(path: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from time import time_ns
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from groups.zookeeper.registration import (
     threads_by_topic,
 )
 from protocol.topic_partition import TopicPartition
+from zk.api import MAX_BATCH_BYTES, batches, op_bytes
 from zk.session import (
     BadVersion,
     Check,
@@ -62,12 +63,13 @@ from zk.znodes import (
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+SomeOp = TypeVar("SomeOp", bound=Op)
 Partitions = Set[TopicPartition]
 Watch = Callable[[WatchEvent], None]
 
 BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
-MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
+MAX_OPS_PER_MULTI = 1000  # and no more than a request holds
 MAX_REREADS = 20  # of a group that changes while it is read
 
 OVERTAKEN = (NodeExists, NoNode, BadVersion)
@@ -344,7 +346,7 @@ class GroupTree:
             SetData(self._owner_path(p), PartitionOwner(thread).encode(), version)
             for p, (thread, version) in move.items()
         ]
-        for some in _slices(ops):
+        for some in _multis(ops):
             overtaken = await self._try_to_claim(some)
             if isinstance(overtaken, NoNode) and create:
                 await self._make_owner_directories({p.topic for p in create})
@@ -390,7 +392,7 @@ class GroupTree:
             if owner.session_id == session_id and consumer_of(owner.thread_id) == self.consumer_id
         ]
         failures: list[ZkError] = []
-        for some in _slices(deletes):
+        for some in _multis(deletes):
             try:
                 await self._multi_if_registered(some)
             except MultiFailed:
@@ -455,6 +457,5 @@ def _owner(content: bytes | None, stat: Stat) -> Owner:
     return Owner(thread_id, stat.version, stat.ephemeral_owner)
 
 
-def _slices(items: Sequence[T]) -> Iterable[Sequence[T]]:
-    for start in range(0, len(items), MAX_OPS_PER_MULTI):
-        yield items[start : start + MAX_OPS_PER_MULTI]
+def _multis(ops: Sequence[SomeOp]) -> Iterator[Sequence[SomeOp]]:
+    return batches(ops, op_bytes, MAX_OPS_PER_MULTI, MAX_BATCH_BYTES)

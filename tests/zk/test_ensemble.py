@@ -2,34 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-
-import pytest
+from collections.abc import AsyncIterator
 
 from tests.dev_cluster import frozen
-from tests.zk.ensemble import Ensemble, kill
+from tests.ensemble import Ensemble, kill
 from tests.zk.worlds import Events, until
-from tests.zookeepers import EMBEDDED
 from zk.session import KazooSession, SessionState, WatchEvent
 
 SESSION_MS = 9000
 """A third of it must do to find another server, on a machine that may be busy."""
 CONNECTED = SessionState.CONNECTED
 SESSIONS = 12
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    ensemble = Ensemble.of(EMBEDDED, tmp_path_factory.mktemp("ensemble"))
-    ensemble.start()
-    yield ensemble
-    ensemble.stop()
-
-
-@pytest.fixture
-def ensemble(servers: Ensemble) -> Ensemble:
-    servers.start()
-    return servers
 
 
 @contextlib.asynccontextmanager

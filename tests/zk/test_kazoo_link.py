@@ -142,6 +142,17 @@ def test_an_old_server_is_asked_once_for_many_reads_and_nobody_is_suspended() ->
     asyncio.run(scenario())
 
 
+def test_an_old_server_that_was_asked_is_connected_to_again_before_any_other() -> None:
+    async def scenario() -> None:
+        servers = [ScriptedZooKeeper(is_old=True) for _ in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            hosts = [await stack.enter_async_context(s.listening()) for s in servers]
+            await stack.enter_async_context(session_with(",".join(hosts)))
+            assert sorted(server.connections for server in servers) == [0, 0, 2]
+
+    asyncio.run(scenario())
+
+
 def test_an_old_server_is_not_asked_again_when_the_connection_breaks() -> None:
     async def scenario() -> None:
         server = ScriptedZooKeeper(is_old=True)

@@ -8,14 +8,13 @@ import pytest
 
 from clients.high_level.connector import ConsumerConnector
 from tests.dev_cluster import comes_true, zookeeper_session
-from tests.zookeepers import EMBEDDED, VERSIONS, ZooKeepers
+from tests.zookeepers import OLD_VERSIONS, ZooKeepers
 from zk.session import KazooSession, SessionState
 from zk.znodes import PartitionOwner, TopicAssignment
 
 MEMBERS = 10
 PATIENT = 50
 """Attempts to rebalance, for members on a machine that is busy."""
-OLD = [version for version in VERSIONS if version != EMBEDDED]
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +40,7 @@ async def joined(hosts: str, name: str, states: list[SessionState]) -> AsyncIter
         await session.close()
 
 
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", OLD_VERSIONS)
 def test_ten_members_join_one_after_another_and_no_session_is_suspended(
     zookeepers: ZooKeepers, version: str
 ) -> None:

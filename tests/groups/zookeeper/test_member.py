@@ -14,12 +14,15 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
+from tests.ensemble import Ensemble, kill
+from tests.zk.silent_host import silent_host
 from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
-from tests.zookeepers import VERSIONS, ZooKeepers
+from tests.zookeepers import EMBEDDED, VERSIONS, ZooKeepers
 from zk.session import KazooSession, ZkSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 DEADLINE_S = 20.0
+USUAL_MS = 6000
 BRIEF_MS = 2000
 """The session of who waits for one, or sees one end."""
 
@@ -305,3 +308,41 @@ def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None
         await member.leave()
 
     world.run(scene)
+
+
+def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_goes_on(
+    ensemble: Ensemble,
+) -> None:
+    async def scene() -> None:
+        hosts = ensemble.hosts
+        await make_topic(hosts, 4)
+        async with a_member(hosts, "a") as (_, first), a_member(hosts, "b") as (_, second):
+            await until(lambda: len(second.delivering) == 2)
+            first.told.clear(), second.told.clear()
+            await asyncio.to_thread(kill, ensemble.leader())
+            async with a_member(hosts, "c") as (_, third):
+                await until(lambda: len(third.delivering) == 1)
+                await until(lambda: len(first.delivering) == 2 and len(second.delivering) == 1)
+                assert "pause" not in first.told + second.told
+                async with a_session(hosts) as session:
+                    assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_c-0"]
+
+    asyncio.run(scene())
+
+
+def test_a_group_forms_though_one_of_three_machines_answers_nothing(
+    zookeepers: ZooKeepers,
+) -> None:
+    address, _, chroot = zookeepers.chroot(EMBEDDED).partition("/")
+
+    async def scene() -> None:
+        with silent_host() as silent:
+            hosts = f"{silent},{address},{address}/{chroot}"
+            await make_topic(hosts, 4)
+            async with contextlib.AsyncExitStack() as stack:
+                for name in "abcd":
+                    await stack.enter_async_context(a_member(hosts, name, USUAL_MS))
+                session = await stack.enter_async_context(a_session(hosts, USUAL_MS))
+                assert await owners(session, 4) == [f"g_{name}-0" for name in "abcd"]
+
+    asyncio.run(scene())

@@ -566,3 +566,19 @@ def test_a_large_claim_is_made_in_several_multis() -> None:
         assert owners.keys() == {TopicPartition("t", p) for p in (*range(2000), 2400)}
 
     play(scene)
+
+
+def test_a_claim_whose_names_are_as_long_as_may_be_is_made_in_multis_that_a_server_takes() -> None:
+    async def scene(zk: MemoryZooKeeper) -> None:
+        session = zk.session()
+        await session.start()
+        topic, consumer_id = "t" * 249, "c" * 500
+        tree = GroupTree(session, "g" * 249, consumer_id, StaticSubscription({topic: 1}))
+        await tree.register()
+        partitions = [TopicPartition(topic, number) for number in range(1000)]
+        assert await tree.claim(dict.fromkeys(partitions, f"{consumer_id}-0"), {})
+        assert (await tree.read_owners(frozenset(partitions))).keys() == set(partitions)
+        await tree.release(frozenset(partitions), unregister=True)
+        assert await tree.read_owners(frozenset(partitions)) == {}
+
+    play(scene)

@@ -84,10 +84,10 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "A6",
-        "a path that is no text never reaches kazoo's thread",
-        "zk.kazoo_link:Request.serialize",
-        "self.content",
-        "self.asked.serialize()",
+        "a path that is no text is a ZkError of its call",
+        "zk.session:KazooSession._request",
+        'raise ZkError(f"{self._name(asked)!r}: {error}") from None',
+        "raise",
         f"{SESSION}::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
     ),
     Remedy(
@@ -137,6 +137,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "size_bytes + path_bytes > MAX_SET_WATCHES_BYTES and size_bytes",
         "False",
         f"{LINK}::test_watches_are_set_again_in_requests_of_a_bounded_size",
+    ),
+    Remedy(
+        "C2",
+        "a claim is split by its bytes",
+        "groups.zookeeper.tree:_multis",
+        "MAX_BATCH_BYTES",
+        "MAX_BATCH_BYTES * 100",
+        "tests/groups/zookeeper/test_tree.py",
     ),
     Remedy(
         "P20",
