@@ -3,11 +3,13 @@
 Real members, streams and offsets; a ZooKeeper in memory behind wires that keep order within a
 session, as ZooKeeper does, and delay each way by chance; applications that read; a clock that
 jumps. A seed decides what befalls them: joins, leaves, crashes, connections cut for shorter or
-longer than the session lasts, replies lost, wires gone slow, nodes deleted by hand, a topic deleted
-while it is consumed; rebalance listeners dawdle and raise. Whenever ownership or deliveries change,
+longer than the session lasts, sessions closed for good, replies lost, wires gone slow, nodes and
+whole directories deleted by hand, claims that ZooKeeper refuses, a topic deleted while it is
+consumed; rebalance listeners dawdle and raise. Whenever ownership or deliveries change,
 and at each commit, it is checked that only the owner of a partition delivers and commits it and
-that no commit goes back; whenever a listener is called, that what it is told of is still owned;
-when all is quiet, that everything is shared out evenly and no message was missed.
+that no commit goes back, but for a while where somebody has taken owner nodes away; whenever a
+listener is called, that what it is told of is still owned; when all is quiet, that everything is
+shared out evenly and no message was missed.
 
 In every fifth story the group has `auto.offset.reset=largest`, its applications are slow, and all
 that befalls it is clean: members come and go, the whole group is deployed again, topics grow, old
@@ -36,7 +38,7 @@ from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerRebalanceFailed, Member
+from groups.zookeeper.member import ConsumerRebalanceFailed, Member, MembershipLost
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import (
     FilterSubscription,
@@ -70,6 +72,10 @@ LENGTH_S = 60.0
 LAST_MESSAGE_S = 52.0
 LARGEST_EVERY = 5
 FEWEST_FAULTS = 10
+NOTICED_S = 16.0
+"""Who deletes owner nodes is heard by nobody: their owners see it when they look around, which they
+do within 11 s, or when something keeps them from it a little later."""
+HEARD_S = 2.0  # from the end of a session for good until the application knows
 OWNERS, OFFSETS = f"/consumers/{GROUP}/owners/", f"/consumers/{GROUP}/offsets/"
 
 
@@ -257,6 +263,7 @@ class Player:
         )
         self.member.story = story
         self.crashed = False
+        self.streams_lost = 0
         self.next_silence_s: float | None = None
         session.add_state_listener(self._state_changed)
         self.feeds: list[PartitionFeed] = []
@@ -290,13 +297,17 @@ class Player:
         return [feed.partition for feed in self.delivery.owned]
 
     async def _join(self) -> None:
-        with contextlib.suppress(ConsumerRebalanceFailed):  # it left before
+        with contextlib.suppress(ConsumerRebalanceFailed, MembershipLost):  # it left before
             await self.member.join()
 
     async def _application(self, stream: MessageStream) -> None:
-        async for message in stream:
-            self.story.handed_out(self, TopicPartition(message.topic, message.partition), message)
-            await self.story.work()
+        try:
+            async for message in stream:
+                partition = TopicPartition(message.topic, message.partition)
+                self.story.handed_out(self, partition, message)
+                await self.story.work()
+        except MembershipLost:
+            self.streams_lost += 1
 
     async def _commit_by_the_clock(self) -> None:
         while True:
@@ -386,6 +397,9 @@ class Story:
         self.seen: dict[TopicPartition, set[int]] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.resets: dict[TopicPartition, int] = {}
+        self.taken: dict[
+            str, float
+        ] = {}  # owner nodes deleted by hand -> until when it may go unseen
         self.repeated = self.delays = self.reorderings = 0
         self._names = _short_names()
         self._sent = 0
@@ -572,6 +586,47 @@ class Story:
         with contextlib.suppress(ZkError):
             await self._admin.delete(path)
 
+    async def directories_deleted(self) -> None:
+        """Somebody deletes what he takes for leftovers, or the whole group."""
+        below = self.random.choice(["", "/ids", "/owners", f"/owners/{self._some_topic()}"])
+        path = f"/consumers/{GROUP}{below}"
+        self._befalls("directories deleted", f"{path} is deleted by hand, with all below it")
+        until_s = self.now_s() + NOTICED_S
+        for owned, node in self.zk.tree.items():
+            if owned.startswith(OWNERS) and owned.startswith(f"{path}/") and node.ephemeral_owner:
+                self.taken[owned] = until_s
+        with contextlib.suppress(ZkError):  # where claims are refused, deletions are
+            await self._admin.delete_recursive(path)
+
+    async def session_closed(self) -> None:
+        """The session of a member is closed under it, and its applications hear of it."""
+        player = self._somebody()
+        if len(self.players) < 3 or player.session.state is not SessionState.CONNECTED:
+            return await self.join()
+        self._befalls("session closed", f"the session of {player.name} is closed for good")
+        await player.session.close()
+        del self.players[player.name]
+        if player.delivery.owned:
+            self.violated(f"{player.name} delivers {player.delivers} without a session")
+        self._later(HEARD_S, lambda: self._spawn(self._ends_lost(player)))
+        return None
+
+    async def _ends_lost(self, player: Player) -> None:
+        if player.streams_lost < player.num_streams:
+            self.violated(f"{player.name} waits for messages that nobody will send")
+        await self._leave(player)
+
+    async def claims_refused(self) -> None:
+        """For a while nobody may claim partitions of a topic, nor release them."""
+        topic, lasts_s = self._some_topic(), self.random.uniform(0.5, 4.0)
+        self._befalls("claims refused", f"nobody may claim of {topic} for {lasts_s:.2f} s")
+        path = f"{OWNERS}{topic}"
+        self.zk.read_only.add(path)
+        self._later(lasts_s, lambda: self.zk.read_only.discard(path))
+
+    def _some_topic(self) -> str:
+        return self.random.choice(sorted(self.partitions))
+
     async def malformed(self) -> None:
         """Somebody registers what nobody can read, and takes it back."""
         lasts_s = self.random.uniform(0.2, 3.0)
@@ -648,18 +703,28 @@ class Story:
             for partition in player.delivers:
                 owner = self._owner(partition)
                 if owner != (player.consumer_id, player.session.session_id):
-                    self.violated(f"{name} delivers {partition}, which is owned by {owner}")
+                    self._violated_unless_taken(
+                        partition, f"{name} delivers {partition}, which is owned by {owner}"
+                    )
+
+    def _violated_unless_taken(self, partition: TopicPartition, what: str) -> None:
+        """Where somebody has deleted the owner node, its owner needs a while to see it."""
+        taken_until_s = self.taken.get(f"{OWNERS}{partition.topic}/{partition.partition}", 0.0)
+        if self.now_s() > taken_until_s:
+            self.violated(what)
 
     def check_commit(self, op: Any, session_id: int, before: bytes | None) -> None:
         topic, partition = op.path.split("/")[-2:]
         tp = TopicPartition(topic, int(partition))
         owner = self._owner(tp)
         if owner is None or owner[1] != session_id:
-            self.violated(f"session {session_id} commits {tp}, which is owned by {owner}")
+            what = f"session {session_id} commits {tp}, which is owned by {owner}"
+            self._violated_unless_taken(tp, what)
         if isinstance(op, Create) or before is None:
             return
         if ConsumerOffset.decode(op.data).offset < ConsumerOffset.decode(before).offset:
-            self.violated(f"the commit of {tp} goes back from {before!r} to {op.data!r}")
+            what = f"the commit of {tp} goes back from {before!r} to {op.data!r}"
+            self._violated_unless_taken(tp, what)
 
     def check_reset(self, player: Player, feed: PartitionFeed, offset: int) -> None:
         """While messages are there that came after a reset, the group is not reset again."""
@@ -681,14 +746,16 @@ class Story:
                 owner = self._owner(partition)
                 if owner != (player.consumer_id, player.session.session_id):
                     what = f"{partition}, which is owned by {owner}"
-                    self.violated(f"the listener of {player.name} is told of {what}")
+                    what = f"the listener of {player.name} is told of {what}"
+                    self._violated_unless_taken(partition, what)
 
     def handed_out(self, player: Player, partition: TopicPartition, message: Any) -> None:
         if player.name in self.players:  # one that leaves has been stopped, and then has left
             owner = self._owner(partition)
             if owner != (player.consumer_id, player.session.session_id):
                 what = f"{message.offset} of {partition}"
-                self.violated(f"{player.name} hands out {what}, which is owned by {owner}")
+                what = f"{player.name} hands out {what}, which is owned by {owner}"
+                self._violated_unless_taken(partition, what)
         seen = self.seen.setdefault(partition, set())
         self.repeated += message.offset in seen
         seen.add(message.offset)
@@ -762,7 +829,7 @@ TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
     *(Story.join, Story.leave, Story.crash, Story.blip, Story.silence, Story.expiry),
     *(Story.expiry, Story.lost_reply, Story.lost_reply, Story.slow, Story.slow),
     *(Story.more_partitions, Story.topic_deleted, Story.unregistered, Story.malformed),
-    Story.broker,
+    *(Story.broker, Story.directories_deleted, Story.session_closed, Story.claims_refused),
 )
 CLEAN_TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
     *(Story.join, Story.leave, Story.leave, Story.redeploy, Story.redeploy, Story.slow),
@@ -819,6 +886,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.Suspended: lambda e: "hears nothing of ZooKeeper any more",
     on.LeaseEnded: lambda e: "has heard nothing for two thirds of its session",
     on.SessionExpired: lambda e: "learns that its session has ended: all it had is others' now",
+    on.SessionClosed: lambda e: "learns that its session is closed, and is out for good",
     on.Registered: lambda e: "is registered",
     on.RegistrationFailed: lambda e: f"could not register: {e.reason}",
     on.GroupChanged: lambda e: "hears that the group has changed",
