@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 import attrs
@@ -46,6 +45,12 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 State = tuple[str, LeaderAndIsrRequestPartitionState]
+
+ValidSet = Sequence[ValidBatch | ValidMessages]
+Check = Callable[[int], ValidSet]
+"""Checks what was sent, and makes of it what the log keeps; it may decompress so many bytes. It
+reads nothing that changes. Raises ApiError."""
+
 LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
 
 CONSUMER = -1
@@ -287,41 +292,58 @@ class ReplicaManager:
         )
         return self._append_batch(partition, batch, all_in_sync, now_ms)
 
-    def check_of_set(
-        self, tp: TopicPartition, records: bytes | memoryview | None, now_ms: int
-    ) -> Callable[[], Sequence[ValidBatch | ValidMessages]]:
-        """The check of a message set of Produce v0-2, to be run in whatever thread.
-
-        What it returns is for `append_set`. Both raise ApiError.
-        """
-        partition = self.partition(tp)
-        partition.require_leader()
-        log = partition.log
-        return partial(
-            validate_set,
-            tp,
-            records,
-            log.config,
-            next_offset=log.log_end_offset,
-            now_ms=now_ms,
-        )
-
-    def append_set(
+    def check_of_batch(
         self,
         tp: TopicPartition,
-        valid: Sequence[ValidBatch | ValidMessages],
         records: bytes | memoryview | None,
+        *,
+        zstd_allowed: bool,
+        now_ms: int,
+    ) -> Check:
+        """The check that `append` makes, to be run in whatever thread. Raises ApiError."""
+        partition = self.partition(tp)
+        partition.require_leader()
+        config, next_offset = partition.log.config, partition.log.log_end_offset
+
+        def check(room: int) -> ValidSet:
+            batch = validate(
+                tp, records, config, zstd_allowed=zstd_allowed, now_ms=now_ms, room=room
+            )
+            if config.magic == BATCH_MAGIC:
+                return (batch,)
+            return (in_old_format(tp, batch, config, next_offset=next_offset, now_ms=now_ms),)
+
+        return check
+
+    def check_of_set(
+        self, tp: TopicPartition, records: bytes | memoryview | None, now_ms: int
+    ) -> Check:
+        """The check of a message set of Produce v0-2, to be run in whatever thread. Raises
+        ApiError."""
+        partition = self.partition(tp)
+        partition.require_leader()
+        config, next_offset = partition.log.config, partition.log.log_end_offset
+        return lambda room: validate_set(
+            tp, records, config, next_offset=next_offset, now_ms=now_ms
+        )
+
+    def append_checked(
+        self,
+        tp: TopicPartition,
+        valid: ValidSet,
+        again: Callable[[], ValidSet],
         *,
         all_in_sync: bool,
         now_ms: int,
     ) -> Appended:
-        """Append what the check made of `records`; offsets -1 for none. Raises ApiError."""
+        """Append what a check has made, some time ago, and would make `again`; offsets -1 for
+        nothing. Raises ApiError, also when the partition is not led here any more."""
         partition = self.partition(tp)
         log = partition.log
         if any(
             isinstance(m, ValidMessages) and m.first_offset != log.log_end_offset for m in valid
         ):
-            valid = self.check_of_set(tp, records, now_ms)()  # others were faster
+            valid = again()  # others were faster
         if not valid:
             return Appended(-1, -1, -1, log.log_start_offset)
         appended = [self._append(partition, batch, all_in_sync, now_ms) for batch in valid]

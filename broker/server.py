@@ -73,8 +73,9 @@ from zk.znodes import Endpoint as ZkEndpoint
 
 logger = logging.getLogger(__name__)
 
-CONVERSION_THREADS = 1
-"""Converting records for old readers is all Python: a second thread would only be in the way."""
+CONVERSION_THREADS = 2
+"""For batches that take long to check, and records for old readers: of the one, a codec works
+beside Python; of the other all is Python, and a third thread would only be in the way."""
 
 
 class BrokerStopped(Exception):

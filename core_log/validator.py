@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import attrs
 
@@ -24,12 +25,22 @@ from protocol.records.batch import (
     read_header,
     validate_batch,
 )
+from protocol.records.batch_header import CODEC_MASK, MAGIC
 from protocol.records.compression import Codec, CompressionUnavailable
 from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge
 from protocol.topic_partition import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
 _UNBOUNDED = 2**63 - 1
+
+LITTLE_REWRITTEN_BYTES = 16 * 1024
+LITTLE_DECOMPRESSED_BYTES = 64 * 1024
+LITTLE_RECORDS = 10_000
+"""What of one request is checked on the event loop, in some milliseconds at most."""
+
+CODEC_AT = 22
+COUNT_AT = HEADER_BYTES - 4
+"""Where a batch's header has its attributes' lower half, and the number of its records."""
 
 
 @attrs.frozen
@@ -39,6 +50,40 @@ class ValidBatch:
     data: Bytes
     header: BatchHeader
     max_timestamp: int
+    decompressed_bytes: int = 0
+    """What its records came to, where they came compressed."""
+
+
+class Effort(NamedTuple):
+    """What a check takes: bytes to be decompressed or written anew, and records to walk over."""
+
+    rewritten_bytes: int = 0
+    records: int = 0
+
+    @property
+    def is_little(self) -> bool:
+        """Whether the event loop has the time."""
+        return self.rewritten_bytes <= LITTLE_REWRITTEN_BYTES and self.records <= LITTLE_RECORDS
+
+
+def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
+    """What the check of a batch takes, by what its header says of it, which the check will hold it
+    to. Without `config` what the topic makes of it is left out."""
+    if records is None or len(records) < HEADER_BYTES:
+        return Effort()
+    codec, count = records[CODEC_AT] & CODEC_MASK, int.from_bytes(records[COUNT_AT:HEADER_BYTES])
+    rewrites = codec != Codec.NONE or (config is not None and _is_written_anew(config))
+    return Effort(len(records) if rewrites else 0, count)
+
+
+def _is_written_anew(config: LogConfig) -> bool:
+    """Whether what came uncompressed is compressed, or kept in an older format, or read once more
+    for its times."""
+    return (
+        config.compression_type not in ("producer", "uncompressed")
+        or config.magic != MAGIC
+        or config.message_timestamp_difference_max_ms < _UNBOUNDED
+    )
 
 
 def validate(
@@ -48,10 +93,12 @@ def validate(
     *,
     zstd_allowed: bool,
     now_ms: int,
+    room: int = MAX_PRODUCED_BYTES,
 ) -> ValidBatch:
-    """Check the records of one partition of a produce request. Raises ApiError."""
+    """Check the records of one partition of a produce request, which may decompress to `room`
+    bytes. Raises ApiError."""
     try:
-        return _validate(topic_partition, records, config, zstd_allowed, now_ms)
+        return _validate(topic_partition, records, config, zstd_allowed, now_ms, room)
     except (CorruptRecord, CompressionUnavailable) as error:
         raise _refusal(topic_partition, error) from error
 
@@ -83,6 +130,7 @@ def _validate(
     config: LogConfig,
     zstd_allowed: bool,
     now_ms: int,
+    room: int,
 ) -> ValidBatch:
     if records is None or len(records) < HEADER_BYTES:
         raise CorruptRecord("no whole record batch")
@@ -91,16 +139,18 @@ def _validate(
         raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
     check_size(topic_partition, header.size, config)
     _check_header(topic_partition, header, zstd_allowed)
-    max_timestamp = validate_batch(
+    checked = validate_batch(
         records,
         header,
         require_keys="compact" in config.cleanup_policy,
-        max_decompressed=MAX_PRODUCED_BYTES,
+        max_decompressed=room,
     )
     if config.message_timestamp_difference_max_ms < _UNBOUNDED:
         sent = (record.timestamp_ms for record in decode_batch(records))
         check_times(topic_partition, sent, config, now_ms)
-    batch = _recompress(ValidBatch(records, header, max_timestamp), config)
+    decompressed_bytes = 0 if header.codec is Codec.NONE else checked.size
+    valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
+    batch = _recompress(valid, config)
     check_size(topic_partition, batch.header.size, config)
     return batch
 
@@ -172,4 +222,4 @@ def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
     )
-    return ValidBatch(data, read_header(data), batch.max_timestamp)
+    return attrs.evolve(batch, data=data, header=read_header(data))

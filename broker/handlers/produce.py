@@ -1,13 +1,15 @@
 """Produce: append each partition's batch, then answer, or wait until it is replicated.
 
-Versions 0-2 bring sets of messages instead, any number of them, in an older format. They are
-written anew for the log, which may take a while: large ones are checked and converted in a thread.
+What takes a while is checked in a thread, and appended on the event loop when it is done: batches
+that decompress to much, that are written anew, or that hold very many records. Versions 0-2 bring
+sets of messages instead, any number of them, in an older format, and those are always written anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -18,10 +20,16 @@ from broker.dispatch import RequestContext
 from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appended import Appended
-from core_log.message_validator import ValidMessages
-from core_log.validator import ValidBatch
+from core_log.validator import (
+    LITTLE_DECOMPRESSED_BYTES,
+    LITTLE_REWRITTEN_BYTES,
+    Effort,
+    ValidBatch,
+    effort_of,
+)
+from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (
     ProduceRequest,
@@ -35,6 +43,7 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
@@ -45,8 +54,6 @@ OUT_OF_STEP = {
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
 """What an idempotent producer hears that has lost count, or of which we have: worth a line."""
-
-ValidSet = Sequence[ValidBatch | ValidMessages]
 
 
 @attrs.define(eq=False)
@@ -72,12 +79,30 @@ def handle(
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
         return _handle_sets(replicas, cache, deferred, request, context)
+    effort = _effort(replicas, request)
+    if effort.rewritten_bytes or not effort.is_little:
+        return _handle_batches(replicas, cache, deferred, request, context, effort)
     parts = [
         _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
         for topic in request.topic_data
         for p in topic.partition_data
     ]
     return _answer(replicas, request, parts)
+
+
+def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
+    """What it takes to check the whole request."""
+    rewritten_bytes = records = 0
+    for topic in request.topic_data:
+        for p in topic.partition_data:
+            config = None
+            if p.records is not None and len(p.records) > LITTLE_REWRITTEN_BYTES:
+                found = replicas.partitions.get(TopicPartition(topic.name, p.index))
+                config = found.log.config if found else None
+            effort = effort_of(p.records, config)
+            rewritten_bytes += effort.rewritten_bytes
+            records += effort.records
+    return Effort(rewritten_bytes, records)
 
 
 def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
@@ -111,11 +136,17 @@ def _append(
             now_ms=context.now_ms,
         )
     except ApiError as error:
-        if error.code in OUT_OF_STEP:
-            logger.info("%s: refused a batch of %r: %s", tp, context.client_id, error)
-        start = replicas.log(tp).log_start_offset if tp in replicas.partitions else -1
-        return _Pending(tp, _failed(tp, error.code, start))
+        return _refused(replicas, tp, error, context)
     return _appended(replicas, tp, appended, acks)
+
+
+def _refused(
+    replicas: ReplicaManager, tp: TopicPartition, error: ApiError, context: RequestContext
+) -> _Pending:
+    if error.code in OUT_OF_STEP:
+        logger.info("%s: refused a batch of %r: %s", tp, context.client_id, error)
+    start = replicas.log(tp).log_start_offset if tp in replicas.partitions else -1
+    return _Pending(tp, _failed(tp, error.code, start))
 
 
 def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestContext) -> None:
@@ -195,25 +226,93 @@ def _failed(
     )
 
 
-# ---- versions 0-2
+# ---- what is checked apart
 
 
 @attrs.define(eq=False)
-class _MessageSet:
-    """One partition's messages: to be checked, then appended; `error` is what was wrong so far."""
+class _Unchecked:
+    """One partition's part of the request: to be checked, then appended. `begin` gives its check
+    as things are now; `error` is what was wrong."""
 
     tp: TopicPartition
-    records: Any
-    check: Callable[[], ValidSet] = tuple
+    begin: Callable[[], Check]
+    check: Check = attrs.field(init=False)
     valid: ValidSet = ()
     error: ApiError | None = None
 
-    def run_check(self) -> None:
-        """May run in a thread: it reads what was sent and settings, nothing that changes."""
+    def __attrs_post_init__(self) -> None:
         try:
-            self.valid = self.check()
+            self.check = self.begin()
+        except ApiError as error:
+            self.check = _refusing(error)
+
+    def run_check(self, room: int) -> int:
+        """May run in a thread: it reads what was sent and settings, nothing that changes. How many
+        bytes it has decompressed, at most `room`."""
+        self.valid, self.error = (), None
+        try:
+            self.valid = self.check(room)
         except ApiError as error:
             self.error = error
+        return sum(each.decompressed_bytes for each in self.valid if isinstance(each, ValidBatch))
+
+    def append(self, replicas: ReplicaManager, acks: int, context: RequestContext) -> _Pending:
+        """On the event loop, some time after the check."""
+        try:
+            if self.error is not None:
+                raise self.error
+            appended = replicas.append_checked(
+                self.tp,
+                self.valid,
+                lambda: self.begin()(MAX_PRODUCED_BYTES),
+                all_in_sync=acks == -1,
+                now_ms=context.now_ms,
+            )
+        except ApiError as error:
+            return _refused(replicas, self.tp, error, context)
+        return _appended(replicas, self.tp, appended, acks)
+
+
+def _refusing(error: ApiError) -> Check:
+    def check(room: int) -> ValidSet:
+        raise error
+
+    return check
+
+
+def _handle_batches(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    deferred: Deferred,
+    request: ProduceRequest,
+    context: RequestContext,
+    effort: Effort,
+) -> Any:
+    """Check on the event loop what decompresses to little; else all of it in a thread."""
+    zstd_allowed = context.api_version >= FIRST_VERSION_OF_ZSTD
+
+    def begin(tp: TopicPartition, records: Any) -> Check:
+        _check_topic(cache, tp, context)
+        return replicas.check_of_batch(
+            tp, records, zstd_allowed=zstd_allowed, now_ms=context.now_ms
+        )
+
+    parts = _unchecked(request, begin)
+    if effort.is_little and _check_little(parts):
+        return _answer(
+            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
+        )
+    return _check_apart(replicas, deferred, request, context, parts)
+
+
+def _check_little(parts: list[_Unchecked]) -> bool:
+    """Whether all of it could be checked at once."""
+    room = LITTLE_DECOMPRESSED_BYTES
+    for part in parts:
+        room -= part.run_check(room)
+        if part.error is not None and part.error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            return False
+    return True
 
 
 def _handle_sets(
@@ -223,57 +322,55 @@ def _handle_sets(
     request: ProduceRequest,
     context: RequestContext,
 ) -> Any:
-    """Check on the event loop what takes no time; else in a thread, and append when it is done."""
-    sets = [
-        _message_set(replicas, cache, TopicPartition(topic.name, p.index), p, context)
+    """Versions 0-2: check on the event loop what takes no time; else in a thread."""
+
+    def begin(tp: TopicPartition, records: Any) -> Check:
+        _check_topic(cache, tp, context)
+        return replicas.check_of_set(tp, records, context.now_ms)
+
+    parts = _unchecked(request, begin)
+    sets = [p.records or b"" for topic in request.topic_data for p in topic.partition_data]
+    if sum(map(len, sets)) <= AT_ONCE_BYTES and not any(map(has_compressed, sets)):
+        for part in parts:
+            part.run_check(MAX_PRODUCED_BYTES)
+        return _answer(
+            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
+        )
+    return _check_apart(replicas, deferred, request, context, parts)
+
+
+def _unchecked(
+    request: ProduceRequest, begin: Callable[[TopicPartition, Any], Check]
+) -> list[_Unchecked]:
+    return [
+        _Unchecked(tp := TopicPartition(topic.name, p.index), partial(begin, tp, p.records))
         for topic in request.topic_data
         for p in topic.partition_data
     ]
 
+
+def _check_apart(
+    replicas: ReplicaManager,
+    deferred: Deferred,
+    request: ProduceRequest,
+    context: RequestContext,
+    parts: list[_Unchecked],
+) -> Wait:
+    """Check in a thread, with one bound for all batches as for one, and append when it is done."""
+
     def check() -> None:
-        for one in sets:
-            one.run_check()
+        room = MAX_PRODUCED_BYTES
+        for part in parts:
+            room -= part.run_check(room)
 
     def append(_: None) -> Any:
-        parts = [_append_set(replicas, one, request.acks, context.now_ms) for one in sets]
-        return _answer(replicas, request, parts)
+        return _answer(
+            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
+        )
 
-    if sum(len(one.records or b"") for one in sets) <= AT_ONCE_BYTES and not any(
-        has_compressed(one.records or b"") for one in sets
-    ):
-        check()
-        return append(None)
     return deferred.answer_from_thread(
         check,
         CONVERSION_TIMEOUT_MS,
         lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
         append,
     )
-
-
-def _message_set(
-    replicas: ReplicaManager,
-    cache: MetadataCache,
-    tp: TopicPartition,
-    part: ProduceRequestPartition,
-    context: RequestContext,
-) -> _MessageSet:
-    made = _MessageSet(tp, part.records)
-    try:
-        _check_topic(cache, tp, context)
-        made.check = replicas.check_of_set(tp, part.records, context.now_ms)
-    except ApiError as error:
-        made.error = error
-    return made
-
-
-def _append_set(replicas: ReplicaManager, one: _MessageSet, acks: int, now_ms: int) -> _Pending:
-    try:
-        if one.error is not None:
-            raise one.error
-        appended = replicas.append_set(
-            one.tp, one.valid, one.records, all_in_sync=acks == -1, now_ms=now_ms
-        )
-    except ApiError as error:
-        return _Pending(one.tp, _failed(one.tp, error.code))
-    return _appended(replicas, one.tp, appended, acks)

@@ -5,11 +5,21 @@ partition and stops the cleaner. Kafka therefore reads each record before it app
 not (LogValidator), and so do we. A transaction marker is refused because only brokers write it.
 """
 
+from typing import NamedTuple
+
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_walk import walk
+
+
+class CheckedRecords(NamedTuple):
+    """What was found out about a batch that may be believed: the true greatest timestamp in ms of
+    its records, whatever the header says it is, and how many bytes they are, decompressed."""
+
+    max_timestamp: int
+    size: int
 
 
 def validate_batch(
@@ -18,12 +28,11 @@ def validate_batch(
     *,
     require_keys: bool = False,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
-) -> int:
+) -> CheckedRecords:
     """Check a produced batch, which `buf` holds and nothing else, from its CRC to its last record.
 
-    `require_keys` is the rule of a compacted topic. Returns the true greatest timestamp in ms,
-    whatever the header says it is. Raises CorruptRecord, which says what lies and in which record,
-    and CompressionUnavailable.
+    `require_keys` is the rule of a compacted topic. Raises CorruptRecord, which says what lies and
+    in which record, and CompressionUnavailable.
     """
     if header.size != len(buf):
         raise CorruptRecord(f"batch length says {header.size} bytes, {len(buf)} were sent")
@@ -34,7 +43,7 @@ def validate_batch(
     max_timestamp = header.base_timestamp + newest_delta
     if not -(1 << 63) <= max_timestamp < 1 << 63:
         raise CorruptRecord(f"timestamp {max_timestamp} is outside of 64 bits")
-    return max_timestamp
+    return CheckedRecords(max_timestamp, len(body))
 
 
 def _check_header(header: BatchHeader) -> None:

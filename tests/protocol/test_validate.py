@@ -15,7 +15,7 @@ LENGTH, ATTRIBUTES, TIMESTAMP, OFFSET, KEY_LENGTH, VALUE_LENGTH, HEADERS = 0, 1,
 
 
 def check(batch: bytes, **options: object) -> int:
-    return validate_batch(batch, read_header(batch), **options)
+    return validate_batch(batch, read_header(batch), **options).max_timestamp
 
 
 def lying(index: int, field: int, byte: int, codec: Codec = Codec.NONE) -> bytes:

@@ -1,0 +1,165 @@
+"""Batches that take long to check: off the event loop, and as if they had come a little later."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from broker.purgatory import Wait
+from core_log.config import LogConfig
+from core_log.validator import (
+    LITTLE_DECOMPRESSED_BYTES,
+    LITTLE_RECORDS,
+    LITTLE_REWRITTEN_BYTES,
+)
+from protocol.bounds import MAX_PRODUCED_BYTES
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceResponse
+from protocol.records.batch import decode_batch, encode_batch, read_header
+from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import NOW_MS, Replicas, batch, leader_and_isr
+from tests.broker.test_produce import codes, handle, request
+
+T0 = TopicPartition("t", 0)
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+
+
+def leading(**settings: Any) -> Replicas:
+    return Replicas(config=LogConfig(**settings)).lead("t", 2)
+
+
+def packed(codec: Codec, *values: bytes) -> bytes:
+    return encode_batch([(NOW_MS, b"k", value, ()) for value in values], codec=codec)
+
+
+def noise(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def bases(answer: ProduceResponse) -> list[int]:
+    return [p.base_offset for t in answer.responses for p in t.partition_responses]
+
+
+def stored(replicas: Replicas, tp: TopicPartition = T0) -> bytes:
+    found = replicas.manager.read(tp, 0, 1 << 30, min_one=True).range
+    return b"" if found is None else found.read()
+
+
+# ---- what is checked where
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_little_is_checked_at_once_compressed_or_not(codec: Codec) -> None:
+    replicas = leading()
+    parts = [("t", 0, packed(codec, b"a" * 1000, b"b")), ("t", 1, batch(noise(100_000)))]
+    answer = handle(replicas, request(*parts))
+    assert codes(answer) == [ErrorCode.NONE] * 2
+    assert replicas.manager.log(T0).log_end_offset == 2
+
+
+MUCH = {
+    "compressed": (LogConfig(), packed(Codec.GZIP, noise(2 * LITTLE_REWRITTEN_BYTES))),
+    "decompressed": (LogConfig(), packed(Codec.GZIP, bytes(2 * LITTLE_DECOMPRESSED_BYTES))),
+    "zstd": (LogConfig(), packed(Codec.ZSTD, bytes(2 * LITTLE_DECOMPRESSED_BYTES))),
+    "many records": (LogConfig(), packed(Codec.NONE, *[b""] * (LITTLE_RECORDS + 1))),
+    "compressed here": (
+        LogConfig(compression_type="gzip"),
+        packed(Codec.NONE, noise(2 * LITTLE_REWRITTEN_BYTES)),
+    ),
+    "kept in an old format": (
+        LogConfig(message_format_version="0.10.0"),
+        packed(Codec.NONE, noise(2 * LITTLE_REWRITTEN_BYTES)),
+    ),
+    "read for its times": (
+        LogConfig(message_timestamp_difference_max_ms=1000),
+        packed(Codec.NONE, noise(2 * LITTLE_REWRITTEN_BYTES)),
+    ),
+}
+
+
+@pytest.mark.parametrize("config_and_records", MUCH.values(), ids=MUCH)
+async def test_what_is_much_is_checked_off_the_loop(
+    config_and_records: tuple[LogConfig, bytes],
+) -> None:
+    config, records = config_and_records
+    replicas = Replicas(config=config).lead("t")
+    waiting = handle(replicas, request(("t", 0, records)))
+    assert isinstance(waiting, Wait)
+    assert stored(replicas) == b""
+    assert codes(await replicas.ended(waiting)) == [ErrorCode.NONE]
+    assert replicas.manager.log(T0).log_end_offset == read_header(records).count
+
+
+async def test_many_that_are_little_each_are_much_together() -> None:
+    one = packed(Codec.GZIP, bytes(LITTLE_DECOMPRESSED_BYTES // 3))
+    replicas = Replicas(config=LogConfig()).lead("t", 10)
+    assert isinstance(
+        handle(replicas, request(*[("t", n, one) for n in range(2)])), ProduceResponse
+    )
+    assert isinstance(handle(replicas, request(*[("t", n, one) for n in range(4)])), Wait)
+
+
+async def test_one_request_decompresses_no_more_than_one_batch_may() -> None:
+    bomb = packed(Codec.GZIP, bytes(MAX_PRODUCED_BYTES * 2 // 3))
+    replicas = leading()
+    both = request(("t", 0, bomb), ("t", 1, bomb))
+    first, second = codes(await replicas.ended(handle(replicas, both)))
+    assert (first, second) == (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+# ---- as if it had come a little later
+
+
+LARGE = packed(Codec.GZIP, noise(2 * LITTLE_REWRITTEN_BYTES))
+
+
+async def test_what_is_damaged_fails_its_partition_alone() -> None:
+    replicas = leading()
+    damaged = LARGE[:-1] + bytes([LARGE[-1] ^ 1])
+    asked = request(("t", 0, damaged), ("t", 1, LARGE), ("t", 7, LARGE), ("nowhere", 0, LARGE))
+    answer = await replicas.ended(handle(replicas, asked))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(answer) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE, unknown, unknown]
+
+
+async def test_what_comes_meanwhile_is_appended_before_it() -> None:
+    replicas = leading()
+    waiting = handle(replicas, request(("t", 0, LARGE)))
+    assert bases(handle(replicas, request(("t", 0, batch(b"a", b"b"))))) == [0]
+    assert bases(await replicas.ended(waiting)) == [2]
+    assert [len(r.value or b"") for r in decode_batch(stored(replicas), 0)] == [1, 1]
+
+
+async def test_in_an_old_format_what_comes_meanwhile_moves_its_offsets() -> None:
+    replicas = Replicas(config=LogConfig(message_format_version="0.10.0")).lead("t")
+    waiting = handle(replicas, request(("t", 0, LARGE)))
+    assert bases(handle(replicas, request(("t", 0, batch(b"a", b"b"))))) == [0]
+    assert bases(await replicas.ended(waiting)) == [2]
+    assert replicas.manager.log(T0).log_end_offset == 3
+
+
+async def test_who_leads_no_longer_when_it_is_checked_appends_nothing() -> None:
+    replicas = leading()
+    waiting = handle(replicas, request(("t", 0, LARGE)))
+    replicas.manager.become_leader_or_follower(
+        leader_and_isr("t", 2, leader=1, epoch=9, replicas=(0, 1)), NOW_MS
+    )
+    assert codes(await replicas.ended(waiting)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert replicas.manager.log(T0).log_end_offset == 0
+
+
+async def test_what_was_sent_twice_meanwhile_is_appended_once() -> None:
+    replicas = leading()
+    numbered = encode_batch(
+        [(NOW_MS, None, noise(2 * LITTLE_REWRITTEN_BYTES), ())],
+        codec=Codec.GZIP,
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    first, second = (handle(replicas, request(("t", 0, numbered))) for _ in range(2))
+    assert bases(await replicas.ended(first)) == bases(await replicas.ended(second)) == [0]
+    assert replicas.manager.log(T0).log_end_offset == 1
