@@ -124,7 +124,11 @@ def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
         ),
         ApiKey.LIST_OFFSETS: partial(list_offsets.handle, replicas, cache),
         ApiKey.METADATA: partial(
-            metadata.handle, cache, parts.cluster_id, parts.automatic_topics.create
+            metadata.handle,
+            cache,
+            metadata.AllTopics(),
+            parts.cluster_id,
+            parts.automatic_topics.create,
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch.handle, replicas, cache),
         ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),

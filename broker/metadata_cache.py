@@ -35,8 +35,10 @@ class LiveBroker:
 
 @attrs.define(eq=False)
 class MetadataCache:
-    """Changed only by UpdateMetadata, read by every handler. Live brokers are always replaced."""
+    """Changed only by UpdateMetadata, read by every handler. Live brokers are always replaced.
+    `updates` counts how often."""
 
+    updates: int = 0
     controller_id: int = -1
     brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
     names: TopicNames = attrs.field(factory=TopicNames)
@@ -45,6 +47,7 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> tuple[set[str], list[TopicPartition]]:
         """Take a request of a current controller; return the topics it touched and the
         partitions it says are being deleted."""
+        self.updates += 1
         self.controller_id = request.controller_id
         self.brokers = {b.id: _live_broker(b) for b in request.live_brokers}
         touched: set[str] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
@@ -21,6 +21,13 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any, list[Hole]], None]
 Named = tuple[str, WireField]
 Tagged = dict[int, Named]
+
+
+class Encoded(NamedTuple):
+    """The bytes of a message of class `kind`, made before: they go out as they are."""
+
+    kind: type
+    body: bytes
 
 
 def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int]:

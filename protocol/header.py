@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from protocol.api_key import ApiKey
-from protocol.encoding import Buffer, Hole, decode, encode_into
+from protocol.encoding import Buffer, Encoded, Hole, decode, encode_into
 from protocol.primitives import WireError, read_uvarint
 from protocol.registry import API
 from protocol.wire import is_flexible
@@ -96,10 +96,14 @@ def encode_response(
     """A whole response with its size in front, and the holes that file ranges fill."""
     out = bytearray(4)
     out += correlation_id.to_bytes(4, "big", signed=True)
-    if api_key != ApiKey.API_VERSIONS and is_flexible(type(response), version):
+    kind = response.kind if isinstance(response, Encoded) else type(response)
+    if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
         out.append(0)
     holes: list[Hole] = []
-    encode_into(out, response, version, holes)
+    if isinstance(response, Encoded):
+        out += response.body
+    else:
+        encode_into(out, response, version, holes)
     size = len(out) - 4
     for _, body in holes:
         size += body.size

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import attrs
+
 from broker.dispatch import RequestContext
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -20,17 +23,56 @@ AutoCreate = Callable[[str], None]
 """Begin to create a topic with the broker's defaults; raises ApiError when it cannot be."""
 
 
+@attrs.define(eq=False)
+class AllTopics:
+    """The answers to those who ask for all topics, encoded, until the metadata changes: one for
+    each version and listener. `encodings` counts how often one was made."""
+
+    encodings: int = 0
+    _answers: dict[tuple[int, str], Encoded] = attrs.field(factory=dict)
+    _updates: int = -1
+
+    def answer(
+        self, cache: MetadataCache, context: RequestContext, make: Callable[[], MetadataResponse]
+    ) -> Encoded:
+        """The one that is kept, else the one that is made now."""
+        if self._updates != cache.updates:
+            self._answers.clear()
+            self._updates = cache.updates
+        asked_as = context.api_version, context.listener
+        kept = self._answers.get(asked_as)
+        if kept is None:
+            kept = Encoded(MetadataResponse, encode(make(), context.api_version))
+            self._answers[asked_as] = kept
+            self.encodings += 1
+        return kept
+
+
 def handle(
     cache: MetadataCache,
+    all_topics: AllTopics,
     cluster_id: str,
     auto_create: AutoCreate | None,
     request: MetadataRequest,
     context: RequestContext,
-) -> MetadataResponse:
+) -> MetadataResponse | Encoded:
     """Answer from the cache. `auto_create` is None where auto.create.topics.enable is off."""
-    every = request.topics is None or (context.api_version == 0 and not request.topics)
-    names = cache.topics() if every else [topic.name for topic in request.topics or ()]
-    create = auto_create if request.allow_auto_topic_creation and not every else None
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        return all_topics.answer(
+            cache, context, lambda: _answer(cache, cluster_id, cache.topics(), None, context)
+        )
+    names = [topic.name for topic in request.topics]
+    create = auto_create if request.allow_auto_topic_creation else None
+    return _answer(cache, cluster_id, names, create, context)
+
+
+def _answer(
+    cache: MetadataCache,
+    cluster_id: str,
+    names: Iterable[str],
+    create: AutoCreate | None,
+    context: RequestContext,
+) -> MetadataResponse:
     return MetadataResponse(
         brokers=_brokers(cache, context.listener),
         cluster_id=cluster_id,

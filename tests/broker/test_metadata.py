@@ -9,7 +9,10 @@ import pytest
 
 from broker.handlers import metadata
 from broker.metadata_cache import MetadataCache
+from protocol.api_key import ApiKey
+from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
+from protocol.header import encode_response
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -31,6 +34,7 @@ class World:
     """The handler, its cache, and what it had created."""
 
     cache: MetadataCache = attrs.field(factory=MetadataCache)
+    all_topics: metadata.AllTopics = attrs.field(factory=metadata.AllTopics)
     created: list[str] = attrs.field(factory=list)
     refuses: ErrorCode | None = None
 
@@ -56,7 +60,14 @@ class World:
             allow_auto_topic_creation=may_create,
         )
         create = self.create if auto_create else None
-        return metadata.handle(self.cache, "cluster", create, asked, context(version))
+        answer = metadata.handle(
+            self.cache, self.all_topics, "cluster", create, asked, context(version)
+        )
+        if isinstance(answer, Encoded):
+            decoded, _ = decode(answer.kind, version, answer.body)
+            assert isinstance(decoded, MetadataResponse)
+            return decoded
+        return answer
 
 
 def codes(response: MetadataResponse) -> dict[str, ErrorCode]:
@@ -186,7 +197,8 @@ def test_a_leader_without_the_listener_is_told_apart_from_version_six_on(
     world = World().told("t", leader=0)
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     elsewhere = context(version)._replace(listener="OTHER")
-    answer = metadata.handle(world.cache, "cluster", None, asked, elsewhere)
+    answer = metadata.handle(world.cache, world.all_topics, "cluster", None, asked, elsewhere)
+    assert isinstance(answer, MetadataResponse)
     assert (only(answer).error_code, only(answer).leader_id) == (code, -1)
 
 
@@ -209,3 +221,53 @@ def test_later_versions_name_brokers_that_do_not_live_without_an_error() -> None
     partition = only(world.ask("t", version=1))
     assert (partition.error_code, partition.replica_nodes) == (ErrorCode.NONE, (0, 9))
     assert partition.isr_nodes == (0, 9)
+
+
+# ---- all topics, kept encoded
+
+
+def test_what_is_kept_says_what_each_topic_asked_for_alone_is_told() -> None:
+    world = World().told("t", 3).told("u")
+    for version in range(NEWEST + 1):
+        alone = encode(world.ask("t", "u", version=version), version)
+        assert encode(world.ask(every=True, version=version), version) == alone
+
+
+def test_all_topics_are_encoded_once_for_each_version_until_the_metadata_changes() -> None:
+    world = World().told("t")
+    for _ in range(10):
+        world.ask(every=True)
+        world.ask(every=True, version=1)
+        world.ask("t")
+    assert world.all_topics.encodings == 2
+    world.told("u")
+    for _ in range(10):
+        assert set(codes(world.ask(every=True))) == {"t", "u"}
+    assert world.all_topics.encodings == 3
+
+
+def test_each_listener_has_an_answer_of_its_own() -> None:
+    world = World().told("t")
+    asked = MetadataRequest(topics=None)
+    answers = [
+        metadata.handle(
+            world.cache,
+            world.all_topics,
+            "cluster",
+            None,
+            asked,
+            context(NEWEST)._replace(listener=listener),
+        )
+        for listener in ("PLAINTEXT", "OTHER")
+    ]
+    assert answers[0] != answers[1]
+
+
+def test_what_was_encoded_goes_out_as_any_answer() -> None:
+    world = World().told("t", 2)
+    asked = MetadataRequest(topics=None)
+    kept = metadata.handle(world.cache, world.all_topics, "cluster", None, asked, context(NEWEST))
+    plain = world.ask(every=True)
+    framed, holes = encode_response(ApiKey.METADATA, NEWEST, 7, kept)
+    assert not holes
+    assert (framed, holes) == encode_response(ApiKey.METADATA, NEWEST, 7, plain)
