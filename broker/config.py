@@ -184,6 +184,14 @@ class BrokerConfig:
         "controller.socket.timeout.ms", 30_000, validator=ge(1)
     )
 
+    event_loop_watchdog_ms: int = setting(
+        "kgroup.event.loop.watchdog.ms",
+        100,
+        validator=ge(0),
+        doc="How long a turn of the event loop may last before what it does is logged; 0: never. "
+        "Ours alone: Kafka has no such loop.",
+    )
+
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)

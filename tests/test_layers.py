@@ -90,6 +90,7 @@ SHELLS = {
     "broker.server",
     "broker.tasks",
     "broker.topic_creation",
+    "broker.watchdog",
     "broker.zk_retry",
     "clients.admin",
     "clients.admin_calls",

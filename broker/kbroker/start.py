@@ -12,6 +12,7 @@ import click
 from broker.config import load_broker_config
 from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
 from broker.server import Broker
+from broker.watchdog import TurnClock, Watchdog
 from clients.output import KeyValue, read_properties
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
@@ -47,7 +48,9 @@ def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     allow_open_files()
     keep_freed_memory()
-    asyncio.run(serve(read_properties(file) | dict(override), with_parent))
+    clock = TurnClock()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
+        runner.run(serve(read_properties(file) | dict(override), with_parent, clock))
 
 
 def allow_open_files() -> None:
@@ -76,8 +79,8 @@ def seldom_look_for_cycles() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-async def serve(properties: dict[str, str], with_parent: bool) -> None:
-    """Run a broker until it is told to stop."""
+async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock) -> None:
+    """Run a broker until it is told to stop, on the loop that has this clock."""
     stop = stop_event()
     if with_parent:
         stop_with_parent(stop)
@@ -85,10 +88,11 @@ async def serve(properties: dict[str, str], with_parent: bool) -> None:
     for note in notes:
         click.echo(f"note: {note}", err=True)
     broker = Broker(config)
-    try:
-        if await finished_before(stop, broker.start()):
-            seldom_look_for_cycles()
-            click.echo(f"ready bootstrap={broker.bootstrap}")
-            await broker.run_until(stop)
-    finally:
-        await broker.close()
+    with Watchdog(clock, config.event_loop_watchdog_ms):
+        try:
+            if await finished_before(stop, broker.start()):
+                seldom_look_for_cycles()
+                click.echo(f"ready bootstrap={broker.bootstrap}")
+                await broker.run_until(stop)
+        finally:
+            await broker.close()

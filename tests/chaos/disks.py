@@ -5,9 +5,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.turn_guard import LONGEST_TURN_S
+
 PARTITION = re.compile(r".+-\d+")
 ALARMING = re.compile(r"^(Traceback \(most recent call last\):|\[[^\]]*\] CRITICAL .*)", re.M)
 ERROR = re.compile(r"^\[[^\]]*\] ERROR .*", re.M)
+TURN = re.compile(r"a turn of the event loop took \S+ s, and (\S+) s of the processor")
 
 
 def differing_logs(directories: Sequence[Path]) -> list[str]:
@@ -61,3 +64,9 @@ def _told(text: str, found: "re.Match[str]") -> str:
 def errors(log_file: Path) -> int:
     """How many lines tell of errors."""
     return len(ERROR.findall(log_file.read_text("utf-8", errors="replace")))
+
+
+def long_turns(log_file: Path) -> list[str]:
+    """The turns of a broker's event loop that computed for longer than any may."""
+    found = TURN.finditer(log_file.read_text("utf-8", errors="replace"))
+    return [f"{log_file.name}: {each[0]}" for each in found if float(each[1]) > LONGEST_TURN_S]

@@ -26,7 +26,7 @@ from tests.chaos.checker import (
     judge_reader,
 )
 from tests.chaos.cluster import BROKERS, Cluster
-from tests.chaos.disks import alarms, differing_logs, errors, is_partition
+from tests.chaos.disks import alarms, differing_logs, errors, is_partition, long_turns
 from tests.chaos.faults import ALONE, FAULTS, World, deal
 from tests.chaos.in_sync import out_of_sync
 from tests.chaos.ledger import Committed, Observed, Produced
@@ -368,6 +368,7 @@ class Story:
         self.verdict.complain("logs of topics that were deleted", left)
         for name in (*(each.log_file.name for each in cluster.brokers.values()), CLIENTS_LOG):
             self.verdict.complain("tracebacks and worse", alarms(self.directory / name))
+            self.verdict.complain("an event loop that stops", long_turns(self.directory / name))
 
     def _report(self, cluster: Cluster, observer: Observer) -> Report:
         report = Report(
