@@ -89,9 +89,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P22",
         "names that lead out of a log directory are refused",
-        "broker.replica_manager:_check_path",
-        "not is_legal(tp.topic) or tp.partition < 0",
-        "False",
+        "broker.replica_manager:is_path",
+        "is_legal(tp.topic) and tp.partition >= 0",
+        "True",
     ),
     Remedy(
         "P22",
