@@ -468,6 +468,11 @@ class ReplicaManager:
         for tp, partition in self.partitions.items():
             partition.log.update_config(self.topic_config(tp.topic))
 
+    def high_watermark_if_here(self, tp: TopicPartition) -> int | None:
+        """The first offset that is not committed; None of a partition that is not here."""
+        partition = self.partitions.get(tp)
+        return None if partition is None else partition.high_watermark
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What belongs in replication-offset-checkpoint."""
         return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}

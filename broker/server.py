@@ -209,8 +209,15 @@ class Broker:
         parts.push_async_callback(listener.close)
         registration = self._registration(listener.bind())
         controller = self._controller(registration, peers)
-        watermarks = replicas.high_watermarks
-        cleaner = Cleaner(logs, watermarks, self._workers, config.cleaner, spawn, now_ms)
+        cleaner = Cleaner(
+            logs,
+            replicas.high_watermark_if_here,
+            self._workers,
+            config.cleaner,
+            spawn,
+            now_ms,
+            self._executor,
+        )
         effects = ConfigEffects(
             configs, broker_configs, replicas, quotas, controller, cleaner, spawn
         )

@@ -1,7 +1,7 @@
 """The cleaner of a broker: which log is cleaned when, and what becomes of it.
 
-It looks at all compacted logs, has the dirtiest ones cleaned by workers, log.cleaner.threads at
-once, and looks again; where nothing is dirty enough it waits for log.cleaner.backoff.ms.
+It looks at all compacted logs each log.cleaner.backoff.ms, and has the dirtiest ones cleaned by
+workers, log.cleaner.threads at once, one after the other until it looks again.
 Everything here runs on the broker's loop between two events of a worker, so nothing is ever half
 done when somebody else comes to a log.
 
@@ -17,7 +17,8 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import attrs
@@ -27,7 +28,7 @@ from compaction.config import CleanerConfig
 from compaction.dirtiness import Dirtiness, dirtiest, dirtiness
 from compaction.log_facts import facts_of, job_of
 from compaction.report import beginning
-from compaction.status_files import StatusFiles
+from compaction.status_files import WRITE_INTERVAL_MS, StatusFile, StatusFiles
 from compaction.worker_pool import CleaningFailed, Workers
 from core_log.file_name import CLEANED
 from core_log.log import Log
@@ -48,28 +49,35 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class Cleaner:
-    """`high_watermarks` are those of the replicas here; `spawn` runs a guarded task."""
+    """`high_watermark` is a replica's, None where there is none here; `spawn` runs a guarded task,
+    `executor` has the threads that write status files."""
 
     logs: LogManager
-    high_watermarks: Callable[[], Mapping[TopicPartition, int]]
+    high_watermark: Callable[[TopicPartition], int | None]
     workers: Workers
     config: CleanerConfig
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     now_ms: Callable[[], int]
-    status: StatusFiles = attrs.field(init=False)
+    executor: Executor
+    _dirty: list[Dirtiness] = attrs.field(factory=list)
     _running: dict[TopicPartition, asyncio.Task[None]] = attrs.field(factory=dict)
     _looking: asyncio.Task[None] | None = None
     _woken: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _has_news: asyncio.Event = attrs.field(factory=asyncio.Event)
+    status: StatusFiles = attrs.field(init=False)
+    _keeping: asyncio.Task[None] | None = None
+    _writing: asyncio.Future[None] | None = None
 
     @status.default
     def _no_status(self) -> StatusFiles:
-        return StatusFiles(self.logs, self.now_ms)
+        return StatusFiles(self.logs, self.now_ms, self._has_news.set)
 
     def start(self) -> None:
         """Begin to look for what is dirty."""
         self.status.load()
         self.workers.change_speed(self.config.bytes_per_second)
         self._looking = self.spawn(self._look_again_and_again())
+        self._keeping = self.spawn(self._keep_status())
 
     def update_config(self, config: CleanerConfig) -> None:
         """Go by other settings; what is under way keeps its buffers, and changes its speed."""
@@ -80,50 +88,66 @@ class Cleaner:
 
     async def close(self) -> None:
         """Give up what is under way, and return when nobody works on a log any more."""
-        tasks = [task for task in (self._looking, *self._running.values()) if task is not None]
+        own = (self._looking, self._keeping)
+        tasks = [task for task in (*own, *self._running.values()) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         await self.workers.rest()
+        await self._write_status()
 
     async def _look_again_and_again(self) -> None:
+        """Go through all logs, then through what was dirty, until it is time to look again."""
         while True:
-            self._woken.clear()
+            config = self.config
+            self._try(self.look)
             try:
-                self.look()
-            except Exception:
-                _log.exception("looking for dirty logs failed")
-            try:
-                async with asyncio.timeout(max(self.config.backoff_ms / 1000, SHORTEST_WAIT_S)):
-                    await self._woken.wait()
+                async with asyncio.timeout(max(config.backoff_ms / 1000, SHORTEST_WAIT_S)):
+                    while self.config is config:
+                        await self._woken.wait()
+                        self._woken.clear()
+                        self._try(self._begin_dirtiest)
             except TimeoutError:
                 if not self._running:
                     await self.workers.rest()
 
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            _log.exception("looking for dirty logs failed")
+
     # ---- choosing
 
     def look(self) -> None:
-        """Have the dirtiest logs cleaned, as many as there are threads free."""
-        measured = [
+        """Measure all logs, and have the dirtiest cleaned, as many as there are threads free."""
+        self._dirty = [
             found
-            for topic_partition, high_watermark in self.high_watermarks().items()
-            if (found := self._measured(topic_partition, high_watermark)) is not None
+            for topic_partition in self.logs.logs
+            if (found := self._measured(topic_partition)) is not None
         ]
+        self._begin_dirtiest()
+
+    def _begin_dirtiest(self) -> None:
+        """Have the dirtiest of those that were measured cleaned, measured once more."""
         while len(self._running) < self.config.threads:
-            chosen = dirtiest(measured)
+            chosen = dirtiest(self._dirty)
             if chosen is None:
                 break
-            measured.remove(chosen)
-            self._begin(self.logs.logs[chosen.topic_partition], chosen)
-        self.status.write_new()
+            self._dirty.remove(chosen)
+            tp = chosen.topic_partition
+            now = self._measured(tp)
+            if now is not None and now.is_due:
+                self._begin(self.logs.logs[tp], now)
 
-    def _measured(self, topic_partition: TopicPartition, high_watermark: int) -> Dirtiness | None:
+    def _measured(self, topic_partition: TopicPartition) -> Dirtiness | None:
         """How dirty a log is, after its retention; None for one that must not be cleaned now."""
         log, log_dir = self.logs.get(topic_partition), self.logs.dir_of(topic_partition)
         if log is None or log_dir is None or topic_partition in self._running:
             return None
-        if self._why_not(log) is not None:
+        high_watermark = self.high_watermark(topic_partition)
+        if high_watermark is None or self._why_not(log) is not None:
             return None
         self.status.watch(log)
         self._retain(log, high_watermark)
@@ -155,6 +179,26 @@ class Cleaner:
         with contextlib.suppress(ApiError):  # the log has said it
             log.delete_old_segments(high_watermark, self.now_ms())
 
+    # ---- status
+
+    async def _keep_status(self) -> None:
+        """Write the status files when there is news, and no more often than they are due."""
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            await self._write_status()
+            await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
+
+    async def _write_status(self) -> None:
+        """What is being written is waited for: two threads must not write one file."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        files = self.status.take_due()
+        if files:
+            loop = asyncio.get_running_loop()
+            self._writing = loop.run_in_executor(self.executor, _write, files)
+            await asyncio.wait([self._writing])
+
     # ---- cleaning
 
     def _begin(self, log: Log, chosen: Dirtiness) -> None:
@@ -177,7 +221,7 @@ class Cleaner:
         try:
             log.make_names_safe()
             await self.workers.run(job, log.directory, cleaning.heard)
-            self._retain(log, self.high_watermarks().get(log.topic_partition, 0))
+            self._retain(log, self.high_watermark(log.topic_partition) or 0)
         except asyncio.CancelledError:
             _leave_nothing(log)
             raise
@@ -191,7 +235,14 @@ class Cleaner:
                 self.status.given_up(log)
         finally:
             self._running.pop(log.topic_partition, None)
+            self._measure_again(log.topic_partition)
             self._woken.set()
+
+    def _measure_again(self, topic_partition: TopicPartition) -> None:
+        """A pass leaves the log dirty where its keys were too many for the map."""
+        found = self._measured(topic_partition)
+        if found is not None:
+            self._dirty.append(found)
 
     def _fault(self, log: Log, error: Exception) -> None:
         """Leave a log alone for a while."""
@@ -217,3 +268,8 @@ def _leave_nothing(log: Log) -> None:
         for name in log.directory.files():
             if name.endswith(CLEANED):
                 log.directory.remove(name)
+
+
+def _write(files: Sequence[StatusFile]) -> None:
+    for file in files:
+        file.write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -24,20 +24,40 @@ from core_log.log_manager import LogManager
 from protocol.topic_partition import TopicPartition
 
 WRITE_INTERVAL_MS = 10_000
-"""How often progress is written while nothing else happens."""
+"""How often the files are written, whatever happens."""
 
 _log = logging.getLogger(__name__)
 
 
+@attrs.frozen
+class StatusFile:
+    """The file of one directory, as it is to be written."""
+
+    log_dir: LogDir
+    partitions: Mapping[str, PartitionStatus]
+    written_ms: int
+
+    def write(self) -> None:
+        """Write it, in whatever thread; what cannot be written is written with the next."""
+        directory = self.log_dir.directory
+        try:
+            directory.write_atomic(STATUS_FILE, encode_status(self.partitions, self.written_ms))
+        except OSError as error:
+            _log.warning("%s/%s cannot be written: %s", directory.path, STATUS_FILE, error)
+
+
 @attrs.define(eq=False)
 class StatusFiles:
-    """The status by partition; of those that have their log here it is written down."""
+    """The status by partition; of those that have their log here it is written down.
+
+    `changed` is called when there is something to write.
+    """
 
     logs: LogManager
     now_ms: Callable[[], int]
+    changed: Callable[[], None] = lambda: None
     partitions: dict[TopicPartition, PartitionStatus] = attrs.field(factory=dict)
-    _progress_ms: int = 0
-    _unwritten: list[Log] = attrs.field(factory=list)
+    _due: dict[LogDir, None] = attrs.field(factory=dict)
 
     def load(self) -> None:
         """Take over what was done by a broker that was here before. Why it could not do other
@@ -59,55 +79,41 @@ class StatusFiles:
     def watch(self, log: Log) -> None:
         """A log is the cleaner's to look after, though there is nothing to say of it yet."""
         if log.topic_partition not in self.partitions:
-            self.partitions[log.topic_partition] = PartitionStatus()
-            self._unwritten.append(log)
-
-    def write_new(self) -> None:
-        """Write down which logs are watched."""
-        new, self._unwritten = self._unwritten, []
-        for log_dir in dict.fromkeys(self.logs.dir_of(log.topic_partition) for log in new):
-            if log_dir is not None:
-                self._write_dir(log_dir)
+            self._set(log)
 
     def progressed(self, log: Log, running: Running) -> None:
-        """A cleaning is under way, and so far; written down when it is time."""
+        """A cleaning is under way, and so far."""
         self._set(log, running=running)
-        if self.now_ms() - self._progress_ms >= WRITE_INTERVAL_MS:
-            self._progress_ms = self.now_ms()
-            self._write(log)
 
     def finished(self, log: Log, done: Pass) -> None:
         """A cleaning came to its end: what spoke against the log does so no more."""
         self._set(log, last=done, running=None, quarantine=None)
-        self._write(log)
 
     def given_up(self, log: Log) -> None:
         """A cleaning is under way no more."""
         self._set(log, running=None)
-        self._write(log)
 
     def failed(self, log: Log, reason: str) -> Quarantine:
         """A log cannot be cleaned; its quarantine."""
         found = quarantined(self.get(log.topic_partition).quarantine, reason, self.now_ms())
         self._set(log, running=None, quarantine=found)
-        self._write(log)
         return found
+
+    def take_due(self) -> list[StatusFile]:
+        """The files that have something new to say; whoever takes them writes them."""
+        due, self._due = self._due, {}
+        for gone in self.partitions.keys() - self.logs.logs.keys():
+            del self.partitions[gone]
+        now_ms = self.now_ms()
+        return [StatusFile(log_dir, self._of(log_dir), now_ms) for log_dir in due]
+
+    def _of(self, log_dir: LogDir) -> dict[str, PartitionStatus]:
+        return {str(tp): found for tp, found in self.partitions.items() if tp in log_dir.logs}
 
     def _set(self, log: Log, **changes: Any) -> None:
         tp = log.topic_partition
         self.partitions[tp] = attrs.evolve(self.get(tp), **changes)
-
-    def _write(self, log: Log) -> None:
-        """Write the file of a log's directory; what cannot be written is written with the next."""
-        log_dir = self.logs.dir_of(log.topic_partition)
-        for gone in self.partitions.keys() - self.logs.logs.keys():
-            del self.partitions[gone]
+        log_dir = self.logs.dir_of(tp)
         if log_dir is not None:
-            self._write_dir(log_dir)
-
-    def _write_dir(self, log_dir: LogDir) -> None:
-        mine = {str(tp): found for tp, found in self.partitions.items() if tp in log_dir.logs}
-        try:
-            log_dir.directory.write_atomic(STATUS_FILE, encode_status(mine, self.now_ms()))
-        except OSError as error:
-            _log.warning("%s/%s cannot be written: %s", log_dir.path, STATUS_FILE, error)
+            self._due[log_dir] = None
+            self.changed()

@@ -22,6 +22,7 @@ from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
 from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
+from tests.broker.replicas import AtOnce
 from tests.broker.spawning import Spawned
 
 TP = TopicPartition("positions", 0)
@@ -106,19 +107,20 @@ class House:
         self.watermarks: dict[TopicPartition, int] = {}
         self.cleaner = Cleaner(
             self.logs,
-            self.high_watermarks,
+            self.high_watermark,
             self.workers,
             config or CleanerConfig(),
             self.spawned,
             self.now_ms,
+            AtOnce(),
         )
 
     def now_ms(self) -> int:
         return T0 + int(self.loop.time() * 1000)
 
-    def high_watermarks(self) -> dict[TopicPartition, int]:
+    def high_watermark(self, tp: TopicPartition) -> int | None:
         """Everything is committed, unless a test says otherwise."""
-        return {tp: log.log_end_offset for tp, log in self.logs.logs.items()} | self.watermarks
+        return self.watermarks.get(tp, self.logs.logs[tp].log_end_offset)
 
     def log(self, tp: TopicPartition = TP, config: LogConfig = COMPACT) -> Log:
         return self.logs.get_or_create(tp, config)

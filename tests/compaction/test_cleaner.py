@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 
 import attrs
 import pytest
@@ -14,7 +15,7 @@ from compaction.job import CleanerStatistics, CleaningJob
 from compaction.quarantine import FIRST_PAUSE_MS
 from compaction.report import warnings
 from compaction.status import STATUS_FILE, PartitionStatus, Pass, decode_status
-from compaction.worker_pool import CleaningFailed
+from compaction.worker_pool import CleaningFailed, InLoop
 from core_log.config import LogConfig
 from core_log.file_name import file_name
 from core_log.log import Log
@@ -22,6 +23,7 @@ from core_log.memory_directory import Disk, MemoryDirectory
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.records.legacy import encode_messages
+from protocol.topic_partition import TopicPartition
 from tests.compaction.house import COMPACT, OTHER, T0, TP, House, Listening, when_swapped
 
 pytestmark = pytest.mark.virtual_time
@@ -144,7 +146,7 @@ async def test_what_the_high_watermark_has_not_passed_is_not_cleaned() -> None:
 async def test_a_log_whose_high_watermark_is_not_known_is_not_cleaned() -> None:
     house = House()
     house.write_rounds(6)
-    house.cleaner.high_watermarks = dict
+    house.cleaner.high_watermark = lambda tp: None
     await house.live(60)
     assert len(house.records()) == 60
 
@@ -422,7 +424,7 @@ async def test_it_is_tried_again_after_ever_longer_pauses_and_at_last_succeeds()
     await asyncio.sleep(40)
     assert len(workers.jobs) == 4  # at 0, 5, 15 and 35 s
     spoil(house.log(), 10)
-    await asyncio.sleep(42)
+    await asyncio.sleep(52)
     assert len(house.records()) == 10
     assert status(house).quarantine is None
     await house.cleaner.close()
@@ -532,22 +534,68 @@ def test_what_went_wrong_with_records_is_told_in_a_line_each() -> None:
     assert warnings(attrs.evolve(done, statistics=CleanerStatistics()), COMPACT) == []
 
 
+class CountingDirectory(MemoryDirectory):
+    """Counts how often a file is written."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.written: Counter[str] = Counter()
+
+    def write_atomic(self, name: str, data: bytes) -> None:
+        self.written[name] += 1
+        super().write_atomic(name, data)
+
+
 async def test_what_is_under_way_is_told_every_ten_seconds() -> None:
-    house = House()
+    workers = Listening(inner=InLoop(pause_s=lambda: 4.0))
+    directory = CountingDirectory("data")
+    house = House(directory, workers=workers)
     house.write_rounds(4)
-    seen: list[PartitionStatus] = []
-
-    def look(job: CleaningJob, event: Event) -> None:
-        seen.append(status(house))
-
-    assert isinstance(house.workers, Listening)
-    house.workers.before = look
-    await house.live(1)
-    running = [found.running for found in seen if found.running is not None]
-    assert running
-    assert (running[0].phase, running[0].since_ms) == ("index", T0)
-    assert 0 < running[0].percent <= 100
+    house.cleaner.start()
+    await asyncio.sleep(11)
+    running = status(house).running
+    assert running is not None
+    assert (running.phase, running.since_ms) == ("index", T0)
+    assert 0 < running.percent <= 100
+    await asyncio.sleep(49)
     assert status(house).running is None
+    assert status(house).last is not None
+    assert directory.written[STATUS_FILE] <= 7
+    await house.cleaner.close()
+
+
+async def test_status_is_written_when_the_cleaner_is_closed() -> None:
+    directory = CountingDirectory("data")
+    house = House(directory)
+    house.write_rounds(4)
+    await house.live(1)
+    assert status(house).last is not None
+    assert directory.written[STATUS_FILE] == 2  # what there is to clean, and what was done
+
+
+@pytest.mark.parametrize("idle", [0, 300])
+async def test_logs_that_are_clean_are_measured_once_a_backoff_however_many_are_cleaned(
+    idle: int,
+) -> None:
+    house = House()
+    dirty = [TopicPartition(TP.topic, number) for number in range(10)]
+    clean = [TopicPartition(TP.topic, 10 + number) for number in range(idle)]
+    for tp in dirty:
+        house.write_rounds(4, tp=tp)
+    for tp in clean:
+        house.log(tp)
+    asked: Counter[TopicPartition] = Counter()
+
+    def high_watermark(tp: TopicPartition) -> int | None:
+        asked[tp] += 1
+        return house.high_watermark(tp)
+
+    house.cleaner.high_watermark = high_watermark
+    await house.live(10)
+    assert isinstance(house.workers, Listening)
+    assert sorted(job.topic_partition for job in house.workers.jobs) == dirty
+    assert [asked[tp] for tp in clean] == [1] * idle
+    assert max(asked[tp] for tp in dirty) <= 4
 
 
 async def test_the_last_pass_is_known_after_a_restart() -> None:
