@@ -14,7 +14,7 @@ payload says which it is. `decode` raises ZnodeError for what the path doesn't p
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -214,6 +214,9 @@ class ClusterId:
         return ClusterId(read.take("id", string), extra=read.rest())
 
 
+Replicas = tuple[int, ...]
+
+
 @attrs.frozen
 class TopicAssignment:
     """A topic's replicas by partition, the preferred leader first; persistent.
@@ -242,20 +245,15 @@ class TopicAssignment:
         """Persistent, null data."""
         return f"/brokers/topics/{topic}/partitions/{partition}"
 
-    def reassigned(
-        self,
-        partition: int,
-        replicas: tuple[int, ...],
-        adding: tuple[int, ...],
-        removing: tuple[int, ...],
-    ) -> "TopicAssignment":
-        """With other replicas for one partition, some of which come and go."""
+    def reassigned(self, moves: Mapping[int, tuple[Replicas, Replicas, Replicas]]) -> Self:
+        """With other replicas for some partitions: all, those of them that come, that go."""
+        is_moving = any(adding or removing for _, adding, removing in moves.values())
         return attrs.evolve(
             self,
-            partitions={**self.partitions, partition: replicas},
-            adding={**self.adding, partition: adding},
-            removing={**self.removing, partition: removing},
-            version=max(self.version, 2) if adding or removing else self.version,
+            partitions={**self.partitions, **{each: move[0] for each, move in moves.items()}},
+            adding={**self.adding, **{each: move[1] for each, move in moves.items()}},
+            removing={**self.removing, **{each: move[2] for each, move in moves.items()}},
+            version=max(self.version, 2) if is_moving else self.version,
         )
 
     def encode(self) -> bytes:

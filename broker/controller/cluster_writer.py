@@ -16,8 +16,8 @@ from typing import TypeVar
 
 import attrs
 
-from broker.controller.effects import PartitionStateWrite, WriteAssignment
-from broker.controller.events import AssignmentWritten, PartitionStatesWritten
+from broker.controller.effects import AssignmentWrite, PartitionStateWrite
+from broker.controller.events import AssignmentsWritten, PartitionStatesWritten
 from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.api import (
@@ -73,21 +73,30 @@ class ClusterWriter:
             tuple(write.partition for write, version in pairs if version is None),
         )
 
-    async def write_assignment(self, effect: WriteAssignment) -> AssignmentWritten | None:
-        """Replace the partition's replicas in its topic's node; None when the topic is gone.
+    async def write_assignments(self, writes: Iterable[AssignmentWrite]) -> AssignmentsWritten:
+        """Replace the partitions' replicas in their topics' nodes, as far as these are there.
 
-        Others add partitions to the node without asking: theirs, and keys that later versions
+        Others add partitions to a node without asking: theirs, and keys that later versions
         brought, stay.
         """
-        path, index = TopicAssignment.path(effect.partition.topic), effect.partition.partition
+        by_topic: dict[str, list[AssignmentWrite]] = {}
+        for write in writes:
+            by_topic.setdefault(write.partition.topic, []).append(write)
+        written = await asyncio.gather(*(self._reassign(*each) for each in by_topic.items()))
+        return AssignmentsWritten(
+            {w.partition: w.replicas for is_there, some in written if is_there for w in some}
+        )
+
+    async def _reassign(
+        self, topic: str, writes: list[AssignmentWrite]
+    ) -> tuple[bool, list[AssignmentWrite]]:
+        path = TopicAssignment.path(topic)
+        moves = {w.partition.partition: (w.replicas, w.adding, w.removing) for w in writes}
 
         def change(data: bytes | None) -> bytes:
-            node = TopicAssignment.decode(data, path)
-            return node.reassigned(index, effect.replicas, effect.adding, effect.removing).encode()
+            return TopicAssignment.decode(data, path).reassigned(moves).encode()
 
-        if not await self._rewrite(path, change):
-            return None
-        return AssignmentWritten(effect.partition, effect.replicas)
+        return await self._rewrite(path, change), writes
 
     async def drop_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
         """Take the partitions out of the tool's node, which goes with the last. A node that

@@ -56,7 +56,7 @@ from broker.controller.effects import (
     SetTimer,
     StepDown,
     WatchLeadership,
-    WriteAssignment,
+    WriteAssignments,
     WritePartitionStates,
 )
 from broker.controller.election import elect
@@ -152,7 +152,8 @@ class Controller:
 
     def is_reassigning(self, topic: str) -> bool:
         """Whether a partition of the topic is on the move, as far as this controller knows."""
-        return any(each.topic == topic for each in self._state.reassignments)
+        moving = (*self._state.reassignments, *self._state.arrived)
+        return any(each.topic == topic for each in moving)
 
     def is_deleting(self, topic: str) -> bool:
         """Whether the topic is to be deleted, as far as this controller knows."""
@@ -398,7 +399,7 @@ ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = 
     ReadLogDirEvents: lambda c, e: c._reader.log_dir_events(),
     ClearNotifications: Controller._clear_notifications,
     DeleteNotifications: lambda c, e: c._writer.delete_nodes(e.paths),
-    WriteAssignment: lambda c, e: c._writer.write_assignment(e),
+    WriteAssignments: lambda c, e: c._writer.write_assignments(e.writes),
     DropReassignments: lambda c, e: c._writer.drop_reassignments(e.partitions),
     DeletePreferredElection: lambda c, e: c._writer.delete_nodes([PreferredReplicaElection.path()]),
     WritePartitionStates: lambda c, e: c._writer.write_states(e.writes),

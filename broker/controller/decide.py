@@ -25,8 +25,9 @@ from broker.controller import (
 )
 from broker.controller.effects import Effect
 from broker.controller.events import (
+    ArrivalsDue,
     AssignmentsRead,
-    AssignmentWritten,
+    AssignmentsWritten,
     BrokersChanged,
     ClusterRead,
     ControllerMoved,
@@ -104,7 +105,8 @@ OF_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effe
     ReassignmentRequested: reassignment.requested,
     ReassignmentsListed: reassignment.listed,
     ReassignmentsDue: reassignment.due,
-    AssignmentWritten: reassignment.assignment_written,
+    AssignmentsWritten: reassignment.assignments_written,
+    ArrivalsDue: reassignment.arrivals_due,
     InSyncSetChanged: reassignment.in_sync_set_changed,
     Reassigning: reassignment.go_on,
     PreferredElectionRead: preferred_election.asked_by_tool,

@@ -129,16 +129,23 @@ class DeleteNotifications:
 
 
 @attrs.frozen
-class WriteAssignment:
-    """Write the partition's replicas, those that come and those that go: AssignmentWritten.
-
-    What else is in the topic's node stays as it is.
-    """
+class AssignmentWrite:
+    """A partition's replicas, those of them that come and those that go."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class WriteAssignments:
+    """Write these into their topics' nodes, each node once: AssignmentsWritten.
+
+    What else is in the nodes stays as it is.
+    """
+
+    writes: tuple[AssignmentWrite, ...]
 
 
 @attrs.frozen
@@ -300,7 +307,7 @@ Effect = (
     | ReadLogDirEvents
     | ClearNotifications
     | DeleteNotifications
-    | WriteAssignment
+    | WriteAssignments
     | DropReassignments
     | DeletePreferredElection
     | WritePartitionStates

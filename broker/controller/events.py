@@ -225,11 +225,17 @@ class PreferredElectionRead:
 
 
 @attrs.frozen
-class AssignmentWritten:
-    """ZooKeeper has these replicas for the partition."""
+class AssignmentsWritten:
+    """ZooKeeper has these replicas for the partitions."""
 
-    partition: TopicPartition
-    replicas: tuple[int, ...]
+    replicas: Mapping[TopicPartition, tuple[int, ...]]
+
+
+@attrs.frozen
+class ArrivalsDue:
+    """What arrived in this reign is to be written down."""
+
+    reign: int
 
 
 @attrs.frozen
@@ -355,7 +361,8 @@ Event = (
     | LeaderAndIsrAnswered
     | ReassignmentsRead
     | PreferredElectionRead
-    | AssignmentWritten
+    | AssignmentsWritten
+    | ArrivalsDue
     | ReassignmentsDue
     | Reassigning
     | InSyncSetChanged

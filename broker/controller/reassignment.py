@@ -8,7 +8,8 @@ controller goes on where this one stops. The way of one partition:
    a new leader epoch, so has each of these replicas.
 2. The new replicas catch up. The leader says so in the state node, which is watched.
 3. `go_on`: the target alone keeps the partition. Its leader leads under a new epoch, the replicas
-   that go leave the in-sync set and then their logs are deleted; ZooKeeper has the target alone.
+   that go leave the in-sync set and then their logs are deleted; ZooKeeper has the target alone,
+   a moment later, for all that arrive in it.
 
 What stands between the steps is read off the facts, so each may be taken again at any time: when a
 broker of the target returns, when a state was written by its leader meanwhile, after a failover.
@@ -23,16 +24,19 @@ from broker.controller import deletion
 from broker.controller.announcement import describe, stop
 from broker.controller.effects import (
     Answer,
+    AssignmentWrite,
     DropReassignments,
     Effect,
     PartitionStateWrite,
     Repeat,
+    SetTimer,
     WatchLeadership,
-    WriteAssignment,
+    WriteAssignments,
     WritePartitionStates,
 )
 from broker.controller.events import (
-    AssignmentWritten,
+    ArrivalsDue,
+    AssignmentsWritten,
     InSyncSetChanged,
     Reassigning,
     ReassignmentRequested,
@@ -52,6 +56,10 @@ from zk.znodes import PartitionState, TopicAssignment
 
 logger = logging.getLogger(__name__)
 
+ARRIVALS_GATHER_MS = 100
+"""Partitions that arrive within so long are written down together: a topic's node has all of its
+partitions, and is written whole each time."""
+
 # --- what is asked for -----------------------------------------------------------------------
 
 
@@ -60,12 +68,12 @@ def asked_by_tool(state: ControllerState, event: ReassignmentsRead) -> list[Effe
 
     A target that is down is waited for; one that was never heard of is a mistake.
     """
-    fresh = {p: to for p, to in event.targets.items() if p not in state.reassignments}
+    fresh = {p: to for p, to in event.targets.items() if not _is_known(state, p, to)}
     known = state.brokers_seen.union(
         *(each for a in state.assignments.values() for each in a.values())
     )
     dropped: list[TopicPartition] = []
-    effects: list[Effect] = []
+    begun: list[TopicPartition] = []
     too_large = _too_large(state, fresh)
     for partition, target in fresh.items():
         why_not = _why_not(state, partition, target, known) or too_large.get(partition.topic)
@@ -75,8 +83,14 @@ def asked_by_tool(state: ControllerState, event: ReassignmentsRead) -> list[Effe
         else:
             original = state.replicas(partition)
             state.reassignments[partition] = Reassignment(original, target, by_tool=True)
-            effects += start(state, partition)
+            begun.append(partition)
+    effects = start(state, begun)
     return [DropReassignments(tuple(dropped)), *effects] if dropped else effects
+
+
+def _is_known(state: ControllerState, partition: TopicPartition, target: tuple[int, ...]) -> bool:
+    arrived = state.arrived.get(partition)
+    return partition in state.reassignments or (arrived is not None and arrived.target == target)
 
 
 def _why_not(
@@ -98,17 +112,22 @@ def _why_not(
 def requested(state: ControllerState, event: ReassignmentRequested) -> list[Effect]:
     """Begin, replace or stop reassignments, each for itself."""
     verdicts: dict[TopicPartition, Verdict] = {}
-    effects: list[Effect] = []
+    begun: list[TopicPartition] = []
+    by_tool: list[TopicPartition] = []
     too_large = _too_large(state, event.targets)
     for partition, target in event.targets.items():
         try:
             if target is not None and partition.topic in too_large:
                 raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, too_large[partition.topic])
-            effects += _alter(state, partition, target)
+            before = state.reassignments.get(partition) or state.arrived.get(partition)
+            if _alter(state, partition, target):
+                begun.append(partition)
+                by_tool += [partition] if before is not None and before.by_tool else []
             verdicts[partition] = (ErrorCode.NONE, "")
         except ApiError as error:
             verdicts[partition] = (error.code, error.detail)
-    return [*effects, Answer(event.request_id, verdicts)]
+    dropped: list[Effect] = [DropReassignments(tuple(by_tool))] if by_tool else []
+    return [*dropped, *start(state, begun), Answer(event.request_id, verdicts)]
 
 
 def _too_large(
@@ -141,7 +160,8 @@ def _too_large(
 
 def _alter(
     state: ControllerState, partition: TopicPartition, target: tuple[int, ...] | None
-) -> list[Effect]:
+) -> bool:
+    """Note what is wanted of one partition; whether there is anything to do. Raises ApiError."""
     running, current = state.reassignments.get(partition), state.replicas(partition)
     if not current or partition.topic in state.deletions:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
@@ -150,7 +170,7 @@ def _alter(
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not on the move")
         target = running.original
     elif running is None and target == current:
-        return []
+        return False
     else:
         _check_target(state, target, current)
     wanted = Reassignment(running.original if running else current, target)
@@ -158,10 +178,7 @@ def _alter(
     if known is not None and not set(known.state.isr) & set(wanted.replicas):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
     state.reassignments[partition] = wanted
-    by_tool: list[Effect] = (
-        [DropReassignments((partition,))] if running is not None and running.by_tool else []
-    )
-    return [*by_tool, *start(state, partition)]
+    return True
 
 
 def _check_target(
@@ -196,29 +213,43 @@ def listed(state: ControllerState, event: ReassignmentsListed) -> list[Effect]:
 
 def due(state: ControllerState, event: ReassignmentsDue) -> list[Effect]:
     """Begin again what may have got stuck."""
-    return [effect for each in event.partitions for effect in start(state, each)]
+    return start(state, event.partitions)
 
 
-def start(state: ControllerState, partition: TopicPartition) -> list[Effect]:
+def start(state: ControllerState, partitions: Iterable[TopicPartition]) -> list[Effect]:
     """Step 1. The tool's needs nothing of it where the target is in sync already."""
-    how, known = state.reassignments.get(partition), state.leadership.get(partition)
-    if how is None:
-        return []
-    if how.by_tool and known is not None and how.is_caught_up(known.state.isr):
-        return [Repeat(Reassigning(partition))]
-    recorded = () if how.by_tool else how.adding, () if how.by_tool else how.removing
-    return [WriteAssignment(partition, how.replicas, *recorded)]
+    writes: list[AssignmentWrite] = []
+    ready: list[Effect] = []
+    for partition in partitions:
+        how, known = state.reassignments.get(partition), state.leadership.get(partition)
+        if how is None:
+            continue
+        state.arrived.pop(partition, None)
+        if how.by_tool and known is not None and how.is_caught_up(known.state.isr):
+            ready.append(Repeat(Reassigning(partition)))
+        else:
+            moving = () if how.by_tool else (how.adding, how.removing)
+            writes.append(AssignmentWrite(partition, how.replicas, *moving))
+    return [WriteAssignments(tuple(writes)), *ready] if writes else ready
 
 
-def assignment_written(state: ControllerState, event: AssignmentWritten) -> list[Effect]:
+def assignments_written(state: ControllerState, event: AssignmentsWritten) -> list[Effect]:
     """The other half of step 1: tell all replicas, and delete those that are not needed now
     that the target is another one."""
-    partition = event.partition
+    effects: list[Effect] = []
+    for partition, replicas in event.replicas.items():
+        effects += _assigned(state, partition, replicas)
+    return effects
+
+
+def _assigned(
+    state: ControllerState, partition: TopicPartition, assigned: tuple[int, ...]
+) -> list[Effect]:
     how, known = state.reassignments.get(partition), state.leadership.get(partition)
     if how is None:
         return []
-    unneeded = [each for each in state.replicas(partition) if each not in event.replicas]
-    state.set_replicas(partition, event.replicas)
+    unneeded = [each for each in state.replicas(partition) if each not in assigned]
+    state.set_replicas(partition, assigned)
     replicas = state.replicas_of([partition])
     state.enter_replicas([r for r in replicas if r not in state.replica_states], ReplicaStatus.NEW)
     if known is None:
@@ -281,13 +312,28 @@ def _finish(state: ControllerState, partition: TopicPartition, how: Reassignment
     del state.reassignments[partition]
     logger.info("%s is reassigned to %s", partition, list(how.target))
     effects = _drop(state, partition, how.removing)
-    effects.append(WriteAssignment(partition, how.target))
-    if how.by_tool:
-        effects.append(DropReassignments((partition,)))
+    if not state.arrived:
+        effects.append(SetTimer(ArrivalsDue(state.reign), ARRIVALS_GATHER_MS))
+    state.arrived[partition] = how
     effects += describe(state, state.brokers, [partition])
     if partition.topic in state.deletions:
         effects += deletion.pursue(state, partition.topic)
     return effects
+
+
+def arrivals_due(state: ControllerState, event: ArrivalsDue) -> list[Effect]:
+    """Write down what has arrived, each topic's in one go. Should this controller end before, the
+    next one finds the targets in sync, and does so."""
+    if event.reign != state.reign:
+        return []
+    arrived = dict(state.arrived)
+    state.arrived.clear()
+    if not arrived:
+        return []
+    writes = tuple(AssignmentWrite(each, how.target) for each, how in arrived.items())
+    by_tool = tuple(each for each, how in arrived.items() if how.by_tool)
+    effects: list[Effect] = [WriteAssignments(writes)]
+    return [*effects, DropReassignments(by_tool)] if by_tool else effects
 
 
 def _drop(

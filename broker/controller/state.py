@@ -100,7 +100,8 @@ class ControllerState:
     per partition, the brokers that should have its log and have not, or, if they are among the
     `damaged_logs`, not all of it; `heirs`, of partitions whose
     new leader has not said yet that it leads, those in sync before it was elected. `deletions`
-    are the topics that are to be deleted, whether or not that could begin.
+    are the topics that are to be deleted, whether or not that could begin; `arrived` are partitions
+    on their targets, which ZooKeeper is about to be told.
     """
 
     broker_id: int
@@ -125,6 +126,7 @@ class ControllerState:
     replica_states: dict[Replica, ReplicaStatus] = attrs.Factory(dict)
     deletions: set[str] = attrs.Factory(set)
     reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
+    arrived: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
 
     def resign(self) -> None:
         """Forget the cluster: another controller may be changing it from now on."""
@@ -146,6 +148,7 @@ class ControllerState:
             self.replica_states,
             self.deletions,
             self.reassignments,
+            self.arrived,
         ):
             known.clear()
 

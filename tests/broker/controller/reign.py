@@ -24,12 +24,14 @@ from broker.controller.effects import (
     SendLeaderAndIsr,
     SendStopReplica,
     SendUpdateMetadata,
+    SetTimer,
     WatchLeadership,
-    WriteAssignment,
+    WriteAssignments,
     WritePartitionStates,
 )
 from broker.controller.events import (
-    AssignmentWritten,
+    ArrivalsDue,
+    AssignmentsWritten,
     BrokersChanged,
     Event,
     LeadershipRead,
@@ -93,20 +95,26 @@ class Reign:
     nodes: dict[TopicPartition, Leadership] = attrs.field()
     unclean: Mapping[str, bool] = attrs.Factory(dict)
     done: list[Effect] = attrs.Factory(list)
+    due: list[Event] = attrs.Factory(list)
 
     @nodes.default
     def _as_known(self) -> dict[TopicPartition, Leadership]:
         return dict(self.state.leadership)
 
     def take(self, event: Event) -> list[Effect]:
-        """Decide the event and all that comes of it; what was done."""
+        """Decide the event and all that comes of it, until nothing is due; what was done."""
         before = len(self.done)
+        self._take(event)
+        while self.due:
+            self._take(self.due.pop(0))
+        return self.done[before:]
+
+    def _take(self, event: Event) -> None:
         for effect in decide(self.state, event):
             self.done.append(effect)
             outcome = self._outcome(effect)
             if outcome is not None:
-                self.take(outcome)
-        return self.done[before:]
+                self._take(outcome)
 
     def leader_writes(self, partition: TopicPartition, *isr: int) -> Leadership:
         """The leader changes the in-sync set, which the controller has not heard of yet."""
@@ -140,8 +148,10 @@ class Reign:
                 return LeadershipRead({each: self.nodes.get(each) for each in partitions})
             case WatchLeadership(partition):
                 return LeadershipRead({partition: self.nodes.get(partition)})
-            case WriteAssignment(partition, replicas):
-                return AssignmentWritten(partition, replicas)
+            case WriteAssignments(writes):
+                return AssignmentsWritten({each.partition: each.replicas for each in writes})
+            case SetTimer(ArrivalsDue() as event):
+                self.due.append(event)
             case ReadUncleanElection(partitions):
                 topics = {each.topic for each in partitions}
                 return UncleanElectionRead(

@@ -1,16 +1,20 @@
 """Partitions that move, by the tool and by the API: epochs, order, conflicts, and ways to stop."""
 
+from typing import Any
+
 import pytest
 
 from broker.controller.effects import (
     Answer,
     DropReassignments,
     ReadReassignments,
-    WriteAssignment,
+    WriteAssignments,
 )
 from broker.controller.events import (
+    ArrivalsDue,
     ClusterRead,
     InSyncSetChanged,
+    LeadershipRead,
     ReassignmentRequested,
     ReassignmentsListed,
     ReassignmentsRead,
@@ -47,7 +51,8 @@ def one_replica(*brokers: int) -> Reign:
 
 def assignments(reign: Reign) -> list[tuple[tuple[int, ...], ...]]:
     """What was written to the topic's node: replicas, those that come, those that go."""
-    writes = [each for each in reign.done if isinstance(each, WriteAssignment)]
+    effects = [each for each in reign.done if isinstance(each, WriteAssignments)]
+    writes = [write for each in effects for write in each.writes]
     return [(each.replicas, each.adding, each.removing) for each in writes]
 
 
@@ -292,6 +297,59 @@ def test_each_partition_of_a_request_is_judged_for_itself() -> None:
         P0: NONE,
         P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+
+
+@pytest.mark.parametrize("by_tool", [True, False])
+def test_topic_that_moves_as_a_whole_is_written_twice_however_many_partitions_it_has(
+    by_tool: bool,
+) -> None:
+    partitions = [TopicPartition("t", index) for index in range(50)]
+    reign = Reign(
+        reigning(
+            [1, 2],
+            {each.partition: (1,) for each in partitions},
+            {p: led(1, [1]) for p in partitions},
+        )
+    )
+    moves: dict[TopicPartition, Any] = dict.fromkeys(partitions, (2,))
+    reign.take(ReassignmentsRead(moves) if by_tool else ReassignmentRequested(moves, request_id=5))
+    reign.take(LeadershipRead({each: reign.leader_writes(each, 1, 2) for each in partitions}))
+    assert [reign.state.replicas(each) for each in partitions] == [(2,)] * 50
+    assert not reign.state.reassignments
+
+    writes = [each.writes for each in reign.done if isinstance(each, WriteAssignments)]
+    assert [[write.replicas for write in some] for some in writes] == [[(2, 1)] * 50, [(2,)] * 50]
+    drops = [each for each in reign.done if isinstance(each, DropReassignments)]
+    assert drops == ([DropReassignments(tuple(partitions))] if by_tool else [])
+
+
+def arriving(by_tool: bool) -> Reign:
+    """Partition 0 has arrived on broker 2, and that is not written down yet."""
+    state = reigning([1, 2, 3], {0: (2,)}, {P0: led(2, [2])})
+    state.arrived[P0] = Reassignment((1,), (2,), by_tool)
+    return Reign(state)
+
+
+@pytest.mark.parametrize("by_tool", [True, False])
+def test_arrival_that_is_not_written_yet_gives_way_to_where_it_goes_next(by_tool: bool) -> None:
+    reign = arriving(by_tool)
+    reign.take(ReassignmentRequested({P0: (3,)}, request_id=6))
+    assert (DropReassignments((P0,)) in reign.done) is by_tool
+    reign.take(ArrivalsDue(reign.state.reign))
+    assert assignments(reign) == [((3, 2), (3,), (2,))]
+
+
+def test_arrival_that_is_not_written_yet_is_not_begun_again_by_the_tools_node() -> None:
+    reign = arriving(by_tool=True)
+    assert reign.take(ReassignmentsRead({P0: (2,)})) == []
+    reign.take(ArrivalsDue(reign.state.reign))
+    assert assignments(reign) == [((2,), (), ())]
+    assert DropReassignments((P0,)) in reign.done
+
+
+def test_arrivals_of_an_earlier_reign_are_not_written() -> None:
+    reign = arriving(by_tool=True)
+    assert reign.take(ArrivalsDue(reign.state.reign - 1)) == []
 
 
 def test_topic_that_would_be_too_large_on_its_way_stays_where_it_is() -> None:
