@@ -52,6 +52,7 @@ from kazoo.protocol.connection import (
     AUTH_XID,
     CLOSE_RESPONSE,
     STOP_CONNECTING,
+    WATCH_XID,
     ConnectionHandler,
 )
 from kazoo.protocol.states import KeeperState
@@ -335,7 +336,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         header = super()._read_header(timeout)
         if header[0].xid == AUTH_XID:  # kazoo would take it for the answer to the oldest request
             raise ConnectionDropped("the reply to an authentication, and there was none")
-        self.heard_at = time.monotonic()
+        if header[0].xid != WATCH_XID:  # which comes unasked, though the server hears nothing of us
+            self.heard_at = time.monotonic()
         return header
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:

@@ -821,6 +821,35 @@ def test_a_loop_that_was_busy_knows_since_when_the_server_has_been_silent(
     asyncio.run(scenario())
 
 
+def test_a_watch_event_is_no_sign_that_the_server_hears_us(zookeeper: str, zk_chroot: str) -> None:
+    """Only where the server hears us the session lives on; events come as long as it writes."""
+    events = 10
+
+    async def scenario() -> None:
+        link = await Link.open(zookeeper)
+        chroot = zk_chroot.partition("/")[2]
+        session = KazooSession(f"{link.address}/{chroot}", session_timeout_ms=SESSION_MS)
+        other = KazooSession(zk_chroot, session_timeout_ms=SESSION_MS)
+        await session.start()
+        await other.start()
+        heard = Events()
+        for number in range(events):
+            await session.exists(f"/{number}", heard)
+        link.mute()
+        muted_at = time.monotonic()
+        for number in range(events):
+            await other.create(f"/{number}", None)
+            await heard.next()
+            await asyncio.sleep(0.05)
+            assert session.silence_ms >= int((time.monotonic() - muted_at) * 1000) - 10
+        link.open_again()
+        await other.close()
+        await session.close()
+        await link.end()
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_that_came_while_the_loop_stood_still_counts(zk_chroot: str) -> None:
     async def scenario() -> None:
         session = KazooSession(zk_chroot, session_timeout_ms=1000, connection_timeout_ms=SESSION_MS)

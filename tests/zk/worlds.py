@@ -119,6 +119,7 @@ class Link:
     pipes: set[asyncio.StreamWriter]
     is_open: bool = True
     is_silent: bool = False
+    is_mute: bool = False
     swallowed_bytes: int = 0
 
     @classmethod
@@ -132,7 +133,7 @@ class Link:
                 return
             out_reader, out_writer = await asyncio.open_connection(host, int(port))
             for source, sink in ((reader, out_writer), (out_reader, writer)):
-                task = asyncio.ensure_future(link.pump(source, sink))
+                task = asyncio.ensure_future(link.pump(source, sink, source is reader))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
 
@@ -144,11 +145,13 @@ class Link:
         host, port = self.server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
-    async def pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_from_client: bool
+    ) -> None:
         self.pipes.add(sink)
         with contextlib.suppress(OSError), contextlib.closing(sink):
             while data := await source.read(65536):
-                if self.is_silent:
+                if self.is_silent or (self.is_mute and is_from_client):
                     self.swallowed_bytes += len(data)
                 else:
                     sink.write(data)
@@ -164,8 +167,12 @@ class Link:
         """Stay connected, and let nothing through."""
         self.is_silent = True
 
+    def mute(self) -> None:
+        """Stay connected, and let nothing through to the server."""
+        self.is_mute = True
+
     def open_again(self) -> None:
-        self.is_open, self.is_silent = True, False
+        self.is_open, self.is_silent, self.is_mute = True, False, False
 
     async def end(self) -> None:
         self.close()

@@ -633,7 +633,7 @@ class Story:
         path = ConsumerRegistration.path(GROUP, f"broken{self.faults['malformed']}")
         self._befalls("malformed", f"a registration nobody can read stands for {lasts_s:.2f} s")
         await self._admin.create(path, b"{", make_parents=True)
-        self._later(lasts_s, lambda: self._spawn(self._admin.delete(path)))
+        self._later(lasts_s, lambda: self._spawn(self._admin.delete_recursive(path)))
 
     async def broker(self) -> None:
         """A broker comes, or the one that came goes."""
