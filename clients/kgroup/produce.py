@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from clients.output import (
     target_options,
 )
 from clients.producer.messages import KeyedMessage
+from clients.producer.old_config import names_producer_type
 from clients.producer.producer import Producer
 from clients.sessions import bootstrap_of
 
@@ -183,11 +185,13 @@ async def produce(
     """Send all of standard input; the number of messages that were not acknowledged."""
     bootstrap = await bootstrap_of(target)
     kept = {name: value for name, value in settings.items() if name not in _WHERE}
+    old = names_producer_type(kept)
     producer = Producer(kept | {"bootstrap.servers": bootstrap})
     for note in producer.notes:
         click.echo(f"note: {note}", err=True)
     fields = FieldReader.of(settings)
-    failures = _Failures()
+    failures = _Failures()  # names each line; the producer need not
+    logging.getLogger("clients.producer.undelivered").setLevel(logging.ERROR)
     now = asyncio.get_running_loop().time
     number, started = 0, now()
     try:
@@ -195,7 +199,7 @@ async def produce(
             for line in lines:
                 number += 1
                 key, value = fields.read(*reader.read(line, number), number)
-                if producer.metrics is not None:
+                if old:
                     await _send_in_the_old_way(producer, topic, key, value, number, failures)
                 else:
                     with naming(number):
@@ -208,8 +212,7 @@ async def produce(
         await producer.close()
     finally:
         await producer.close(INTERRUPTED_CLOSE_MS)
-    queued = producer.metrics
-    return failures.count if queued is None else max(failures.count, queued.failed_sends)
+    return max(failures.count, producer.metrics.failed_sends)
 
 
 async def _send_in_the_old_way(

@@ -42,9 +42,15 @@ def deliver(batch: Batch, answer: ProduceResponsePartition | None) -> None:
             delivery.set_result(metadata)
 
 
-def fail(batch: Batch, error: Callable[[], Exception]) -> None:
-    """Each future gets an exception of its own: a shared one collects every awaiter's traceback."""
+def fail(batch: Batch, error: Callable[[], Exception]) -> int:
+    """Fail what is left of a batch; return how many records that are.
+
+    Each future gets an exception of its own: a shared one collects every awaiter's traceback.
+    """
+    failed = 0
     for delivery in batch.waiters:
         if not delivery.done():
             delivery.set_exception(error())
-            delivery.exception()  # seen: who does not await a record does not want to know
+            delivery.exception()  # seen: who awaits no record hears by the log and the metrics
+            failed += 1
+    return failed

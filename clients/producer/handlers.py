@@ -66,14 +66,31 @@ class CallbackHandler:
 
 @attrs.define(eq=False)
 class ProducerMetrics:
-    """Messages counted since the start, under the names of Kafka's meters."""
+    """What a producer has counted since its start, under the names of Kafka's meters.
 
+    The first three are every producer's, the others those of one with `producer.type`.
+    """
+
+    record_send_total: int = 0
+    """Records in requests, each time they were sent."""
+    record_retry_total: int = 0
+    """Records whose attempt failed, to be sent again."""
+    record_error_total: int = 0
+    """Records given up: accepted by `send`, and not known to be stored."""
     messages: int = 0
     dropped_messages: int = 0
     """Refused because the queue was full."""
     serialization_errors: int = 0
     failed_sends: int = 0
     """Accepted, and not known to be stored."""
+
+    def by_name(self) -> dict[str, int]:
+        """Every producer's, as Kafka spells them."""
+        return {
+            "record-send-total": self.record_send_total,
+            "record-retry-total": self.record_retry_total,
+            "record-error-total": self.record_error_total,
+        }
 
 
 def messages_of(returned: Any, hook: str) -> list[KeyedMessage]:

@@ -26,8 +26,14 @@ _log = logging.getLogger(__name__)
 class OldProducer:
     """What the producer with these settings does with messages. `buffer` is its way to brokers."""
 
-    def __init__(self, config: OldProducerConfig, cluster: Cluster, buffer: Buffer) -> None:
-        self.metrics = ProducerMetrics()
+    def __init__(
+        self,
+        config: OldProducerConfig,
+        cluster: Cluster,
+        buffer: Buffer,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self.metrics = metrics
         self._closed = False
         self._runner: asyncio.Task[None] | None = None
         hooks = CallbackHandler()

@@ -81,15 +81,22 @@ class Producer:
         codec = Codec.of_name(config.compression_type)
         compress(codec, b"")  # a codec that is not installed is better noticed now
         self._accumulator: Accumulator[Delivery] = Accumulator(config, codec)
+        self.metrics = ProducerMetrics()
+        """What has been sent, sent again and given up so far."""
         self._sender = Sender(
-            self._accumulator, self._cluster, unreachable_is_attempt=old is not None
+            self._accumulator,
+            self._cluster,
+            self.metrics,
+            unreachable_is_attempt=old is not None,
         )
         self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
         self._new_delivery: Callable[[], Delivery]  # of the loop on which the runner runs
-        self._old = None if old is None else OldProducer(old, self._cluster, self._buffer)
+        self._old = None
+        if old is not None:
+            self._old = OldProducer(old, self._cluster, self._buffer, self.metrics)
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -97,11 +104,6 @@ class Producer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @property
-    def metrics(self) -> ProducerMetrics | None:
-        """Counts of messages, with `producer.type`."""
-        return None if self._old is None else self._old.metrics
 
     @overload
     def send(
@@ -236,7 +238,9 @@ class Producer:
     async def flush(self) -> None:
         """Send what is buffered now without lingering, and wait until it is done, well or badly.
 
-        Records sent meanwhile are not waited for. Raises ProducerClosed if closed meanwhile.
+        As in Kafka it raises nothing for records that could not be delivered: their futures do,
+        `metrics.record_error_total` counts them, and the log has a line for each partition and
+        error. Records sent meanwhile are not waited for. Raises ProducerClosed if closed meanwhile.
         """
         if self._old is not None:
             await self._old.flush()

@@ -24,7 +24,9 @@ from clients.errors import (
 )
 from clients.producer.accumulator import Accumulator, Ready, Verdict, verdict
 from clients.producer.deliveries import Batch, Delivery, deliver, fail
+from clients.producer.handlers import ProducerMetrics
 from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
+from clients.producer.undelivered import Undelivered
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -68,9 +70,12 @@ class Sender:
         self,
         accumulator: Accumulator[Delivery],
         cluster: Cluster,
+        metrics: ProducerMetrics,
         unreachable_is_attempt: bool = False,
     ) -> None:
         self._accumulator = accumulator
+        self._metrics = metrics
+        self._undelivered = Undelivered()
         self._unreachable_is_attempt = unreachable_is_attempt
         """Whether a leader that cannot be connected to costs its batches a retry."""
         self._config = accumulator.config
@@ -113,9 +118,11 @@ class Sender:
             raise
         finally:
             self._accumulator.closed = True
+            self._undelivered.write()
             abandoned = self._accumulator.abandon()
             for batch in abandoned:
-                fail(batch, partial(ProducerClosed, "closed before the record was acknowledged"))
+                closed = partial(ProducerClosed, "closed before the record was acknowledged")
+                self._metrics.record_error_total += fail(batch, closed)
             if left := sum(len(batch.waiters) for batch in abandoned if not batch.expired):
                 _log.warning("%d records were not acknowledged when the producer closed", left)
             self._announce()
@@ -127,24 +134,29 @@ class Sender:
             waited = f"{batch.partition}: not acknowledged in {now - batch.created_ms} ms"
             if batch.last_error is not ErrorCode.NONE:
                 waited += f", the last attempt failed with {batch.last_error.name}"
-            fail(batch, partial(DeliveryTimedOut, waited))
+            self._fail(batch, partial(DeliveryTimedOut, waited))
             if self._sequences is not None:
                 self._sequences.given_up(batch.partition, batch.numbers)
             self._announce()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         self._keep_metadata_fresh(ready, tasks)
+        self._send_ready(ready, tasks, now)
+        self._undelivered.write_due(now)
+        due_in_ms = self._undelivered.due_in_ms(now)
+        return ready.next_check_ms if due_in_ms is None else min(ready.next_check_ms, due_in_ms)
+
+    def _send_ready(self, ready: Ready, tasks: asyncio.TaskGroup, now: int) -> None:
         if ready.nodes and self._sequences is not None and self._sequences.producer_id is None:
             if not self._identifying:
                 self._identifying = True
                 tasks.create_task(self._identify(self._sequences))
-            return ready.next_check_ms
+            return
         for node, partitions in ready.nodes.items():
             connection = self._cluster.open_connection(node, PURPOSE)
             if connection is None:
                 self._connect(node, tasks)
             elif connection.in_flight < self._config.max_in_flight:
                 self._send(connection, self._accumulator.drain(partitions, now), now)
-        return ready.next_check_ms
 
     def _keep_metadata_fresh(self, ready: Ready, tasks: asyncio.TaskGroup) -> None:
         wanted = self._refresh_wanted or ready.leaderless or self._cluster.stale
@@ -181,8 +193,14 @@ class Sender:
 
     def _give_up_queued(self, error: Callable[[], Exception]) -> None:
         for batch in self._accumulator.give_up_queued():
-            fail(batch, error)
+            self._fail(batch, error)
         self._announce()
+
+    def _fail(self, batch: Batch, error: Callable[[], Exception]) -> None:
+        """Give a batch up: its futures, the metrics and the log are told."""
+        failed = fail(batch, error)
+        self._metrics.record_error_total += failed
+        self._undelivered.add(batch.partition, error(), failed, elapsed_ms())
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
         if node not in self._connecting:
@@ -223,6 +241,7 @@ class Sender:
                 topic_data=_by_topic(batches, magic),
             )
             response = connection.send(request)
+            self._metrics.record_send_total += sum(len(batch.waiters) for batch in batches)
         except ConnectionFailed:
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
         except ClientError:
@@ -238,7 +257,8 @@ class Sender:
             batch.seal()
         except Exception as error:
             self._accumulator.finish(batch)
-            fail(batch, partial(ClientError, f"{batch.partition}: not encoded: {error!r}"))
+            not_encoded = f"{batch.partition}: not encoded: {error!r}"
+            self._fail(batch, partial(ClientError, not_encoded))
             self._announce()
             return False
         return True
@@ -300,6 +320,7 @@ class Sender:
         batch.last_error = code
         outcome = self._judged(batch, code, answer, now)
         if outcome is Verdict.RETRY:
+            self._metrics.record_retry_total += len(batch.waiters)
             self._accumulator.retry(batch)
         elif outcome is Verdict.SPLIT:
             self._accumulator.split(batch)
@@ -309,7 +330,7 @@ class Sender:
                 deliver(batch, answer)
             else:
                 why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
-                fail(batch, partial(BrokerError, code, why or str(batch.partition)))
+                self._fail(batch, partial(BrokerError, code, why or str(batch.partition)))
 
     def _judged(
         self, batch: Batch, code: ErrorCode, answer: ProduceResponsePartition | None, now: int

@@ -1,6 +1,7 @@
 """The producer whole, against a scripted broker: what is acknowledged, retried, refused, lost."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -374,3 +375,57 @@ def test_setting_that_cannot_be_is_refused_by_name(name: str, value: str) -> Non
 def test_setting_without_effect_is_noted() -> None:
     producer = Producer({"bootstrap.servers": "h:1", "metric.reporters": "x"})
     assert producer.notes == ["metric.reporters=x: there is no JMX here"]
+
+
+def test_records_nobody_awaits_are_counted_and_named_in_one_line_when_they_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+        for _ in range(5):
+            await producer.send("t", b"lost", partition=0)
+            await producer.send("t", b"lost too", partition=1)
+        await producer.flush()
+        await producer.send_and_wait("t", b"kept", partition=0)
+        assert producer.metrics.by_name() == {
+            "record-send-total": 11,
+            "record-retry-total": 0,
+            "record-error-total": 10,
+        }
+
+    with caplog.at_level(logging.WARNING):
+        with_producer(scenario, {"t": 2}, linger_ms=5)
+    refused = "5 records were not delivered: TOPIC_AUTHORIZATION_FAILED"
+    assert caplog.messages == [f"t-0: {refused}: t-0", f"t-1: {refused}: t-1"]
+
+
+def test_records_that_fail_while_a_producer_works_are_named_before_it_closes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors.append(ErrorCode.MESSAGE_TOO_LARGE)
+        await producer.send("t", b"lost")
+        await producer.flush()
+        while not caplog.messages:
+            await producer.send_and_wait("t", b"kept")
+            await asyncio.sleep(0.1)
+        assert producer.metrics.record_error_total == 1
+
+    with caplog.at_level(logging.WARNING):
+        with_producer(scenario)
+    assert len(caplog.messages) == 1
+
+
+def test_attempts_that_failed_and_records_that_expired_are_counted() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await producer.send_and_wait("t", b"at last")
+        assert producer.metrics.record_retry_total == 1
+        assert producer.metrics.record_error_total == 0
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        await producer.send("t", b"a")
+        await producer.send("t", b"b")
+        await producer.flush()
+        assert producer.metrics.record_error_total == 2
+
+    with_producer(scenario, request_timeout_ms=30, delivery_timeout_ms=60)

@@ -4,6 +4,7 @@ from tests.mutants.remedy import Remedy
 
 TESTS: dict[str, str] = {
     "clients.connection": "tests/clients/test_connection.py",
+    "clients.producer.sender": "tests/clients/producer/test_producer.py",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -22,5 +23,26 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.connection:Connection._connect",
         "(OSError, ValueError, OverflowError)",
         "OSError",
+    ),
+    Remedy(
+        "A16",
+        "a record that is given up is counted",
+        "clients.producer.sender:Sender._fail",
+        "self._metrics.record_error_total += failed",
+        "pass",
+    ),
+    Remedy(
+        "A16",
+        "a record that is given up is in the log",
+        "clients.producer.sender:Sender._fail",
+        "self._undelivered.add(batch.partition, error(), failed, elapsed_ms())",
+        "pass",
+    ),
+    Remedy(
+        "A16",
+        "what failed while a producer works is in the log before it closes",
+        "clients.producer.sender:Sender._turn",
+        "self._undelivered.write_due(now)",
+        "pass",
     ),
 )
