@@ -6,10 +6,10 @@ of Kafka's is accepted with a note or refused with a reason (`accepted_settings`
 are refused. Some change while the broker runs (`dynamic_config`).
 
 In an event loop, Kafka's thread settings mean: `num.io.threads` is the number of threads that do
-blocking disk work (fsync, loading, recovery). `num.network.threads` has nothing to number: one
-loop serves all connections. Nor has `queued.max.requests` anything to bound: a connection is read
-no further while a request of it is held, so at most one read's worth of requests waits on each, and
-`queued.max.request.bytes` bounds what all of them take.
+blocking disk work (fsync, loading, making logs and closing them). `num.network.threads` has nothing
+to number: one loop serves all connections. Nor has `queued.max.requests` anything to bound: a
+connection is read no further while a request of it is held, so at most one read's worth of requests
+waits on each, and `queued.max.request.bytes` bounds what all of them take.
 """
 
 from __future__ import annotations
