@@ -42,7 +42,7 @@ class CleanerConfig:
         "log.cleaner.backoff.ms",
         15_000,
         validator=ge(0),
-        doc="How long to wait when no log is dirty enough.",
+        doc="How often all logs are looked at.",
     )
 
     @property

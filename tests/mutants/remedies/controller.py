@@ -8,6 +8,8 @@ TESTS: dict[str, str] = {
     ),
     "broker.config_changes": "tests/broker/test_config_changes.py",
     "broker.replica_manager": "tests/broker/test_replica_manager.py",
+    "broker.controller.reassignment": "tests/broker/controller/test_reassignment.py",
+    "compaction.cleaner": "tests/compaction/test_cleaner.py",
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
     "broker.isr_writer": "tests/broker/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
@@ -99,6 +101,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "broker.isr_writer:IsrWriter.notify",
         "range(0, len(changed), TOLD_AT_ONCE)",
         "range(0, len(changed), len(changed))",
+    ),
+    Remedy(
+        "P24",
+        "after a job all other logs are not measured",
+        "compaction.cleaner:Cleaner._look_again_and_again",
+        "self._try(self._begin_dirtiest)",
+        "self._try(self.look)",
+    ),
+    Remedy(
+        "L7",
+        "a topic that moves as a whole is written once",
+        "broker.controller.reassignment:start",
+        "[WriteAssignments(tuple(writes)), *ready] if writes else ready",
+        "[*(WriteAssignments((each,)) for each in writes), *ready]",
     ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""
