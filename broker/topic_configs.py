@@ -86,6 +86,10 @@ class TopicConfigs:
         """The topic's own settings."""
         return self._known.get(topic, NO_SETTINGS).overrides
 
+    def is_known(self, topic: str) -> bool:
+        """Whether the topic's settings have been read."""
+        return topic in self._known
+
     def know(self, topics: Mapping[str, TopicSettings]) -> None:
         """Take what was read before the broker's logs were opened."""
         for topic, settings in topics.items():

@@ -132,6 +132,8 @@ def _resource(
     if resource.resource_type == TOPIC:
         if not cache.has_topic(name):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        if not topics.is_known(name):
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper does not tell those of {name}")
         return _topic(brokers, topics.overrides(name))
     if resource.resource_type != BROKER:
         raise ApiError(

@@ -40,6 +40,7 @@ class World:
     properties: dict[str, str] = attrs.field(factory=dict)
     own: dict[str, str] = attrs.field(factory=dict)  # of the broker, in ZooKeeper
     cluster: dict[str, str] = attrs.field(factory=dict)
+    is_late: bool = False
 
     async def describe(
         self,
@@ -77,7 +78,10 @@ class World:
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
         answer = describe_configs.handle(cache, topics, brokers, request, context(2))
-        if isinstance(answer, Wait):
+        if isinstance(answer, Wait) and self.is_late:
+            answer = answer.try_complete(True)
+            await spawned.ended()
+        elif isinstance(answer, Wait):
             await spawned.ended()
             answer = answer.try_complete(False)
         assert isinstance(answer, DescribeConfigsResponse)
@@ -89,6 +93,11 @@ async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
     code, found = await World().describe(TOPIC, "t")
     assert code == ErrorCode.NONE
     assert sorted(found) == sorted(s.name for s in declared(LogConfig).values())
+
+
+async def test_topic_whose_settings_are_not_known_in_time_is_not_said_to_have_the_brokers() -> None:
+    code, found = await World(is_late=True).describe(TOPIC, "t")
+    assert (code, found) == (ErrorCode.REQUEST_TIMED_OUT, {})
 
 
 async def test_a_topics_own_setting_is_in_force_before_the_brokers() -> None:
