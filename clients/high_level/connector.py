@@ -28,7 +28,7 @@ from clients.high_level.streams import MessageAndMetadata, MessageStream, Partit
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
 from groups.zookeeper.filters import TopicFilter
-from groups.zookeeper.member import ConsumerIdInUse, Member, StrategyConflict
+from groups.zookeeper.member import ConsumerIdInUse, Member, MembershipLost, StrategyConflict
 from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import (
     FilterSubscription,
@@ -135,8 +135,8 @@ class ConsumerConnector:
         """Join the group with so many streams of each topic; return once it has rebalanced.
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
-        Raises MessageStreamsExist, ValueError, ZooKeeperError; ConsumerIdInUse and
-        StrategyConflict, after which the connector is shut down; ConsumerRebalanceFailed and its
+        Raises MessageStreamsExist, ValueError, ZooKeeperError; ConsumerIdInUse, StrategyConflict
+        and MembershipLost, after which the connector is shut down; ConsumerRebalanceFailed and its
         kind MalformedMember, after which the member goes on trying until `shutdown`, and `streams`
         has what it feeds.
         """
@@ -308,12 +308,13 @@ class ConsumerConnector:
             membership,
             told=self._told,
             rebalanced=self._meters.rebalances.mark,
+            failed=self._meters.rebalance_failures.mark,
         )
         self._store.takes_part = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
             await self._member.join()
-        except (ConsumerIdInUse, StrategyConflict):
+        except (ConsumerIdInUse, StrategyConflict, MembershipLost):
             await self.shutdown()
             raise
 

@@ -49,6 +49,8 @@ class ConsumerMetrics:
     kafka_commits_per_sec: Rate
     zookeeper_commits_per_sec: Rate
     rebalance_rate_and_time: Timing
+    rebalance_failures_per_sec: Rate
+    """Steps of a rebalance that failed: refused by ZooKeeper, offsets that could not be read, …"""
     rebalance_error: str | None
     owned_partitions_count: int
     owned_partitions_count_by_topic: Mapping[str, int]
@@ -157,6 +159,7 @@ class Meters:
         self.kafka_commits = meter()
         self.zookeeper_commits = meter()
         self.rebalances = Timer(meter())
+        self.rebalance_failures = meter()
         self.requests: defaultdict[int, Meter] = defaultdict(meter)
         self.broker_bytes: defaultdict[int, Meter] = defaultdict(meter)
         self.messages: defaultdict[str, Meter] = defaultdict(meter)
@@ -180,6 +183,7 @@ class Meters:
             kafka_commits_per_sec=self.kafka_commits.read(),
             zookeeper_commits_per_sec=self.zookeeper_commits.read(),
             rebalance_rate_and_time=self.rebalances.read(),
+            rebalance_failures_per_sec=self.rebalance_failures.read(),
             rebalance_error=rebalance_error,
             owned_partitions_count=sum(owned.values()),
             owned_partitions_count_by_topic=owned,

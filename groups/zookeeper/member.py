@@ -120,6 +120,9 @@ class Member:
     """Is told what keeps the group from being settled; None when nothing does."""
     rebalanced: Callable[[float], None] = lambda took_ms: None
     """Is told of each round that changed something, and how long it took from the reading on."""
+    failed: Callable[[], None] = lambda: None
+    """Is told of each step that ZooKeeper, an offset store or we ourselves did not let us take; it
+    is tried again."""
     _round_began_ms: int = 0
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
     _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
@@ -299,6 +302,7 @@ class Member:
         except Exception as error:
             reason = f"{type(effect).__name__}: {error!r}"
             _log.exception("%s: %s", self.consumer_id, reason)
+        self.failed()
         if isinstance(effect, do.Register):
             return on.RegistrationFailed(effect.session_id, reason)
         if isinstance(effect, do.ReleaseOwners):
@@ -380,6 +384,8 @@ class Member:
 
     async def _fetch_offsets(self, effect: do.FetchOffsets) -> on.Event:
         offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
+        if failed:
+            self.failed()
         for partition, reason in failed.items():
             _log.warning("%s: offset of %s: %s", self.consumer_id, partition, reason)
         return on.OffsetsFetched(effect.round, offsets, failed)

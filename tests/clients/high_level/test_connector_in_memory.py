@@ -329,3 +329,26 @@ def test_a_message_is_committed_with_all_before_it() -> None:
         await connector.shutdown()
 
     play(scene)
+
+
+def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(2)
+        session = await work.session()
+        owners = "/consumers/g/owners/t"
+        await session.ensure_path(owners)
+        work.zookeeper.read_only.add(owners)
+        settings = {"group.id": "g", "zookeeper.connect": "z:1"}
+        connector = ConsumerConnector(settings, zk=session)
+        with pytest.raises(ConsumerRebalanceFailed, match=f"NoAuth {owners}/0"):
+            await connector.create_message_streams({"t": 1})
+        metrics = connector.metrics
+        assert metrics.rebalance_failures_per_sec.count == 4
+        assert "NoAuth" in str(metrics.rebalance_error)
+        work.zookeeper.read_only.clear()
+        await asyncio.sleep(5)
+        assert connector.metrics.rebalance_error is None
+        assert connector.metrics.owned_partitions_count == 2
+        await connector.shutdown()
+
+    play(scene)
