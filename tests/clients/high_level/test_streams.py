@@ -373,10 +373,10 @@ def test_an_application_that_never_waits_lets_the_event_loop_turn() -> None:
 def test_an_application_that_gets_slow_all_of_a_sudden_keeps_the_loop_for_some_messages() -> None:
     async def scene() -> None:
         feed = a_feed(a_stream())
-        put(feed, 0, 2000)
-        turns = await turns_of(feed, 2000, lambda offset: 0.0 if offset < 1000 else 10.0)
+        put(feed, 0, 10_500)
+        turns = await turns_of(feed, 10_500, lambda offset: 0.0 if offset < 10_000 else 10.0)
         first, *others = turns
-        assert 1000 < first <= 1000 + LOOK_EVERY
+        assert 10_000 < first <= 10_000 + LOOK_EVERY
         assert set(others) == {1}
 
     play(scene)
