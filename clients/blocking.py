@@ -9,23 +9,37 @@ the caller until each call is done. Methods, arguments, results and exceptions a
 
 What a call returns is turned the same way, also inside lists and dicts: an asyncio future becomes
 a `concurrent.futures.Future`, an asynchronous iterator an iterator. Twins may be used from any
-thread, and from several.
+thread, and from several; a stream by one at a time. What crosses from thread to thread costs, so
+streams hand over a turn of messages at once, and `send` waits only where the original would.
+
+`close` may be called while other threads iterate and call: iterations end, and other calls raise
+ClientClosed, now and later. A rebalance listener is called on a thread of its own, so that it may
+call its connector.
 """
 
 import asyncio
 import concurrent.futures
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence, Set
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from clients.admin import Admin as AsyncAdmin
+from clients.errors import ClientClosed, ProducerClosed, StreamInUse
 from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
+from clients.high_level.delivery import ConsumerRebalanceListener
+from clients.high_level.streams import MessageAndMetadata, MessageStream
+from clients.producer.accumulator import Header
+from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
 from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
+from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
+
+_IN_LISTENER: ContextVar[bool] = ContextVar("in_listener", default=False)
 
 
 class LoopThread:
@@ -34,25 +48,53 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
+        self._closing = threading.Lock()
+        self._closed = False
+        self.streams: dict[MessageStream, BlockingStream] = {}
+        """The one twin of each stream."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Begin a coroutine on the loop. Raises ClientClosed.
+
+        What has begun before the loop stops is done or cancelled when it has: nobody waits for
+        what never runs.
+        """
+        with self._closing:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise ClientClosed(f"{self._thread.name} is closed")
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result.
+        """Run a coroutine on the loop and return its result. Raises ClientClosed.
 
         An exception in the waiting thread (Ctrl-C above all) cancels it.
         """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if not self._closed:
+                raise
+            raise ClientClosed(f"{self._thread.name} was closed meanwhile") from None
         finally:
             future.cancel()
 
+    def refuse_own_thread(self) -> None:
+        """Raise RuntimeError where waiting for the loop would be waiting for oneself: in a callback
+        of a future, above all."""
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError("a blocking client cannot be called on the thread of its own loop")
+
     def stop(self) -> None:
         """End the loop, what still runs on it, and the thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -71,12 +113,20 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         if isinstance(getattr(type(self._original), name, None), property):
-            return self._loop.call(self._read(name))  # while nothing changes what it looks at
+            return self._property(name)
         attribute = getattr(self._original, name)
         return self._bound(attribute) if callable(attribute) else attribute
 
-    async def _read(self, name: str) -> Any:
-        return getattr(self._original, name)
+    def _property(self, name: str) -> Any:
+        self._loop.refuse_own_thread()
+
+        async def read() -> Any:
+            return _turned(getattr(self._original, name), self._loop)
+
+        try:
+            return self._loop.call(read())  # while nothing changes what it looks at
+        except ClientClosed:
+            return _turned(getattr(self._original, name), self._loop)
 
     def __enter__(self) -> Self:
         self._loop.call(self._original.__aenter__())
@@ -88,15 +138,18 @@ class Blocking:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            self._loop.call(self._original.__aexit__(kind, error, trace))
-        finally:
-            self._loop.stop()
+        self._end(lambda: self._original.__aexit__(kind, error, trace))
 
     def close(self, *arguments: Any, **keywords: Any) -> None:
-        """Close the original and end its thread."""
+        """Close the original and end its thread. May be repeated, and called by any thread."""
+        self._end(lambda: self._original.close(*arguments, **keywords))
+
+    def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._loop.refuse_own_thread()
         try:
-            self._loop.call(self._original.close(*arguments, **keywords))
+            self._loop.call(closing())
+        except ClientClosed:
+            pass
         finally:
             self._loop.stop()
 
@@ -106,11 +159,108 @@ class Blocking:
             return _turned(await result if inspect.iscoroutine(result) else result, self._loop)
 
         def blocking(*arguments: Any, **keywords: Any) -> Any:
+            self._loop.refuse_own_thread()
             return self._loop.call(run(*arguments, **keywords))
 
         blocking.__doc__ = method.__doc__
         blocking.__name__ = getattr(method, "__name__", "method")
         return blocking
+
+
+class BlockingProducer(Blocking):
+    """A twin whose `send` leaves records to the loop, and waits where the original would."""
+
+    def __init__(self, original: AsyncProducer, loop: LoopThread) -> None:
+        super().__init__(original, loop)
+        self._handover = Handover(original, loop.start)
+
+    def send(
+        self,
+        topic: Any,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> Any:
+        """As the original's; what fails of the record after that is in its future."""
+        self._loop.refuse_own_thread()
+        record = (topic, value, key, partition, headers, timestamp_ms)
+        try:
+            if isinstance(topic, str) and self._original.sends_records:
+                return self._handover.send(*record)
+            options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
+            return self._bound(self._original.send)(topic, value, key=key, **options)
+        except ProducerClosed:
+            raise
+        except ClientClosed as error:
+            raise ProducerClosed("the producer is closed") from error
+
+    def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> Any:
+        """Send a record and wait until it is acknowledged. Raises as `send` and its future."""
+        return self.send(topic, value, **options).result()
+
+    def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        async def behind_what_was_sent() -> None:
+            await self._handover.all_buffered()
+            await closing()
+
+        try:
+            super()._end(behind_what_was_sent)
+        finally:
+            self._handover.close()
+
+    def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def behind_what_was_sent(*arguments: Any, **keywords: Any) -> Any:
+            await self._handover.all_buffered()
+            result = method(*arguments, **keywords)
+            return await result if inspect.iscoroutine(result) else result
+
+        behind_what_was_sent.__doc__ = method.__doc__
+        return super()._bound(behind_what_was_sent)
+
+
+class BlockingConnector(Blocking):
+    """A twin whose rebalance listener may call it."""
+
+    def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
+        """Have the application told of rebalances, on a thread that is not the loop's."""
+        self._bound(self._original.set_consumer_rebalance_listener)(_OffTheLoop(listener))
+
+    def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super_end = super()._end
+        if not _IN_LISTENER.get():
+            super_end(closing)
+        else:  # which ends only when the listener has returned
+            threading.Thread(target=super_end, args=[closing], daemon=True).start()
+
+
+class _OffTheLoop:
+    """A rebalance listener, called on another thread than the loop's, which waits meanwhile."""
+
+    def __init__(self, listener: ConsumerRebalanceListener) -> None:
+        self._listener = listener
+
+    async def before_releasing_partitions(
+        self, partition_ownership: Mapping[str, Set[int]]
+    ) -> None:
+        await self._call(self._listener.before_releasing_partitions, partition_ownership)
+
+    async def before_starting_fetchers(
+        self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
+    ) -> None:
+        listener = self._listener.before_starting_fetchers
+        await self._call(listener, consumer_id, global_partition_assignment)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any) -> None:
+        def on_a_thread() -> Any:
+            _IN_LISTENER.set(True)
+            return method(*arguments)
+
+        result = await asyncio.to_thread(on_a_thread)
+        if inspect.isawaitable(result):
+            await result
 
 
 class BlockingIterator(Generic[T]):
@@ -131,14 +281,46 @@ class BlockingIterator(Generic[T]):
             except StopAsyncIteration:
                 return False, None
 
-        there, item = self._loop.call(step())
+        try:
+            there, item = self._loop.call(step())
+        except ClientClosed:
+            raise StopIteration from None
         if not there:
             raise StopIteration
         kept: T = item
         return kept
 
 
-def twin(original: type) -> Any:
+class BlockingStream:
+    """A stream of messages. A turn of them is taken where it is iterated, without a call to the
+    loop for each; asking for the next one counts the last one as consumed all the same."""
+
+    def __init__(self, original: MessageStream, loop: LoopThread) -> None:
+        self._original = original
+        self._loop = loop
+        self._in_use = threading.Lock()
+
+    def __iter__(self) -> Iterator[MessageAndMetadata]:
+        return self
+
+    def __next__(self) -> MessageAndMetadata:
+        """Raises as the original; StreamInUse when another thread is at it."""
+        if not self._in_use.acquire(blocking=False):
+            raise StreamInUse("another thread asks for the next message of this stream")
+        try:
+            for message in self._original.turn:
+                return message
+            while self._loop.call(self._original.begin_turn()):
+                for message in self._original.turn:
+                    return message
+        except ClientClosed:
+            pass
+        finally:
+            self._in_use.release()
+        raise StopIteration
+
+
+def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
     """Make the blocking twin of an asyncio client class; its class methods make twins too."""
 
     def start(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, LoopThread]:
@@ -149,7 +331,7 @@ def twin(original: type) -> Any:
             loop.stop()
             raise
 
-    class Twin(Blocking):
+    class Twin(kind):  # type: ignore[misc, valid-type]
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             async def make() -> Any:
                 return original(*arguments, **keywords)
@@ -159,7 +341,7 @@ def twin(original: type) -> Any:
     def maker(method: Callable[..., Any]) -> Callable[..., Blocking]:
         def make(*arguments: Any, **keywords: Any) -> Blocking:
             made = Twin.__new__(Twin)
-            Blocking.__init__(made, *start(lambda: method(*arguments, **keywords)))
+            kind.__init__(made, *start(lambda: method(*arguments, **keywords)))
             return made
 
         make.__doc__ = method.__doc__
@@ -169,19 +351,24 @@ def twin(original: type) -> Any:
     Twin.__doc__ = f"Blocking twin of {original.__module__}.{original.__qualname__}."
     for name, method in inspect.getmembers(original, inspect.ismethod):
         setattr(Twin, name, staticmethod(maker(method)))
+    for name, function in inspect.getmembers(original, inspect.isfunction):
+        if function is getattr(original, "close", None):  # by each of its names
+            setattr(Twin, name, kind.close)
     return Twin
 
 
-Producer = twin(AsyncProducer)
+Producer = twin(AsyncProducer, BlockingProducer)
 SimpleConsumer = twin(AsyncSimpleConsumer)
 Admin = twin(AsyncAdmin)
-ConsumerConnector = twin(AsyncConsumerConnector)
+ConsumerConnector = twin(AsyncConsumerConnector, BlockingConnector)
 
 
 def _turned(value: Any, loop: LoopThread) -> Any:
     """A result as a caller on another thread can use it. Runs on the loop."""
     if isinstance(value, asyncio.Future):
         return _concurrent(value)
+    if isinstance(value, MessageStream):
+        return loop.streams.setdefault(value, BlockingStream(value, loop))
     if isinstance(value, AsyncIterator):
         return BlockingIterator(value, loop)
     if type(value) is list:

@@ -46,6 +46,9 @@ __all__ = ["KeyedMessage", "Producer", "ProducerData", "RecordMetadata"]
 T = TypeVar("T")
 Sending = Coroutine[Any, Any, T]
 
+EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
+"""Topic, partition, key as it was given, key, value, headers, timestamp_ms, size in bytes."""
+
 _Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int, int]
 """The arguments of `Accumulator.append` after the partition."""
 
@@ -173,9 +176,22 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
+        record = self.encode(topic, value, key, partition, headers, timestamp_ms)
+        return await self.buffer(record)
+
+    def encode(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int | None,
+    ) -> EncodedRecord:
+        """Encode and check what needs nothing of the cluster. Any thread may call it, if the
+        serializers allow it. Raises RecordTooLarge, ValueError, what the serializers raise."""
         encoded_key = self._encode_key(key)
         encoded_value = self._encode_value(value)
-        now = elapsed_ms()
         if timestamp_ms is None:
             timestamp_ms = now_ms()
         elif not 0 <= timestamp_ms < 1 << 63:
@@ -183,24 +199,48 @@ class Producer:
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
             raise self._too_large(topic, size)
+        return topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size
+
+    @property
+    def sends_records(self) -> bool:
+        """Whether `send` buffers records, as it does without `producer.type`."""
+        return self._old is None
+
+    @property
+    def has_partitioner(self) -> bool:
+        """Whether the application's partitioner is asked where a record goes, on the loop."""
+        return self._partition_rule is not None
+
+    def is_ready_for(self, record: EncodedRecord, ahead_bytes: int = 0) -> bool:
+        """Whether `buffer` would not wait, with so many bytes still to be buffered before."""
+        topic, partition, size = record[0], record[1], record[-1]
         num_partitions = len(self._cluster.view.topics.get(topic, ()))
-        has_room = self._accumulator.buffered_bytes + size <= self.config.buffer_memory
-        if (
-            num_partitions == 0
-            or (partition is not None and not 0 <= partition < num_partitions)
-            or not has_room
-            or self._room.locked()
-            or self._runner is None
-            or self._accumulator.closed
-        ):
+        buffered_bytes = self._accumulator.buffered_bytes + ahead_bytes
+        return (
+            num_partitions > 0
+            and (partition is None or 0 <= partition < num_partitions)
+            and buffered_bytes + size <= self.config.buffer_memory
+            and not self._room.locked()
+            and self._runner is not None
+            and not self._accumulator.closed
+        )
+
+    async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
+        """Buffer a record whose delivery is told to `delivery`, or to a new future. Waits and
+        raises as `send`."""
+        topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size = record
+        if self.is_ready_for(record):
+            num_partitions = len(self._cluster.view.topics[topic])
+        else:
             num_partitions = await self._prepare(topic, partition, size)
-            now = elapsed_ms()
+        now = elapsed_ms()
         if self._partition_rule is not None and partition is None:
             partition = self._partition_rule(key, encoded_key, num_partitions)
             if not 0 <= partition < num_partitions:
                 raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
 
-        delivery = self._new_delivery()
+        if delivery is None:
+            delivery = self._new_delivery()
         appended = self._append(
             topic,
             partition,

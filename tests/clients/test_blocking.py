@@ -2,14 +2,28 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Self
 
 import pytest
 
-from clients.blocking import Producer, twin
+from clients.blocking import BlockingConnector, Producer, twin
+from clients.errors import ClientClosed, ConsumerRebalanceFailed, ProducerClosed, StreamInUse
+from clients.high_level.connector import ConsumerConnector
+from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
 from protocol.settings import SettingError
+from protocol.topic_partition import TopicPartition
+from zk.memory import MemoryZooKeeper
+from zk.znodes import TopicAssignment
+
+P0 = TopicPartition("t", 0)
+PATIENCE_S = 20.0
 
 
 class Counter:
@@ -60,6 +74,9 @@ class Counter:
                 yield n
 
         return {"t": [numbers(), numbers()]}
+
+    def run(self, function: Callable[[], object]) -> object:
+        return function()
 
     def now(self) -> threading.Thread:
         return threading.current_thread()
@@ -126,3 +143,213 @@ def test_many_threads_share_a_twin(counter: Any) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(counter.add, [1] * 100))
     assert counter.count == 105
+
+
+class Reader:
+    """A connector as far as it has streams, with messages without end until `shutdown`."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.made = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
+        self.feeds = [PartitionFeed(P0, stream, 0) for stream in self.made]
+        self.turns = 0
+        for stream in self.made:
+            stream._on_room = partial(asyncio.get_running_loop().call_soon, self.fill)
+
+    async def __aenter__(self) -> Self:
+        self.fill()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    def fill(self) -> None:
+        self.turns += 1
+        for feed in self.feeds:
+            if feed.stream.has_room:
+                start = feed.fetch_offset or 0
+                rows = [(offset, -1, None, b"x", ()) for offset in range(start, start + 100)]
+                feed.stream.put(Chunk(feed, start, start + 100, rows))
+                feed.fetch_offset = start + 100
+
+    @property
+    def streams(self) -> dict[str, list[MessageStream]]:
+        return {"t": self.made}
+
+    async def position(self) -> int | None:
+        return self.feeds[0].position
+
+    async def silence(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def shutdown(self) -> None:
+        for stream in self.made:
+            stream.end()
+        await asyncio.sleep(0)
+
+    close = shutdown
+
+
+BlockingReader = twin(Reader)
+
+
+def test_a_message_of_a_blocking_stream_counts_when_the_next_is_asked_for() -> None:
+    with BlockingReader() as reader:
+        (stream,) = reader.streams["t"]
+        positions = []
+        for expected in range(250):
+            assert next(stream).offset == expected
+            positions.append(reader.position())
+        assert positions == list(range(250))
+
+
+def test_a_blocking_stream_calls_its_loop_for_a_turn_of_messages_and_not_for_each() -> None:
+    with BlockingReader() as reader:
+        (stream,) = reader.streams["t"]
+        begun = 0
+        begin_turn = stream._original.begin_turn
+
+        async def counted() -> bool:
+            nonlocal begun
+            begun += 1
+            return bool(await begin_turn())
+
+        stream._original.begin_turn = counted
+        assert [next(stream).offset for _ in range(10_000)] == list(range(10_000))
+        assert begun < 2000
+
+
+def test_a_stream_has_one_twin_however_it_is_reached() -> None:
+    with BlockingReader() as reader:
+        assert reader.streams["t"][0] is reader.streams["t"][0]
+
+
+def test_a_second_thread_on_a_stream_is_told_so() -> None:
+    with BlockingReader() as reader:
+        (stream,) = reader.streams["t"]
+        with stream._in_use, pytest.raises(StreamInUse):
+            next(stream)
+        assert next(stream).offset == 0
+
+
+@pytest.mark.parametrize("work_s", [0.0, 0.0002, 0.02])
+def test_threads_that_iterate_streams_end_when_another_closes_their_connector(
+    work_s: float,
+) -> None:
+    def iterate(stream: Any) -> str:
+        for _ in stream:
+            if work_s:
+                time.sleep(work_s)
+        return "ended"
+
+    before = {*threading.enumerate()}
+    for _ in range(20):
+        reader = BlockingReader(8)
+        with ThreadPoolExecutor(8) as pool:
+            with reader:
+                ends = [pool.submit(iterate, stream) for stream in reader.streams["t"]]
+                next(iter(reader.streams["t"]))
+            assert [end.result(PATIENCE_S) for end in ends] == ["ended"] * 8
+    assert {*threading.enumerate()} <= before
+
+
+@pytest.mark.parametrize("by_name", ["close", "shutdown"])
+def test_closing_by_each_of_its_names_ends_the_thread_and_may_be_repeated(by_name: str) -> None:
+    before = {*threading.enumerate()}
+    reader = BlockingReader()
+    reader.__enter__()
+    getattr(reader, by_name)()
+    getattr(reader, by_name)()
+    assert {*threading.enumerate()} <= before
+
+
+def test_after_the_close_iterations_are_over_and_calls_say_so() -> None:
+    with BlockingReader() as reader:
+        (stream,) = reader.streams["t"]
+        next(stream)
+    assert list(stream) == []
+    with pytest.raises(ClientClosed):
+        reader.position()
+    assert reader.streams["t"] == [stream]
+
+
+def test_a_call_that_is_under_way_when_another_thread_closes_says_so() -> None:
+    reader = BlockingReader()
+    with ThreadPoolExecutor(2) as pool:
+        began = threading.Event()
+
+        def wait() -> None:
+            began.set()
+            reader.silence()
+
+        waiting = pool.submit(wait)
+        began.wait(PATIENCE_S)
+        reader.close()
+        with pytest.raises(ClientClosed):
+            waiting.result(PATIENCE_S)
+
+
+def test_a_call_on_the_loops_own_thread_is_refused_and_not_waited_for_ever(counter: Any) -> None:
+    with pytest.raises(RuntimeError, match="own loop"):
+        counter.run(lambda: counter.add(1))
+
+
+class Member(ConsumerConnector):
+    """The only member of a group in a ZooKeeper in memory, without brokers."""
+
+    def __init__(self) -> None:
+        settings = {"group.id": "g", "zookeeper.connect": "z:1"}
+        super().__init__(settings, zk=MemoryZooKeeper(lambda: 0).session())
+
+    async def __aenter__(self) -> Self:
+        await self._zk.start()
+        topic = TopicAssignment({0: (0,)}).encode()
+        await self._zk.create(TopicAssignment.path("t"), topic, make_parents=True)
+        return self
+
+
+BlockingMember = twin(Member, BlockingConnector)
+
+
+class Listener:
+    """Calls the blocking connector that calls it."""
+
+    def __init__(self, connector: Any) -> None:
+        self.connector = connector
+        self.outcomes: list[str] = []
+
+    def before_releasing_partitions(self, partition_ownership: Any) -> None:
+        self.connector.commit_offsets()
+        self.outcomes.append("committed")
+
+    def before_starting_fetchers(self, consumer_id: str, assignment: Any) -> None:
+        self.connector.shutdown()
+        self.outcomes.append("does not wait for its own end")
+
+
+def test_a_listener_may_call_its_blocking_connector_and_even_end_it() -> None:
+    before = {*threading.enumerate()}
+    connector = BlockingMember()
+    connector.__enter__()
+    listener = Listener(connector)
+    connector.set_consumer_rebalance_listener(listener)
+    with contextlib.suppress(ClientClosed, ConsumerRebalanceFailed):  # it left too soon
+        connector.create_message_streams({"t": 1})
+    connector.shutdown()
+    assert listener.outcomes == ["committed", "does not wait for its own end"]
+    for thread in {*threading.enumerate()} - before:
+        thread.join(PATIENCE_S)
+    assert {*threading.enumerate()} <= before
+    with pytest.raises(ClientClosed):
+        connector.commit_offsets()
+
+
+def test_sending_to_a_producer_that_is_closed_says_so() -> None:
+    with Producer({"bootstrap.servers": "localhost:1"}) as producer:
+        pass
+    with pytest.raises(ProducerClosed):
+        producer.send("t", b"x")
+    with pytest.raises(ProducerClosed):
+        producer.send_and_wait("t", b"x")
+    with pytest.raises(ClientClosed):
+        producer.flush()
+    producer.close()

@@ -5,6 +5,7 @@ from tests.mutants.remedy import Remedy
 HIGH_LEVEL = "tests/clients/high_level"
 
 TESTS: dict[str, str] = {
+    "clients.blocking": "tests/clients/test_blocking.py",
     "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
     "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
     "clients.high_level.connector": f"{HIGH_LEVEL}/test_connector_in_memory.py",
@@ -84,6 +85,74 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.registration:check_subscription",
         "1 <= num_streams <= MAX_STREAMS",
         "num_streams >= 1",
+    ),
+    Remedy(
+        "A5",
+        "nothing begins on a loop that has ended",
+        "clients.blocking:LoopThread.start",
+        "not self._closed",
+        "True",
+    ),
+    Remedy(
+        "A5",
+        "a call that the close has cancelled says so",
+        "clients.blocking:LoopThread.call",
+        "not self._closed",
+        "True",
+    ),
+    Remedy(
+        "A5",
+        "an iteration ends when its client is closed",
+        "clients.blocking:BlockingStream.__next__",
+        "ClientClosed",
+        "()",
+    ),
+    Remedy(
+        "A5",
+        "every name of a close ends the thread",
+        "clients.blocking:twin",
+        "setattr(Twin, name, kind.close)",
+        "",
+    ),
+    Remedy(
+        "A5",
+        "a listener is not called on the loop",
+        "clients.blocking:BlockingConnector.set_consumer_rebalance_listener",
+        "_OffTheLoop(listener)",
+        "listener",
+    ),
+    Remedy(
+        "A5",
+        "what a loop that ends has not taken fails",
+        "clients.producer.handover:Handover.close",
+        'waiting.set_exception(ProducerClosed("the producer was closed meanwhile"))',
+        "",
+        "tests/clients/producer/test_handover.py",
+    ),
+    Remedy(
+        "A17",
+        "a stream calls its loop for a turn and not for each message",
+        "clients.blocking:BlockingStream.__next__",
+        """
+        for message in self._original.turn:
+            return message
+        while self._loop.call(self._original.begin_turn()):
+            for message in self._original.turn:
+                return message
+        """,
+        """
+        while self._loop.call(self._original.begin_turn()):
+            for message in self._original.turn:
+                return message
+        """,
+    ),
+    Remedy(
+        "A17",
+        "who sends does not wait while there is room",
+        "clients.producer.handover:Handover.send",
+        "None if ready else Future()",
+        "Future()",
+        "tests/clients/producer/test_handover.py",
     ),
     Remedy(
         "C4",

@@ -1,0 +1,151 @@
+"""Records from any thread for a producer on its event loop, without a wait for each.
+
+A call from one thread to another costs as much as sending ten records. So `send` encodes the record
+in the caller's thread and leaves it in a queue, which the loop empties many at a time. Where the
+producer would have to wait, for metadata or for room, the caller waits until its record, and with
+it all before it, are buffered. The order of one thread's records is that of its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, cast
+
+import attrs
+
+from clients.errors import ProducerClosed
+from clients.producer.accumulator import Header
+from clients.producer.deliveries import Delivery
+from clients.producer.producer import EncodedRecord, Producer
+from clients.producer.sent_record import SentRecord
+
+MOST_QUEUED = 10_000
+"""Records that wait for the loop before a caller waits too."""
+
+RECORDS_PER_TURN = 128
+"""Records taken before the loop turns to others."""
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """A record, or None for who waits until all before are buffered."""
+
+    record: EncodedRecord | None
+    delivery: SentRecord
+    buffered: Future[None] | None
+    """What a caller waits for, if it waits."""
+
+
+@attrs.define(eq=False)
+class Handover:
+    """`start` begins a coroutine on the producer's loop, from any thread; it raises ClientClosed
+    when the loop is over."""
+
+    producer: Producer
+    start: Callable[[Coroutine[Any, Any, None]], object]
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+    _queue: deque[_Entry] = attrs.field(factory=deque)
+    _queued_bytes: int = 0
+    _emptying: bool = False
+    _closed: bool = False
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int | None,
+    ) -> SentRecord:
+        """Queue a record, and return the future of its delivery. Raises as `Producer.send`."""
+        record = self.producer.encode(topic, value, key, partition, headers, timestamp_ms)
+        delivery = SentRecord()
+
+        with self._lock:
+            ready = len(self._queue) < MOST_QUEUED and not self.producer.has_partitioner
+            ready = ready and self.producer.is_ready_for(record, self._queued_bytes)
+            entry = _Entry(record, delivery, None if ready else Future())
+            self._put(entry)
+
+        if entry.buffered is not None:
+            entry.buffered.result()
+        return delivery
+
+    async def all_buffered(self) -> None:
+        """Return when everything that was sent before is buffered. Runs on the loop."""
+        marker = _Entry(None, SentRecord(), Future())
+        assert marker.buffered is not None
+        with self._lock:
+            if not self._emptying:
+                return
+            self._put(marker)
+        await asyncio.wrap_future(marker.buffered)
+
+    def close(self) -> None:
+        """Take no more records, and fail those that the loop has not taken. The loop is over."""
+        with self._lock:
+            self._closed = True
+            left = list(self._queue)
+            self._queue.clear()
+
+        for entry in left:
+            waiting: Future[Any] = entry.buffered or entry.delivery
+            if not waiting.done():
+                waiting.set_exception(ProducerClosed("the producer was closed meanwhile"))
+
+    def _put(self, entry: _Entry) -> None:
+        if self._closed:
+            raise ProducerClosed("the producer is closed")
+        self._queue.append(entry)
+        self._queued_bytes += entry.record[-1] if entry.record else 0
+        if not self._emptying:
+            self.start(self._empty())
+            self._emptying = True
+
+    async def _empty(self) -> None:
+        taken = 0
+
+        while (entry := self._first()) is not None:
+            if entry.record is None:
+                error = None
+            else:
+                error = await self._buffer(entry.record, entry.delivery)
+
+            # Only now does the queue shrink: who looks for room counts the record once, or twice.
+            with self._lock:
+                self._queue.popleft()
+                self._queued_bytes -= entry.record[-1] if entry.record else 0
+
+            _settle(entry, error)
+            taken += 1
+            if taken % RECORDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _first(self) -> _Entry | None:
+        with self._lock:
+            self._emptying = bool(self._queue)
+            return self._queue[0] if self._queue else None
+
+    async def _buffer(self, record: EncodedRecord, delivery: SentRecord) -> Exception | None:
+        try:
+            # It takes its result as an asyncio future does.
+            await self.producer.buffer(record, cast(Delivery, delivery))
+        except Exception as error:
+            return error
+        return None
+
+
+def _settle(entry: _Entry, error: Exception | None) -> None:
+    """Tell the caller who waits, or else whoever looks at the delivery."""
+    if entry.buffered is not None and not entry.buffered.cancelled():
+        if error is None:
+            entry.buffered.set_result(None)
+        else:
+            entry.buffered.set_exception(error)
+    elif error is not None:
+        entry.delivery.set_exception(error)

@@ -1,0 +1,177 @@
+"""Records from threads reach a producer in order, many at a time, and none is forgotten."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, cast
+
+import pytest
+
+from clients.blocking import LoopThread
+from clients.errors import ProducerClosed
+from clients.producer.deliveries import RecordMetadata
+from clients.producer.handover import MOST_QUEUED, Handover
+from clients.producer.producer import Producer
+from clients.producer.sent_record import SentRecord
+
+PATIENCE_S = 20.0
+
+
+class Buffer:
+    """A producer that keeps what it is given, in `records`, unless `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.has_partitioner = False
+        self.room = 10**9
+        self.failure: Exception | None = None
+
+    def encode(self, topic: str, value: Any, *rest: Any) -> tuple[Any, ...]:
+        if not isinstance(value, bytes):
+            raise TypeError(f"not bytes: {value!r}")
+        return topic, *rest, value, len(value)
+
+    def is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
+        return ahead_bytes + int(record[-1]) <= self.room
+
+    async def buffer(self, record: tuple[Any, ...], delivery: Any) -> None:
+        await self.gate.wait()
+        if self.failure:
+            raise self.failure
+        self.records.append(record[-2])
+        delivery.set_result(len(self.records))
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.loop = LoopThread("handover")
+        self.buffer = self.loop.call(self._make())
+        self.handover = Handover(cast(Producer, self.buffer), self.loop.start)
+
+    async def _make(self) -> Buffer:
+        return Buffer()
+
+    def send(self, value: Any) -> "Future[Any]":
+        return self.handover.send("t", value, None, None, (), None)
+
+    def on_the_loop(self, function: Any) -> None:
+        async def call() -> None:
+            function()
+
+        self.loop.call(call())
+
+    def all_buffered(self) -> None:
+        self.loop.call(self.handover.all_buffered())
+
+
+@pytest.fixture
+def work() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.loop.stop()
+    scene.handover.close()
+
+
+def test_records_are_buffered_in_the_order_of_the_calls(work: Scene) -> None:
+    deliveries = [work.send(b"%d" % i) for i in range(5000)]
+    assert [delivery.result(PATIENCE_S) for delivery in deliveries] == list(range(1, 5001))
+    assert work.buffer.records == [b"%d" % i for i in range(5000)]
+
+
+def test_each_thread_keeps_its_order(work: Scene) -> None:
+    def send_all(name: int) -> None:
+        for i in range(1000):
+            work.send(b"%d %d" % (name, i))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send_all, range(4)))
+    work.all_buffered()
+    for name in range(4):
+        own = [value for value in work.buffer.records if value.startswith(b"%d " % name)]
+        assert own == [b"%d %d" % (name, i) for i in range(1000)]
+
+
+def test_who_sends_does_not_wait_for_the_loop_while_there_is_room(work: Scene) -> None:
+    work.on_the_loop(work.buffer.gate.clear)
+    deliveries = [work.send(b"x") for _ in range(100)]
+    assert not any(delivery.done() for delivery in deliveries)
+    work.on_the_loop(work.buffer.gate.set)
+    assert [delivery.result(PATIENCE_S) for delivery in deliveries] == list(range(1, 101))
+
+
+@pytest.mark.parametrize("full", ["of bytes", "of records", "for a partitioner"])
+def test_who_sends_waits_where_the_producer_would_and_behind_what_came_before(
+    work: Scene, full: str
+) -> None:
+    work.on_the_loop(work.buffer.gate.clear)
+    work.buffer.room = 10**9 if full == "of records" else 3
+    before = MOST_QUEUED if full == "of records" else 3
+    for _ in range(before):
+        work.send(b"x")
+    work.buffer.has_partitioner = full == "for a partitioner"
+    sent: list[Future[Any]] = []
+    waiting = threading.Thread(target=lambda: sent.append(work.send(b"last")))
+    waiting.start()
+    work.on_the_loop(work.buffer.gate.set)
+    waiting.join(PATIENCE_S)
+    assert sent[0].result(PATIENCE_S) == before + 1
+    assert work.buffer.records[-1] == b"last"
+
+
+def test_what_can_be_told_at_once_is_raised_by_the_call(work: Scene) -> None:
+    with pytest.raises(TypeError, match="not bytes: 5"):
+        work.send(5)
+    work.buffer.room = 0
+    work.buffer.failure = ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        work.send(b"x")
+
+
+def test_what_fails_of_a_record_that_was_queued_is_in_its_future(work: Scene) -> None:
+    work.buffer.failure = ValueError("no")
+    with pytest.raises(ValueError, match="no"):
+        work.send(b"x").result(PATIENCE_S)
+
+
+def test_what_a_loop_that_ends_has_not_taken_fails(work: Scene) -> None:
+    work.on_the_loop(work.buffer.gate.clear)
+    deliveries = [work.send(b"x") for _ in range(10)]
+    work.loop.stop()
+    work.handover.close()
+    for delivery in deliveries:
+        with pytest.raises(ProducerClosed):
+            delivery.result(PATIENCE_S)
+    with pytest.raises(ProducerClosed):
+        work.send(b"x")
+
+
+def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> None:
+    metadata = RecordMetadata("t", 0, 5, -1)
+    waited_for, called_for, told = SentRecord(), SentRecord(), SentRecord()
+    called: list[Any] = []
+    called_for.add_done_callback(called.append)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waited_for.result, PATIENCE_S)
+        for sent in (waited_for, called_for, told):
+            assert not sent.done()
+            assert not sent.cancel()
+            sent.set_result(metadata)
+        assert waiting.result(PATIENCE_S) == metadata
+    assert called == [called_for]
+    told.add_done_callback(called.append)
+    assert called == [called_for, told]
+    assert told.done()
+    assert told.exception() is None
+    assert told.result(0) == metadata
+    assert wait([waited_for, called_for, told], 0).not_done == set()
+
+
+def test_a_sent_record_that_failed_raises() -> None:
+    sent = SentRecord()
+    sent.set_exception(ValueError("no"))
+    assert sent.done()
+    with pytest.raises(ValueError, match="no"):
+        sent.result(0)
