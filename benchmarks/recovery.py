@@ -12,6 +12,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.brokers import Installation, Side, install
 from benchmarks.rounds import Contestant, Rounds, alternate
@@ -24,7 +25,6 @@ from core_log.producer_snapshots import SNAPSHOT
 from protocol.records.builder import BatchBuilder
 
 ACTIVE_SEGMENTS = 8
-ACTIVE_BATCHES = 8000
 PARTITIONS = 2000
 SEGMENTS = 4
 SEGMENT_BATCHES = 4
@@ -33,27 +33,56 @@ VALUE_BYTES = 1000
 NOW_MS = 1_700_000_000_000
 _SEED = 7
 
+
+class Batches(NamedTuple):
+    """How large the batches of a log are, in words too, and how many there are."""
+
+    name: str
+    batch_bytes: int
+    value_bytes: int
+    number: int
+
+
+ACTIVE = (
+    Batches("16 KB", BATCH_BYTES, VALUE_BYTES, 8_000),
+    Batches("1 KB", 1, VALUE_BYTES - 50, 30_000),
+    Batches("170 B", 1, 85, 60_000),
+)
+"""Batches of 1 byte have a record each. What they cost is per batch, whatever is in it."""
+
 _numbers = itertools.count()
 
 
-def batches(number: int) -> Iterator[bytes]:
-    """Batches of 16 KB of 1 KB records, later and later."""
-    value = random.Random(_SEED).randbytes(VALUE_BYTES)
+def batches(
+    number: int, batch_bytes: int = BATCH_BYTES, value_bytes: int = VALUE_BYTES
+) -> Iterator[bytes]:
+    """Batches of many records, or of one if it is larger than a batch, later and later."""
+    value = random.Random(_SEED).randbytes(value_bytes)
     for nth in range(number):
-        builder = BatchBuilder(max_bytes=BATCH_BYTES)
+        builder = BatchBuilder(max_bytes=batch_bytes)
         while builder.try_append(NOW_MS + nth, b"key-%09d" % nth, value):
             pass
         yield builder.build(leader_epoch=0)
 
 
 def measure_crash(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """A row with each side's start, and one without."""
-    log = write_log(directory / "active", batches(ACTIVE_BATCHES), 2**30)
+    """For each size of batches a row with each side's start, and one without."""
+    for size in ACTIVE:
+        yield from _measure_crash(sides, directory, rounds, size)
+
+
+def _measure_crash(
+    sides: Sequence[Side], directory: Path, rounds: Rounds, size: Batches
+) -> Iterator[Row]:
+    written = batches(size.number, size.batch_bytes, size.value_bytes)
+    log = write_log(directory / "active", written, 2**30)
     megabytes = ACTIVE_SEGMENTS * log.size / 1e6
     with _places(sides, directory, log, ACTIVE_SEGMENTS) as places:
         contestants = [_crashed(place, megabytes) for place in places]
         whole, alone = alternate(contestants, rounds)
-    title = f"recovery of {megabytes:,.0f} MB in {ACTIVE_SEGMENTS} active segments, 16 KB a batch"
+    title = (
+        f"recovery of {megabytes:,.0f} MB in {ACTIVE_SEGMENTS} active segments, {size.name} a batch"
+    )
     yield Row(f"{title}, start to serving", "MB/s", at_least(1), whole)
     yield Row(f"{title}, less a clean start", "MB/s", at_least(1), alone)
 

@@ -46,41 +46,52 @@ def build_indexes(
     known to have ended once: no gap reaches over it; at `next_base` the next segment begins.
     Raises OffsetOverflow.
     """
-    before = built = Built(segment.base_offset, 0, "the file ends within a batch")
-    indexed_position, has_markers = 0, False
+    fault = "the file ends within a batch"
+    offset, end_position = before = segment.base_offset, 0
+    last_possible = segment.base_offset + INT_MAX
+    index_from, has_markers = index_interval_bytes, False
+    latest_timestamp, latest_epoch = segment.latest.timestamp, epochs.latest_epoch
+
+    # Small batches are many: in most turns of this loop nothing is called.
     try:
         for batch in batches:
-            if batch.base_offset < built.offset:
-                if before.offset <= batch.base_offset:
-                    built = before
-                    _forget(segment, built.offset)
-                raise CorruptRecord(f"offset {batch.base_offset} is out of order")
-            if next_base is not None and batch.last_offset >= next_base:
-                raise CorruptRecord(f"offset {batch.last_offset} belongs into the next segment")
-            if batch.last_offset - segment.base_offset > INT_MAX:
+            position, size, base_offset, last_offset, epoch, timestamp, _, is_control = batch
+            if base_offset < offset:
+                if before[0] <= base_offset:
+                    offset, end_position = before
+                    _forget(segment, offset)
+                raise CorruptRecord(f"offset {base_offset} is out of order")
+            if next_base is not None and last_offset >= next_base:
+                raise CorruptRecord(f"offset {last_offset} belongs into the next segment")
+            if last_offset > last_possible:
                 raise overflow(segment, batch)
-            if end_offset is not None and _reaches_over(batch, built.offset, end_offset):
+            if end_offset is not None and _reaches_over(batch, offset, end_offset):
                 raise CorruptRecord(
-                    f"offset {batch.base_offset} comes after {built.offset - 1}, though the log "
+                    f"offset {base_offset} comes after {offset - 1}, though the log "
                     f"ended at {end_offset}"
                 )
-            if batch.max_timestamp > segment.latest.timestamp:
-                segment.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
-            if batch.position - indexed_position > index_interval_bytes:
-                segment.add_index_entry(batch.last_offset, batch.position)
-                indexed_position = batch.position
-            if batch.leader_epoch > epochs.latest_epoch:
-                epochs.assign(batch.leader_epoch, batch.base_offset)
-            has_markers = has_markers or batch.is_control
-            before, built = built, Built(batch.last_offset + 1, batch.end_position, built.fault)
+
+            if timestamp > latest_timestamp:
+                segment.latest = TimestampOffset(timestamp, last_offset)
+                latest_timestamp = timestamp
+            if position > index_from:
+                segment.add_index_entry(last_offset, position)
+                index_from = position + index_interval_bytes
+            if epoch > latest_epoch:
+                epochs.assign(epoch, base_offset)
+                latest_epoch = epochs.latest_epoch
+            has_markers |= is_control
+
+            before = offset, end_position
+            offset, end_position = last_offset + 1, position + size
     except CorruptRecord as error:
-        built = attrs.evolve(built, fault=str(error))
-    return attrs.evolve(built, has_markers=has_markers)
+        fault = str(error)
+    return Built(offset, end_position, fault, has_markers)
 
 
 def _reaches_over(batch: ShallowBatch, offset: int, end_offset: int) -> bool:
     """Messages of the old formats do not tell their first offset."""
-    return batch.magic == 2 and offset < end_offset <= batch.base_offset
+    return offset < end_offset <= batch.base_offset and batch.magic == 2
 
 
 def _forget(segment: Segment, offset: int) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import sys
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
 
 import pytest
 
-from core_log.batch_scan import SCAN_BYTES, scan, scan_checked, scan_produced
+from core_log.batch_scan import RECOVERY_BYTES, SCAN_BYTES, scan, scan_checked, scan_produced
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from protocol.records.batch import encode_batch
+from protocol.records.batch_header import CONTROL, BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import EntryHeader, check_entry, read_entry
+from tests.compaction.partition import changed
 
 
 def batch(base_offset: int, count: int = 1, size: int = 10, timestamp: int = 5) -> bytes:
@@ -116,3 +124,88 @@ def test_old_message_with_a_wrong_checksum_is_corrupt(memory: MemoryDirectory) -
     message[-1] ^= 1
     with pytest.raises(CorruptRecord, match="CRC"):
         list(scan_checked(file_of(memory, bytes(message))))
+
+
+# --- usual batches and others -----------------------------------------------------------------
+
+
+def log_of_all_kinds(rng: random.Random) -> list[bytes]:
+    """Batches of some producers and of none, small and large, and messages of old between them."""
+    entries, offset = [], 0
+    for _ in range(rng.randint(1, 60)):
+        kind, size = rng.choice(["batch"] * 6 + ["old"]), rng.choice([0, 10, 100, 20_000])
+        if kind == "old":
+            entries.append(legacy(offset, rng.randrange(2), rng.randbytes(size)))
+        else:
+            numbers = {"producer_id": rng.choice([-1, 7]), "producer_epoch": 0, "base_sequence": 0}
+            record = (rng.randrange(100), None, rng.randbytes(size), ())
+            entries.append(encode_batch([record], base_offset=offset, leader_epoch=3, **numbers))
+        offset += rng.choice([1, 1, 1, 5])
+    if rng.random() < 0.3:
+        entries.insert(rng.randrange(len(entries)), batch(offset, size=RECOVERY_BYTES))
+    return entries
+
+
+def plainly_read(data: bytes) -> Iterator[tuple[int, EntryHeader]]:
+    """Position and header of what is whole and good at the beginning, entry by entry."""
+    position = 0
+    try:
+        while (header := read_entry(data, position, len(data))) is not None:
+            check_entry(data, position, header)
+            yield position, header
+            position += header.size
+    except CorruptRecord:
+        return
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_kinds_are_found_up_to_the_first_damage(memory: MemoryDirectory, seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray(b"".join(log_of_all_kinds(rng)))
+    if rng.random() < 0.5:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    if rng.random() < 0.5:
+        del data[rng.randrange(len(data)) :]
+
+    found = []
+    with suppress(CorruptRecord):
+        for each in scan_checked(file_of(memory, bytes(data))):
+            found.append((each.position, each.size, each.last_offset, each.magic))
+
+    assert found == [
+        (position, header.size, header.last_offset, header.magic)
+        for position, header in plainly_read(bytes(data))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_producers_are_found_among_all_kinds(memory: MemoryDirectory, seed: int) -> None:
+    data = b"".join(log_of_all_kinds(random.Random(seed)))
+    headers = [header for _, header in plainly_read(data)]
+    assert list(scan_produced(file_of(memory, data))) == [
+        header for header in headers if isinstance(header, BatchHeader) and header.producer_id >= 0
+    ]
+
+
+def test_marker_is_told_from_data(memory: MemoryDirectory) -> None:
+    marker = changed(batch(1), attributes=CONTROL)
+    found = scan_checked(file_of(memory, batch(0), marker, batch(2)))
+    assert [each.is_control for each in found] == [False, True, False]
+
+
+def test_small_batches_take_few_calls_each(memory: MemoryDirectory) -> None:
+    number = 1000
+    file = file_of(memory, *(batch(offset, size=100) for offset in range(number)))
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for _ in scan_checked(file):
+            pass
+    finally:
+        sys.setprofile(None)
+    assert calls < 8 * number
