@@ -61,7 +61,11 @@ class Deferred:
     ) -> Wait:
         """The same for work that blocks or computes; `then` makes the answer, on the loop."""
 
-        async def in_thread() -> Any:
-            return then(await asyncio.get_running_loop().run_in_executor(self.executor, work))
+        async def answer() -> Any:
+            return then(await self.in_thread(work))
 
-        return self.answer(in_thread(), timeout_ms, late)
+        return self.answer(answer(), timeout_ms, late)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """What such work returns, or raises, for what began with `answer`."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -122,7 +122,9 @@ def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
             deferred,
             parts.leader_quota,
         ),
-        ApiKey.LIST_OFFSETS: partial(list_offsets.handle, replicas, cache),
+        ApiKey.LIST_OFFSETS: partial(
+            list_offsets.handle, replicas, cache, deferred, config.request_timeout_ms
+        ),
         ApiKey.METADATA: partial(
             metadata.handle,
             cache,

@@ -12,7 +12,8 @@ Files, their names, when a segment is rolled and when an index entry is written,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 
@@ -28,7 +29,7 @@ from core_log.producer_history import ProducerHistory
 from core_log.producer_state import ProducerState
 from core_log.replicated_run import runs
 from core_log.retention import expired
-from core_log.segment_list import SegmentList
+from core_log.segment_list import SegmentList, first_in, is_read_soon
 from core_log.storage import BytesLike, Directory, FileRange
 from core_log.time_index import TimestampOffset
 from core_log.transaction_index import AbortedTransaction
@@ -39,6 +40,9 @@ from protocol.topic_partition import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 
 _log = logging.getLogger(__name__)
+
+InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampOffset | None]]
+"""Has something done while the event loop goes on."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -274,8 +278,32 @@ class Log:
 
         Raises ApiError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
         """
+        start = self.log_start_offset
         with self.guard:
-            return self.segments.first_at_or_after(timestamp, self.log_start_offset)
+            for batch in self.segments.batches_at_or_after(timestamp, start):
+                found = first_in(batch, timestamp, start)
+                if found is not None:
+                    return found
+        return None
+
+    async def offset_for_timestamp_apart(
+        self, timestamp: int, in_thread: InThread
+    ) -> tuple[int, int] | None:
+        """The same, with batches read and decompressed where `in_thread` does it."""
+        start = self.log_start_offset
+        with self.guard:
+            for batch in self.segments.batches_at_or_after(timestamp, start):
+                found = await in_thread(partial(first_in, batch, timestamp, start))
+                if found is not None:
+                    return found
+        return None
+
+    def is_time_found_soon(self, timestamp: int) -> bool:
+        """Whether the batch that holds the time is small and not compressed. Raises ApiError."""
+        with self.guard:
+            batches = self.segments.batches_at_or_after(timestamp, self.log_start_offset)
+            batch = next(batches, None)
+            return batch is None or is_read_soon(batch)
 
     def offsets_before(self, time_ms: int, max_num: int, now_ms: int) -> list[int]:
         """Start offsets of segments last written by `time_ms`, newest first (ListOffsets v0)."""

@@ -37,6 +37,8 @@ from protocol.records.entry import read_entry
 EARLIEST_TIME = -2
 LATEST_TIME = -1
 REMEMBERED_POSITIONS = 16
+SOON_READ_BYTES = 16 * 1024
+"""Of a batch; larger ones, and compressed ones, are looked into beside the event loop."""
 
 _log = logging.getLogger(__name__)
 
@@ -179,15 +181,13 @@ class SegmentList:
             return 0
         return self._distance(*self._locate(end_offset)) - self._distance(*self._locate(offset))
 
-    def first_at_or_after(self, timestamp: int, start_offset: int) -> TimestampOffset | None:
-        """The first record from `start_offset` on that is not earlier than `timestamp`."""
+    def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
+        """The batches that may hold the first record from `start_offset` on that is not earlier
+        than `timestamp`; the first of them does, as a rule (see `first_in`)."""
         for segment in self.segments:
             if segment.largest_timestamp >= timestamp:
                 for batch in _candidates(segment, timestamp, start_offset):
-                    for record in _records(segment, batch):
-                        if record.timestamp >= timestamp and record.offset >= start_offset:
-                            return record
-        return None
+                    yield segment.log.range(batch.position, batch.size)
 
     def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with data from `offset` to `end_offset`: each is told of in the
@@ -297,7 +297,23 @@ def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator
             yield batch
 
 
-def _records(segment: Segment, batch: ShallowBatch) -> Iterator[TimestampOffset]:
-    data = segment.log.read(batch.position, batch.size)
+def is_read_soon(batch: FileRange) -> bool:
+    """Whether there is little to read of a batch, and nothing to decompress. Raises
+    CorruptRecord."""
+    if batch.size > SOON_READ_BYTES or not batch.is_cached:
+        return False
+    data = batch.read()
+    header = read_entry(data, 0, len(data))
+    return header is None or not header.codec
+
+
+def first_in(batch: FileRange, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """The first record of a batch from `start_offset` on that is not earlier than `timestamp`.
+
+    May run in any thread. Raises CorruptRecord and OSError.
+    """
+    data = batch.read()
     for record in decode_batch(data, 0, read_entry(data, 0, len(data))):
-        yield TimestampOffset(record.timestamp_ms, record.offset)
+        if record.timestamp_ms >= timestamp and record.offset >= start_offset:
+            return TimestampOffset(record.timestamp_ms, record.offset)
+    return None

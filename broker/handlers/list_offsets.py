@@ -6,11 +6,15 @@ Version 0 knows no times of records: it asks where segments begin that were writ
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 
+from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.metadata_cache import MetadataCache
 from broker.partition import Partition
+from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
+from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -18,6 +22,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
+    error_response,
 )
 from protocol.topic_partition import TopicPartition
 
@@ -29,15 +34,77 @@ FIRST_VERSION_OF_NOT_AVAILABLE = 5
 """From this version on a client knows OFFSET_NOT_AVAILABLE."""
 
 
+LOOKED_UP_AT_ONCE = 32
+"""Times that are looked up on the event loop for one request."""
+
+LookUp = Callable[[Log, int], tuple[int, int] | None]
+"""Finds the first record of a log at a time. Raises ApiError."""
+
+
 def handle(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+) -> ListOffsetsResponse | Wait:
+    """Answer each partition; one asked twice in a request is refused. Times for which batches must
+    be decompressed are looked up in a thread, for at most `timeout_ms`."""
+    if context.api_version == 0:
+        return _list_segments(replicas, cache, request, context.now_ms)
+    times = list(_times(replicas, request))
+    if len(times) <= LOOKED_UP_AT_ONCE and all(_is_found_soon(log, time) for log, time in times):
+        return _answer_all(replicas, cache, request, context, Log.offset_for_timestamp)
+
+    async def answer() -> ListOffsetsResponse:
+        found = {(log, time): await _found(log, time, deferred) for log, time in times}
+
+        def look_up(log: Log, time: int) -> tuple[int, int] | None:
+            result = found.get((log, time))
+            if isinstance(result, ApiError):
+                raise result
+            return result
+
+        return _answer_all(replicas, cache, request, context, look_up)
+
+    return deferred.answer(
+        answer(),
+        timeout_ms,
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
+    )
+
+
+def _times(replicas: ReplicaManager, request: ListOffsetsRequest) -> Iterator[tuple[Log, int]]:
+    """The times that are asked for of logs that are here."""
+    for topic in request.topics:
+        for p in topic.partitions:
+            partition = replicas.partitions.get(TopicPartition(topic.name, p.partition_index))
+            if p.timestamp not in (LATEST_TIME, EARLIEST_TIME) and partition is not None:
+                yield partition.log, p.timestamp
+
+
+def _is_found_soon(log: Log, time: int) -> bool:
+    try:
+        return log.is_time_found_soon(time)
+    except ApiError:
+        return True
+
+
+async def _found(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
+    try:
+        return await log.offset_for_timestamp_apart(time, deferred.in_thread)
+    except ApiError as error:
+        return error
+
+
+def _answer_all(
     replicas: ReplicaManager,
     cache: MetadataCache,
     request: ListOffsetsRequest,
     context: RequestContext,
+    look_up: LookUp,
 ) -> ListOffsetsResponse:
-    """Answer each partition; one asked twice in a request is refused."""
-    if context.api_version == 0:
-        return _list_segments(replicas, cache, request, context.now_ms)
     asked = Counter(
         TopicPartition(topic.name, p.partition_index)
         for topic in request.topics
@@ -48,7 +115,7 @@ def handle(
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    _answer(replicas, cache, asked, request, topic.name, p, context)
+                    _answer(replicas, cache, asked, request, topic.name, p, context, look_up)
                     for p in topic.partitions
                 ],
             )
@@ -65,6 +132,7 @@ def _answer(
     topic: str,
     p: ListOffsetsRequestPartition,
     context: RequestContext,
+    look_up: LookUp,
 ) -> ListOffsetsResponsePartition:
     tp = TopicPartition(topic, p.partition_index)
     try:
@@ -73,7 +141,7 @@ def _answer(
         if cache.partition_state(tp) is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         stable_only = request.isolation_level == READ_COMMITTED
-        timestamp, offset = _find(replicas, tp, request.replica_id, p, stable_only)
+        timestamp, offset = _find(replicas, tp, request.replica_id, p, stable_only, look_up)
         epoch = replicas.log(tp).leader_epochs.epoch_of(offset) if offset >= 0 else -1
     except ApiError as error:
         code = _known(error.code, context.api_version)
@@ -100,6 +168,7 @@ def _find(
     replica_id: int,
     p: ListOffsetsRequestPartition,
     stable_only: bool,
+    look_up: LookUp,
 ) -> tuple[int, int]:
     partition = replicas.partition(tp)
     partition.require_leader(p.current_leader_epoch)
@@ -114,7 +183,7 @@ def _find(
         return -1, end
     if log.config.magic == 0:
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{tp} is kept without timestamps")
-    found = log.offset_for_timestamp(p.timestamp)
+    found = look_up(log, p.timestamp)
     if found is None or found[1] >= end:
         _require_known_end(partition, replica_id)
         return -1, -1

@@ -120,7 +120,9 @@ class Broker:
             FetchRequest: lambda request, context: fetch.handle(
                 manager, cache, sessions, 1 << 30, deferred, quota, request, context
             ),
-            ListOffsetsRequest: lambda *asked: list_offsets.handle(manager, cache, *asked),
+            ListOffsetsRequest: lambda *asked: list_offsets.handle(
+                manager, cache, deferred, LAG_MS, *asked
+            ),
             OffsetForLeaderEpochRequest: lambda *asked: offset_for_leader_epoch.handle(
                 manager, cache, *asked
             ),

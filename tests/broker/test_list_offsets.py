@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from broker.handlers import list_offsets
+from broker.purgatory import Wait
+from core_log.segment_list import SOON_READ_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
+    ListOffsetsResponse,
     ListOffsetsResponsePartition,
 )
 from protocol.records.batch import encode_batch
+from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import Replicas, context, follower_at
 
@@ -56,7 +60,10 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(version))
+    answer = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(version)
+    )
+    assert isinstance(answer, ListOffsetsResponse)
     return [p for t in answer.topics for p in t.partitions]
 
 
@@ -193,3 +200,83 @@ def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> N
     follower_at(replicas, T0, 1)
     assert found(*ask(replicas, 100)) == (ErrorCode.NONE, 100, 0)
     assert ask(replicas, 101)[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+# ---- off the event loop
+
+
+async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponsePartition]:
+    """Ask all partitions for a time each; the answer must not come at once."""
+    asked = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        topics=[
+            ListOffsetsRequestTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsRequestPartition(partition_index=index, timestamp=time_ms)
+                    for index, time_ms in enumerate(times)
+                ],
+            )
+        ],
+    )
+    waiting = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(5)
+    )
+    assert isinstance(waiting, Wait)
+    answer = await replicas.ended(waiting)
+    return [p for t in answer.topics for p in t.partitions]
+
+
+LARGE = b"v" * (2 * SOON_READ_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"), [(Codec.GZIP, b"small"), (Codec.NONE, LARGE), (Codec.ZSTD, LARGE)]
+)
+async def test_batches_that_take_long_to_read_are_looked_into_off_the_loop(
+    codec: Codec, value: bytes
+) -> None:
+    replicas = Replicas().lead("t", 4)
+    records = [(time_ms, None, value, ()) for time_ms in (100, 110, 120)]
+    for index in range(3):
+        replicas.manager.append(
+            TopicPartition("t", index),
+            encode_batch(records, codec=codec),
+            all_in_sync=False,
+            zstd_allowed=True,
+            now_ms=1,
+        )
+    first, second, latest, missing, unknown = await ask_apart(replicas, 105, 120, LATEST, 5, 5)
+    assert found(first) == (ErrorCode.NONE, 110, 1)
+    assert found(second) == (ErrorCode.NONE, 120, 2)
+    assert found(latest) == (ErrorCode.NONE, -1, 3)
+    assert found(missing) == (ErrorCode.NONE, -1, -1)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_many_times_are_looked_up_off_the_loop_however_small_the_batches_are() -> None:
+    partitions = list_offsets.LOOKED_UP_AT_ONCE + 1
+    replicas = Replicas().lead("t", partitions)
+    for index in range(partitions):
+        data = encode_batch([(index, None, b"v", ())])
+        tp = TopicPartition("t", index)
+        replicas.manager.append(tp, data, all_in_sync=False, zstd_allowed=True, now_ms=1)
+    answers = await ask_apart(replicas, *[0] * partitions)
+    assert [part.timestamp for part in answers] == list(range(partitions))
+
+
+async def test_damage_found_in_a_thread_is_told_of_its_partition() -> None:
+    replicas = Replicas().lead("t", 2)
+    for index in range(2):
+        replicas.manager.append(
+            TopicPartition("t", index),
+            encode_batch([(100, None, LARGE, ())]),
+            all_in_sync=False,
+            zstd_allowed=True,
+            now_ms=1,
+        )
+    log = replicas.manager.log(T0)
+    log.segments.active.log.write(log.size - 100, b"?")
+    damaged, whole = await ask_apart(replicas, 0, 0)
+    assert damaged.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert found(whole) == (ErrorCode.NONE, 100, 0)

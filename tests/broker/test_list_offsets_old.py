@@ -12,6 +12,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
+    ListOffsetsResponse,
     ListOffsetsResponsePartition,
 )
 from protocol.topic_partition import TopicPartition
@@ -57,7 +58,10 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(version))
+    answer = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(version)
+    )
+    assert isinstance(answer, ListOffsetsResponse)
     (part,) = answer.topics[0].partitions
     return part
 

@@ -14,6 +14,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
+    ListOffsetsResponse,
 )
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
@@ -102,5 +103,8 @@ def test_the_latest_offset_is_the_one_the_reader_may_reach(isolation: int, lates
         isolation_level=isolation,
         topics=[ListOffsetsRequestTopic(name="t", partitions=[part])],
     )
-    answer = list_offsets.handle(replicas.manager, replicas.cache, asked, context(5))
+    answer = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(5)
+    )
+    assert isinstance(answer, ListOffsetsResponse)
     assert answer.topics[0].partitions[0].offset == latest
