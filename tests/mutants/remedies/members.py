@@ -240,4 +240,19 @@ REMEDIES: tuple[Remedy, ...] = (
         "True",
         GROUPS + "test_assignment.py",
     ),
+    Remedy(
+        "B4",
+        "a node that is waited for is watched once",
+        "groups.zookeeper.tree:GroupTree.register",
+        "self._watched(self._id_changed)",
+        "lambda event: self._id_released.set()",
+    ),
+    Remedy(
+        "C1",
+        "a watch event is no sign that the server hears us",
+        "zk.kazoo_link:_Connection._read_header",
+        "header[0].xid != WATCH_XID",
+        "True",
+        "tests/zk/test_session.py::test_a_watch_event_is_no_sign_that_the_server_hears_us",
+    ),
 )
