@@ -81,6 +81,9 @@ class ConsumerConfig(BrokerVersionConfig):
     refresh_leader_backoff_ms: int = setting(
         "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause before asking for leaders"
     )
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms", 300_000, validator=ge(1), doc="Leaders are looked up again so often"
+    )
     socket_timeout_ms: int = setting(
         "socket.timeout.ms", 30_000, validator=ge(1), doc="Time for a response of a broker"
     )
@@ -153,6 +156,7 @@ class ConsumerConfig(BrokerVersionConfig):
             bootstrap_servers=self.bootstrap_servers,
             client_id=self.client_id or self.group_id,
             request_timeout_ms=self.socket_timeout_ms,
+            metadata_max_age_ms=self.metadata_max_age_ms,
             default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
             api_version_request=self.api_version_request,

@@ -92,7 +92,11 @@ class ConsumerConnector:
         self._rebalance_error: str | None = None
         self._queues: dict[tuple[str, str], MessageStream] = {}
         self._finder = LeaderFinder(
-            self._cluster, self._lead, self.config.refresh_leader_backoff_ms
+            self._cluster,
+            self._lead,
+            self.config.refresh_leader_backoff_ms,
+            self.config.metadata_max_age_ms,
+            owned=lambda: self._delivery.owned,
         )
         self._store = self._offset_store()
         self._delivery = StreamDelivery(

@@ -60,11 +60,17 @@ class BrokerFetcher:
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
 
+    def add(self, feed: PartitionFeed) -> None:
+        """Fetch a partition too. Whoever fetched it before lets go of it."""
+        feed.leader = self.broker_id
+        self.feeds.append(feed)
+        self.wake.set()
+
     async def run(self) -> None:
-        """Fetch until every feed is closed or given back."""
+        """Fetch until every feed is closed, given back, or fetched from another broker."""
         while True:
             self.wake.clear()
-            self.feeds = [feed for feed in self.feeds if feed.live]
+            self.feeds = [feed for feed in dict.fromkeys(self.feeds) if self._is_ours(feed)]
             if not self.feeds:
                 return
             ready = [feed for feed in self.feeds if self._is_ready(feed)]
@@ -80,6 +86,9 @@ class BrokerFetcher:
                 self._drop(self.feeds)
             self.feeds = self.feeds[1:] + self.feeds[:1]  # brokers fill in the order asked
 
+    def _is_ours(self, feed: PartitionFeed) -> bool:
+        return feed.live and feed.leader == self.broker_id
+
     def _is_ready(self, feed: PartitionFeed) -> bool:
         """A reset waits for no room in the stream: what is produced from then on counts."""
         due = feed.fetch_offset is None and self.config.auto_offset_reset != "none"
@@ -92,7 +101,7 @@ class BrokerFetcher:
         asked = {
             feed.partition: (feed.fetch_offset, feed)
             for feed in ready
-            if feed.live and feed.fetch_offset is not None and feed.stream.has_room
+            if self._is_ours(feed) and feed.fetch_offset is not None and feed.stream.has_room
         }
         if not asked:
             return
@@ -107,7 +116,7 @@ class BrokerFetcher:
         self.silent.discard(self.broker_id)
         self.meters.requests[self.broker_id].mark()
         for partition, (offset, feed) in asked.items():
-            if feed.live:
+            if self._is_ours(feed) and feed.fetch_offset == offset:
                 self._take(feed, offset, fetched[partition])
 
     def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
@@ -173,7 +182,7 @@ class BrokerFetcher:
         time = RESET_TIMES[self.config.auto_offset_reset]
         request = list_offsets_request({feed.partition: time for feed in feeds})
         answers = listed_offsets(await connection.call(request))
-        for feed in feeds:
+        for feed in filter(self._is_ours, feeds):
             answer = answers.get(feed.partition)
             code = ErrorCode.of(answer.error_code) if answer else ErrorCode.UNKNOWN_SERVER_ERROR
             if answer is None or code is not ErrorCode.NONE:
@@ -186,11 +195,18 @@ class BrokerFetcher:
             )
             feed.reset(offset)
 
+    def give_up(self) -> None:
+        """Give all partitions back."""
+        self._drop(self.feeds)
+
     def _drop(self, feeds: Feeds) -> None:
         gone = list(feeds)
         rest = set(self.feeds).difference(gone)
         self.feeds = [feed for feed in self.feeds if feed in rest]
-        self.give_back(feed for feed in gone if feed.live)
+        leaderless = [feed for feed in gone if self._is_ours(feed)]
+        for feed in leaderless:
+            feed.leader = None
+        self.give_back(leaderless)
 
 
 @attrs.define(eq=False)
@@ -207,7 +223,7 @@ class Fetchers:
     """By broker id and fetcher id."""
 
     def add(self, broker_id: int, feed: PartitionFeed) -> None:
-        """Begin to fetch a partition from its leader."""
+        """Fetch a partition from its leader, and from nobody else."""
         key = broker_id, fetcher_id(feed.partition, self.config.num_consumer_fetchers)
         if (fetcher := self._running.get(key)) is None:
             fetcher = self._running[key] = BrokerFetcher(
@@ -219,8 +235,7 @@ class Fetchers:
                 self._silent,
             )
             self.spawn(self._run(key, fetcher))
-        fetcher.feeds.append(feed)
-        fetcher.wake.set()
+        fetcher.add(feed)
 
     def wake(self) -> None:
         """A stream has room again, or a feed was closed."""
@@ -233,6 +248,6 @@ class Fetchers:
             await fetcher.run()
         except Exception:
             _log.exception("fetcher %d of broker %d failed", key[1], key[0])
-            self.give_back([feed for feed in fetcher.feeds if feed.live])
+            fetcher.give_up()
         finally:
             del self._running[key]

@@ -1,12 +1,14 @@
 """Finds the leaders of partitions that are to be fetched, for as long as it takes.
 
 That a partition has no leader, or that no broker is up, never fails a rebalance: the partition is
-owned, and is fetched once somebody leads it.
+owned, and is fetched once somebody leads it. And since a leader that is cut off from the others may
+go on answering, what is fetched is looked up again every metadata.max.age.ms.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -22,11 +24,13 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class LeaderFinder:
-    """`lead` is told (broker id, feed) of each leader found."""
+    """`lead` is told (broker id, feed) of each leader found; `owned` gives all live feeds."""
 
     cluster: Cluster
     lead: Callable[[int, PartitionFeed], None]
     backoff_ms: int
+    max_age_ms: int
+    owned: Callable[[], Iterable[PartitionFeed]] = tuple
     _complaint: str = ""
     _leaderless: list[PartitionFeed] = attrs.field(factory=list)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -37,9 +41,9 @@ class LeaderFinder:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Look whenever a feed wants a leader, `backoff_ms` apart."""
+        """Look whenever a feed wants a leader, `backoff_ms` apart, and every `max_age_ms`."""
         while True:
-            await self._wanted.wait()
+            await self._wait()
             try:
                 await self._find()
                 self._complaint = ""
@@ -55,12 +59,30 @@ class LeaderFinder:
             _log.warning("%s", complaint)
         self._complaint = complaint
 
+    async def _wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.max_age_ms / 1000):
+                await self._wanted.wait()
+                return
+        self.cluster.ask_another()  # who is cut off does not know it
+
     async def _find(self) -> None:
         self._leaderless = [feed for feed in self._leaderless if feed.live]
-        topics = {feed.partition.topic for feed in self._leaderless}
+        topics = {feed.partition.topic for feed in (*self._leaderless, *self.owned())}
         if not topics:  # and metadata of no topics would be metadata of all
             return
         await self.cluster.refresh(topics)
+        self._lead_leaderless()
+        self._follow_leaders()
+
+    def _follow_leaders(self) -> None:
+        for feed in self.owned():
+            leader = self.cluster.view.leaders.get(feed.partition, -1)
+            if feed.leader not in (None, leader) and leader in self.cluster.brokers:
+                _log.info("%s: broker %d leads it now", feed.partition, leader)
+                self.lead(leader, feed)
+
+    def _lead_leaderless(self) -> None:
         feeds, self._leaderless = self._leaderless, []
         for feed in feeds:
             leader = self.cluster.view.leaders.get(feed.partition, -1)

@@ -170,6 +170,8 @@ class PartitionFeed:
     fetch_bytes: int | None = None
     """What to ask for instead of fetch.message.max.bytes: a message did not fit."""
     high_watermark: int = -1
+    leader: int | None = None
+    """The broker it is fetched from."""
     live: bool = True
     _lost: int | None = None
     _resets: deque[Reset] = attrs.field(factory=deque)

@@ -152,7 +152,7 @@ class Scene:
             on_room=self.fetcher.wake.set,
         )
         feed = PartitionFeed(partition, stream, position)
-        self.fetcher.feeds.append(feed)
+        self.fetcher.add(feed)
         return feed
 
     async def __aenter__(self) -> "Scene":
@@ -254,7 +254,7 @@ def test_a_reset_to_the_end_keeps_its_place_while_the_application_is_busy_elsewh
         async with work:
             assert await offsets(busy_with, 1) == [0]
             feed = PartitionFeed(P1, busy_with.stream, committed)
-            work.fetcher.feeds.append(feed)
+            work.fetcher.add(feed)
             await asyncio.sleep(1)
             work.broker.logs[P1] = (10, 60)
             await asyncio.sleep(60)
@@ -272,7 +272,7 @@ def test_a_partition_is_reset_to_the_end_though_its_stream_is_full() -> None:
             await asyncio.sleep(10)
             assert not unread.stream.has_room
             feed = PartitionFeed(P1, unread.stream, None)
-            work.fetcher.feeds.append(feed)
+            work.fetcher.add(feed)
             work.fetcher.wake.set()
             await asyncio.sleep(1)
             work.broker.logs[P1] = (0, 60)
@@ -372,7 +372,7 @@ def test_a_message_beyond_the_bound_is_raised_again_and_again_and_never_skipped(
             assert [size for _, size in work.broker.sizes] == [20, 40, 70]
             assert work.given_back == [feed]
             assert feed.position == 0
-            work.fetcher.feeds.append(feed)
+            work.fetcher.add(feed)
             again = asyncio.ensure_future(work.fetcher.run())
             with pytest.raises(MessageSizeTooLarge):
                 await anext(feed.stream)
@@ -496,5 +496,40 @@ def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
         assert sorted(p for asked in broker.asked for p in asked) == partitions
         for task in tasks:
             task.cancel()
+
+    play(scene)
+
+
+def test_a_partition_that_moves_to_another_broker_is_read_on_without_gap_or_repeat() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        config = work.fetcher.config
+        other = BrokerFetcher(config, 8, work.broker.connect, work._give_back, work.meters)
+        async with work:
+            assert await offsets(feed, 5) == list(range(5))
+            await asyncio.sleep(WAIT_S / 2)  # the next fetch is under way
+            other.add(feed)
+            reading = asyncio.ensure_future(other.run())
+            assert await offsets(feed, 25) == list(range(5, 30))
+            await asyncio.wait_for(work.task, 60)
+            assert work.given_back == []
+            assert feed.leader == 8
+            reading.cancel()
+
+    play(scene)
+
+
+def test_what_a_former_leader_says_of_a_partition_that_has_moved_does_not_count() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        async with work:
+            await asyncio.sleep(WAIT_S / 2)
+            work.broker.errors[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            feed.leader = 8
+            await asyncio.wait_for(work.task, 60)
+            assert work.given_back == []
+            assert (feed.leader, feed.fetch_offset) == (8, 0)
 
     play(scene)

@@ -14,6 +14,7 @@ from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
 
 BACKOFF_MS = 200
+MAX_AGE_MS = 300_000
 
 
 class View:
@@ -29,6 +30,10 @@ class Brokers:
         self.brokers = {1: BrokerEndpoint(1, "h", 9)}
         self.asked: list[set[str]] = []
         self.failures: list[Exception] = []
+        self.others_asked = 0
+
+    def ask_another(self) -> None:
+        self.others_asked += 1
 
     async def refresh(self, topics: Iterable[str]) -> None:
         self.asked.append(set(topics))
@@ -40,11 +45,18 @@ class Scene:
     def __init__(self) -> None:
         self.cluster = Brokers()
         self.led: list[tuple[int, TopicPartition]] = []
+        self.owned: list[PartitionFeed] = []
         self.finder = LeaderFinder(
             cast(Cluster, self.cluster),
-            lambda broker, feed: self.led.append((broker, feed.partition)),
+            self._lead,
             BACKOFF_MS,
+            MAX_AGE_MS,
+            owned=lambda: self.owned,
         )
+
+    def _lead(self, broker: int, feed: PartitionFeed) -> None:
+        feed.leader = broker
+        self.led.append((broker, feed.partition))
 
     def feed(self, topic: str) -> PartitionFeed:
         stream = MessageStream(bytes_decoder, bytes_decoder)
@@ -97,5 +109,42 @@ def test_a_cluster_that_cannot_be_asked_is_asked_again() -> None:
         await asyncio.sleep(5)
         assert work.led == [(1, TopicPartition("t", 0))]
         assert len(work.cluster.asked) == 3
+
+    play(scene)
+
+
+def test_what_is_fetched_is_looked_up_again_and_follows_its_leader() -> None:
+    async def scene(work: Scene) -> None:
+        topic = TopicPartition("t", 0)
+        work.cluster.brokers[2] = BrokerEndpoint(2, "h", 9)
+        work.cluster.view.leaders = {topic: 1}
+        work.owned = [work.feed("t")]
+        work.finder.add(work.owned)
+        await asyncio.sleep(1)
+        work.cluster.view.leaders = {topic: 2}  # which broker 1, cut off, does not know
+        await asyncio.sleep(MAX_AGE_MS / 1000 - 2)
+        assert work.led == [(1, topic)]
+        await asyncio.sleep(2)
+        assert work.led == [(1, topic), (2, topic)]
+        assert work.cluster.others_asked == 1
+        await asyncio.sleep(10 * MAX_AGE_MS / 1000)
+        assert len(work.led) == 2
+        assert len(work.cluster.asked) == 11
+
+    play(scene)
+
+
+def test_a_leader_that_is_no_live_broker_is_not_followed() -> None:
+    async def scene(work: Scene) -> None:
+        topic = TopicPartition("t", 0)
+        work.cluster.view.leaders = {topic: 1}
+        work.owned = [work.feed("t")]
+        work.finder.add(work.owned)
+        await asyncio.sleep(1)
+        work.cluster.view.leaders = {topic: -1}
+        await asyncio.sleep(MAX_AGE_MS / 1000)
+        work.cluster.view.leaders = {topic: 9}
+        await asyncio.sleep(MAX_AGE_MS / 1000)
+        assert work.led == [(1, topic)]
 
     play(scene)

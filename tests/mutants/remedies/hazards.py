@@ -544,7 +544,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "38",
         "... whatever it was that ended it",
         "clients.high_level.fetchers:Fetchers._run",
-        "self.give_back([feed for feed in fetcher.feeds if feed.live])",
+        "fetcher.give_up()",
         "",
     ),
     Remedy(

@@ -8,6 +8,7 @@ TESTS: dict[str, str] = {
     "clients.blocking": "tests/clients/test_blocking.py",
     "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
     "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.high_level.leader_finder": f"{HIGH_LEVEL}/test_leader_finder.py",
     "clients.high_level.connector": f"{HIGH_LEVEL}/test_connector_in_memory.py",
     "groups.zookeeper.registration": f"{HIGH_LEVEL}/test_connector_in_memory.py",
 }
@@ -153,6 +154,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "None if ready else Future()",
         "Future()",
         "tests/clients/producer/test_handover.py",
+    ),
+    Remedy(
+        "B1",
+        "what is fetched follows its leader",
+        "clients.high_level.leader_finder:LeaderFinder._find",
+        "self._follow_leaders()",
+        "",
+    ),
+    Remedy(
+        "B1",
+        "of two brokers that read one partition, one counts",
+        "clients.high_level.fetchers:BrokerFetcher._serve",
+        "self._is_ours(feed) and feed.fetch_offset == offset",
+        "feed.live",
     ),
     Remedy(
         "C4",
