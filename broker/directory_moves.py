@@ -166,7 +166,7 @@ class DirectoryMoves:
         tp, futures = move.topic_partition, self.replicas.logs.futures
         await self._flush(move.log)
         async with self.on_disk:
-            watermarks = self.replicas.high_watermarks()
+            watermarks = self.replicas.watermarks_to_checkpoint()
             await self._in_thread(futures.checkpoint, tp, watermarks)
             if not self._is_current(move):
                 return True

@@ -83,7 +83,7 @@ class Housekeeping:
     def checkpoint_high_watermarks(self) -> None:
         """Write them, once it is known which partitions this broker has."""
         if self.replicas.leadership_known:
-            self.logs.checkpoint_high_watermarks(self.replicas.high_watermarks())
+            self.logs.checkpoint_high_watermarks(self.replicas.watermarks_to_checkpoint())
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         async with self.on_disk:

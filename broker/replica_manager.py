@@ -105,7 +105,8 @@ class ReplicaManager:
     followers: Followers
     write_isr: Callable[[IsrChange], None]
     lag_ms: int = 10_000
-    checkpointed: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+    checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
+    """The high watermarks of logs that are not served, as they were when they last were."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     leadership_known: bool = False
     in_sync: InSyncSets = attrs.field(init=False)
@@ -262,7 +263,9 @@ class ReplicaManager:
         self._by_topic.setdefault(tp.topic, {})[tp.partition] = partition
 
     def _remove(self, tp: TopicPartition) -> None:
-        self.partitions.pop(tp, None)
+        partition = self.partitions.pop(tp, None)
+        if partition is not None:
+            self.checkpointed[tp] = partition.high_watermark
         of_topic = self._by_topic.get(tp.topic, {})
         of_topic.pop(tp.partition, None)
         if not of_topic:
@@ -474,8 +477,13 @@ class ReplicaManager:
         return None if partition is None else partition.high_watermark
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """What belongs in replication-offset-checkpoint."""
+        """Those of the partitions that are served."""
         return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}
+
+    def watermarks_to_checkpoint(self) -> dict[TopicPartition, int]:
+        """What belongs in replication-offset-checkpoint, those of logs that are not served too: the
+        controller may speak of some long before it speaks of others."""
+        return {**self.checkpointed, **self.high_watermarks()}
 
 
 def is_path(tp: TopicPartition) -> bool:

@@ -420,7 +420,8 @@ class Broker:
         with ZooKeeper lives, and what others ask of it is answered."""
         self._purgatory.expire_all()
         await self._tasks.end()
-        watermarks = replicas.high_watermarks() if replicas.leadership_known else None
+        known = replicas.leadership_known
+        watermarks = replicas.watermarks_to_checkpoint() if known else None
 
         def close() -> None:
             self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file

@@ -84,6 +84,11 @@ class Producer:
         """The number the next batch must begin with."""
         return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
 
+    @property
+    def last_heard_ms(self) -> int:
+        """When the broker last heard of it; by its records, if that was before the start."""
+        return self.last_timestamp if self.heard_ms == NONE else self.heard_ms
+
     def has_batch_from(self, offset: int) -> bool:
         """Whether it wrote a batch at `offset` or above, its last one."""
         return bool(self.batches) and self.batches[-1].last_offset >= offset
@@ -214,12 +219,19 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers not heard of for so long; how many. An open transaction keeps one."""
+        """Forget producers not heard of for so long; how many. An open transaction keeps one.
+
+        One whose records are from the future, and that has not been heard of since the start, is
+        taken to have been heard of now: that time may never come.
+        """
+        for producer in self.producers.values():
+            if producer.heard_ms == NONE and producer.last_timestamp > now_ms:
+                producer.heard_ms = now_ms
+
         expired = [
             producer_id
             for producer_id, producer in self.producers.items()
-            if producer.transaction_start < 0
-            and now_ms - max(producer.last_timestamp, producer.heard_ms) >= expiration_ms
+            if producer.transaction_start < 0 and now_ms - producer.last_heard_ms >= expiration_ms
         ]
         for producer_id in expired:
             del self.producers[producer_id]

@@ -22,6 +22,7 @@ from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, Replicas, batch, follower_at, leader_and_isr
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+U0 = TopicPartition("u", 0)
 
 
 def told(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
@@ -188,6 +189,35 @@ def test_the_checkpointed_watermark_is_where_a_restarted_broker_begins() -> None
     before.manager.logs.close()
     again = Replicas(directory=disk).lead("t", isr=(0, 1), replicas=(0, 1), epoch=1)
     assert (again.manager.high_watermark(T0), again.manager.log(T0).log_end_offset) == (2, 3)
+
+
+def checkpoint(replicas: Replicas) -> dict[TopicPartition, int]:
+    """Write the watermarks down; what is in the file then."""
+    logs = replicas.manager.logs
+    logs.checkpoint_high_watermarks(replicas.manager.watermarks_to_checkpoint())
+    return logs.read_high_watermarks()
+
+
+def test_watermarks_of_logs_that_are_not_served_yet_stay_in_the_checkpoint() -> None:
+    disk = MemoryDirectory("logs")
+    before = Replicas(directory=disk).lead("t").lead("u")
+    append(before, T0, b"a", b"b")
+    append(before, U0, b"a")
+    assert checkpoint(before) == {T0: 2, U0: 1}
+    before.manager.logs.close()
+
+    again = Replicas(directory=disk).lead("t", epoch=1)
+    append(again, T0, b"c")
+    assert checkpoint(again) == {T0: 3, U0: 1}
+
+
+def test_watermark_of_a_replica_that_is_stopped_stays_and_goes_with_its_log() -> None:
+    replicas = Replicas().lead("t").lead("u")
+    append(replicas, T0, b"a", b"b")
+    append(replicas, U0, b"a")
+    replicas.manager.stop([T0], delete=False)
+    replicas.manager.stop([U0], delete=True)
+    assert checkpoint(replicas) == {T0: 2}
 
 
 def test_a_checkpointed_watermark_beyond_the_log_is_cut_to_it() -> None:

@@ -165,6 +165,16 @@ def test_records_of_long_ago_do_not_make_a_producer_forgotten_that_writes_now() 
     assert producers.expire(901 * DAY_MS, DAY_MS) == 1
 
 
+def test_a_producer_whose_records_are_from_the_future_is_forgotten_too() -> None:
+    running, restarted = ProducerState(), ProducerState()
+    running.update(batch(0), 0, 900 * DAY_MS, now_ms=1000)
+    restarted.update(batch(0), 0, 900 * DAY_MS)
+    for producers in (running, restarted):
+        assert producers.expire(1000, DAY_MS) == 0
+        assert producers.expire(1000 + DAY_MS - 1, DAY_MS) == 0
+        assert producers.expire(1000 + DAY_MS, DAY_MS) == 1
+
+
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     producers = state(batch(0, attributes=TRANSACTIONAL))
     assert producers.expire(900 * DAY_MS, DAY_MS) == 0
