@@ -176,12 +176,13 @@ class ZkSession(Protocol):
 
     @property
     def suspended_since_ms(self) -> int | None:
-        """When the server was last heard, on the loop's clock; None while CONNECTED."""
+        """When that was sent which the server answered last, on the loop's clock; None while
+        CONNECTED."""
 
     @property
     def silence_ms(self) -> int:
-        """How long ago the server was last heard. Unlike the state, and timers that follow it, this
-        is true at once in a process that was stopped for a while."""
+        """How long ago that was sent which the server answered last. Unlike the state, and timers
+        that follow it, this is true at once in a process that was stopped for a while."""
 
     async def start(self) -> None: ...
     async def close(self) -> None:

@@ -31,6 +31,7 @@ import logging
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -51,6 +52,7 @@ from kazoo.protocol import serialization as packet
 from kazoo.protocol.connection import (
     AUTH_XID,
     CLOSE_RESPONSE,
+    PING_XID,
     STOP_CONNECTING,
     WATCH_XID,
     ConnectionHandler,
@@ -79,7 +81,7 @@ class LinkState:
 
     state: str  # kazoo's KeeperState
     session_id: int  # 0 unless connected
-    heard_at: float  # time.monotonic(), when the server was last heard
+    answered_at: float  # time.monotonic(); see `KazooLink.silent_s`
     last_zxid: int
 
 
@@ -108,6 +110,7 @@ class KazooLink:
             client, client._conn_retry.copy(), logger=_log
         )
         self._connection.on_event = partial(self._post, on_event)
+        self._connection.is_orphaned = self._loop.is_closed
         self._watchdog: asyncio.TimerHandle | None = None
 
     @property
@@ -128,8 +131,9 @@ class KazooLink:
 
     @property
     def silent_s(self) -> float:
-        """Since the server was last heard."""
-        return time.monotonic() - self._connection.heard_at
+        """How long ago that was sent which the server answered last: since then it may have heard
+        nothing, whatever has come from it, and a stopped process reads late what came early."""
+        return time.monotonic() - self._connection.answered_at
 
     def start(self) -> None:
         """Begin to connect, and to connect again whenever the connection breaks."""
@@ -178,13 +182,14 @@ class KazooLink:
     def _report(self, _: str) -> None:
         """On kazoo's thread, whenever the connection's state has changed."""
         client = self._client
-        heard_at = self._connection.heard_at
-        now = LinkState(client.client_state, self.session_id, heard_at, client.last_zxid)
+        answered_at = self._connection.answered_at
+        now = LinkState(client.client_state, self.session_id, answered_at, client.last_zxid)
         self._post(self._on_state, now)
 
     def _watch_silence(self) -> None:
         timeout_s = (self.granted_timeout_ms or 1000) / 1000
-        if self.session_id and self.silent_s > timeout_s * SILENCE_BOUND:
+        unanswered_s = time.monotonic() - self._connection.heard_at
+        if self.session_id and unanswered_s > timeout_s * SILENCE_BOUND:
             self._connection.drop()
         self._watchdog = self._loop.call_later(timeout_s / 10, self._watch_silence)
 
@@ -236,11 +241,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which remembers when it heard what, and hands watch events on."""
 
     granted_timeout_ms = 0
-    heard_at = 0.0  # time.monotonic()
+    heard_at = 0.0  # time.monotonic() of the last answer, and when that was sent which it answers
+    answered_at = 0.0
     can_multi_read = False
     on_event: OnEvent
+    is_orphaned: Callable[[], bool]
     _serves_no_multi_read = False
-    _attempt_ends = 0.0  # time.monotonic()
+    _attempt_ends = 0.0
+    _pinged_at: deque[float]
 
     def drop(self) -> None:
         """From any thread: break the connection; kazoo will make a new one."""
@@ -277,6 +285,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         timeout_s = (self.granted_timeout_ms or self.client._session_timeout) / 1000
         bound_s = min(timeout_s / len(self.client.hosts), timeout_s * MAX_ATTEMPT)
         self._attempt_ends = time.monotonic() + bound_s
+        self._pinged_at = deque()
         self.handler.connect_timeout_s = bound_s
         knew_what_it_serves = self._serves_no_multi_read
         try:
@@ -291,8 +300,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, packet.Connect):
             return super()._invoke(timeout, request, xid)
+        asked_at = time.monotonic()
         answer = super()._invoke(self._attempt_s(), request, xid)
-        self.heard_at = time.monotonic()
+        self.heard_at, self.answered_at = time.monotonic(), asked_at
         granted = answer[0]
         if granted.time_out > 0:
             self.granted_timeout_ms = granted.time_out
@@ -317,14 +327,21 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped("a server older than 3.6, which breaks off") from None
         except SessionExpiredError:
             raise
-        except ZookeeperError as error:
-            raise ConnectionDropped(f"MultiRead: {type(error).__name__}") from error
+        except ZookeeperError:  # of whatever has learned this protocol
+            self.can_multi_read = False
 
     def _attempt_s(self) -> float:
         """What is left of the attempt."""
         return max(0.0, self._attempt_ends - time.monotonic())
 
-    # --- reading ------------------------------------------------------------------------------
+    # --- writing and reading ------------------------------------------------------------------
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if isinstance(request, Request):
+            request.sent_at = time.monotonic()
+        elif request is packet.PingInstance:
+            self._pinged_at.append(time.monotonic())
+        super()._submit(request, timeout, xid)
 
     def _read(self, length: int, timeout: float) -> bytes:
         if not 0 <= length <= MAX_REPLY_BYTES:
@@ -336,8 +353,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         header = super()._read_header(timeout)
         if header[0].xid == AUTH_XID:  # kazoo would take it for the answer to the oldest request
             raise ConnectionDropped("the reply to an authentication, and there was none")
+        if self.is_orphaned():  # nobody can close the session any more: let it expire
+            self.client._stopped.set()
+            raise ConnectionDropped("the event loop has been closed")
         if header[0].xid != WATCH_XID:  # which comes unasked, though the server hears nothing of us
             self.heard_at = time.monotonic()
+        if header[0].xid == PING_XID and self._pinged_at:
+            self.answered_at = max(self.answered_at, self._pinged_at.popleft())
         return header
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
@@ -352,6 +374,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             due = pending[0][2] if pending else "none"
             raise ConnectionDropped(f"the reply to {header.xid} came where {due} was due")
         request, reply, _ = pending.popleft()
+        if isinstance(request, Request):
+            self.answered_at = max(self.answered_at, request.sent_at)
         if header.zxid > 0:
             self.client.last_zxid = header.zxid
         if reply is None:  # of `Close`
@@ -387,13 +411,14 @@ class UnreadableReply(KazooException):  # type: ignore[misc]
     """The server answered in a way that only this request suffers from."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Request:
     """A request in the form kazoo's connection sends. It is serialized by who asks: what can't be
     sent must not be met by the connection's thread, which serves others too."""
 
     asked: Any
     content: bytes
+    sent_at: float = 0.0  # time.monotonic()
 
     @classmethod
     def of(cls, asked: Any) -> "Request":

@@ -351,7 +351,7 @@ class KazooSession:
         else:
             self._connected.clear()
         if state is SessionState.SUSPENDED:
-            silent_s = time.monotonic() - now.heard_at
+            silent_s = time.monotonic() - now.answered_at
             self.suspended_since_ms = int((asyncio.get_running_loop().time() - silent_s) * 1000)
         if state is SessionState.EXPIRED:
             self.session_id = 0

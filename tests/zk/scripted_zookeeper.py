@@ -16,15 +16,19 @@ TIMEOUT_MS = 6000
 _HEADER = struct.Struct(">iqi")
 _LENGTH = struct.Struct(">i")
 _PING_XID = -2
-_MULTI_DONE = struct.pack(">iBi", -1, 1, -1)
-
-Answer = Callable[[int, int], bytes]
-"""The frames to send for a request by its xid and type; b"" for silence."""
 
 
 def frame(content: bytes) -> bytes:
     """`content` as it goes over the wire."""
     return _LENGTH.pack(len(content)) + content
+
+
+_EVENT = frame(_HEADER.pack(-1, -1, 0) + struct.pack(">iii", 3, 3, 2) + b"/a")
+_EVENT_EACH_S = 0.02
+_MULTI_DONE = struct.pack(">iBi", -1, 1, -1)
+
+Answer = Callable[[int, int], bytes]
+"""The frames to send for a request by its xid and type; b"" for silence."""
 
 
 def reply(xid: int, error: int = 0, content: bytes = b"") -> bytes:
@@ -44,11 +48,16 @@ class ScriptedZooKeeper:
     answer: Answer = no_node
     is_old: bool = False
     """Before 3.6: breaks the connection at a MultiRead."""
+    timeout_ms: int = TIMEOUT_MS
+    is_deaf: bool = False
+    """Hears nothing, and goes on telling of a watch that fired."""
     connections: int = 0
     asked_for: list[int] = attrs.field(factory=list)
     """The session that each connection asked to go on with; 0: a new one."""
     types: list[int] = attrs.field(factory=list)
     """Of the requests of all connections, in order; without pings."""
+    writer: asyncio.StreamWriter | None = None
+    """Of the last connection."""
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
@@ -63,12 +72,17 @@ class ScriptedZooKeeper:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
         self.connections += 1
+        self.writer = writer
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             (asked_for,) = struct.unpack_from(">q", await _read_frame(reader), 16)
             self.asked_for.append(asked_for)
-            writer.write(frame(struct.pack(">iiqi", 0, TIMEOUT_MS, SESSION_ID, 16) + bytes(17)))
+            writer.write(
+                frame(struct.pack(">iiqi", 0, self.timeout_ms, SESSION_ID, 16) + bytes(17))
+            )
             while True:
                 xid, kind = struct.unpack_from(">ii", await _read_frame(reader))
+                if self.is_deaf:
+                    await self._talk(writer)
                 if kind == PING:
                     writer.write(reply(_PING_XID))
                     continue
@@ -83,6 +97,11 @@ class ScriptedZooKeeper:
                 else:
                     writer.write(self.answer(xid, kind))
         writer.close()
+
+    async def _talk(self, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            writer.write(_EVENT)
+            await asyncio.sleep(_EVENT_EACH_S)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:

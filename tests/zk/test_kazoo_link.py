@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.dev_cluster import until as poll
 from tests.zk.scripted_zookeeper import (
     AUTH_XID,
     MULTI_READ,
@@ -126,6 +127,12 @@ def test_a_closed_session_leaves_no_thread_and_no_socket(xid_off: int) -> None:
     assert held() == before
 
 
+def test_a_session_whose_loop_was_closed_without_it_leaves_no_thread(zookeeper: str) -> None:
+    before = threading.active_count()
+    asyncio.run(KazooSession(zookeeper, session_timeout_ms=1000).start())
+    poll(lambda: threading.active_count() == before, "the end of the connection's thread")
+
+
 # Servers before 3.6
 
 
@@ -191,6 +198,36 @@ def test_a_newer_server_is_asked_at_each_connection_for_the_next_may_be_older() 
 
 
 # Machines that are silent or gone
+
+
+def test_a_server_that_no_longer_hears_us_counts_as_silent_though_it_tells_of_watches() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(timeout_ms=1500)
+        async with server.listening() as hosts, session_with(hosts) as (zk, _):
+            server.is_deaf = True
+            await until(lambda: zk.silence_ms * 3 > server.timeout_ms * 2)
+            await reached(zk, SUSPENDED)
+            server.is_deaf = False
+            await reached(zk, CONNECTED)
+
+    asyncio.run(scenario())
+
+
+def test_silence_counts_from_what_was_sent_however_late_its_answer_is_read() -> None:
+    async def scenario() -> None:
+        asked: list[int] = []
+        server = ScriptedZooKeeper(lambda xid, _: asked.append(xid) or b"", timeout_ms=60_000)
+        async with server.listening() as hosts, session_with(hosts) as (zk, _):
+            asking = asyncio.ensure_future(zk.exists("/a"))
+            await until(lambda: bool(asked))
+            before_ms = zk.silence_ms
+            await until(lambda: zk.silence_ms > before_ms + 300)
+            assert server.writer
+            server.writer.write(reply(asked[0], NO_NODE))
+            assert await asking is None
+            assert zk.silence_ms > 250
+
+    asyncio.run(scenario())
 
 
 def test_with_one_silent_machine_of_three_every_session_starts_and_none_expires(

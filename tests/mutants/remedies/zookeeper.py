@@ -123,6 +123,14 @@ REMEDIES: tuple[Remedy, ...] = (
         f"{SESSION}::test_a_watch_that_is_over_is_held_by_nobody",
     ),
     Remedy(
+        "C1",
+        "the server counts as heard since what it has answered was sent",
+        "zk.kazoo_link:KazooLink.silent_s",
+        "self._connection.answered_at",
+        "self._connection.heard_at",
+        f"{LINK}::test_silence_counts_from_what_was_sent_however_late_its_answer_is_read",
+    ),
+    Remedy(
         "C2",
         "a request that no server takes is not sent",
         "zk.session:KazooSession._request",
