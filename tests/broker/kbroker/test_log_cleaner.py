@@ -14,7 +14,7 @@ from broker.kbroker.command import main
 from compaction.status import STATUS_FILE
 from core_log.directory import LogDirectory
 from core_log.file_name import file_name
-from tests.compaction.house import OTHER, T0, TP, House
+from tests.compaction.house import OTHER, T0, House
 from tests.virtual_time import VirtualTimeLoop
 
 
@@ -86,7 +86,7 @@ def test_a_log_that_cannot_be_cleaned_is_shown_with_the_reason(tmp_path: Path) -
 def test_a_log_that_waits_is_shown_before_it_was_ever_cleaned(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.write_rounds(3)
-        house.cleaner.high_watermarks = lambda: {TP: 5}
+        house.cleaner.high_watermark = lambda tp: 5
         await house.live(1)
 
     lived(tmp_path, story)
