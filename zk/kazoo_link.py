@@ -61,12 +61,12 @@ from kazoo.protocol.states import KeeperState
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
 MAX_ATTEMPT = 1 / 3  # of the session timeout
-_REQUEST_HEADER_BYTES = 8
 MAX_SET_WATCHES_BYTES = 128 * 1024  # of paths in one request, as in Java's client
 MAX_REPLY_BYTES = 1 << 30  # a thousand nodes of MAX_REQUEST_BYTES each; more is no ZooKeeper's
 MIN_PAUSE_S = 0.1  # between two rounds of all hosts
 MAX_PAUSE_S = 1.0
 PAUSE_JITTER = 0.4  # of a pause
+_REQUEST_HEADER_BYTES = 8  # its number and type
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.ERROR)  # kazoo warns at every attempt to reconnect; the session says it once
