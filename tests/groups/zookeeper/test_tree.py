@@ -572,7 +572,7 @@ def test_a_claim_whose_names_are_as_long_as_may_be_is_made_in_multis_that_a_serv
     async def scene(zk: MemoryZooKeeper) -> None:
         session = zk.session()
         await session.start()
-        topic, consumer_id = "t" * 249, "c" * 500
+        topic, consumer_id = "t" * 249, "c" * 600
         tree = GroupTree(session, "g" * 249, consumer_id, StaticSubscription({topic: 1}))
         await tree.register()
         partitions = [TopicPartition(topic, number) for number in range(1000)]
