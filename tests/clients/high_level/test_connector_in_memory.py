@@ -214,6 +214,7 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_their
     async def scene(work: World) -> None:
         await work.topic(2)
         session = await work.session()
+        stays, _ = await work.consumer("b")  # or the last to leave deletes what was watched
         gone: list[weakref.ref[ConsumerConnector]] = []
         for _ in range(3):
             consumer, _ = await work.consumer("a", session=session)
@@ -225,6 +226,7 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_their
         await asyncio.sleep(60)  # until the last timer that knew of them has rung
         gc.collect()
         assert [consumer() for consumer in gone] == [None] * 3
+        await stays.shutdown()
 
     play(scene)
 
