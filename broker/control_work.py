@@ -1,9 +1,9 @@
 """Control requests that take longer than a turn of the loop: one after the other, a slice a turn.
 
 A LeaderAndIsr for thousands of partitions is obeyed some partitions at a time. The logs of those
-that are new are made by the disk's threads first; until then they are not here, as before. Nothing
-overtakes: what comes meanwhile, on whatever connection, waits for its turn, and only then is asked
-whether it is still to be obeyed.
+that are new are made by the disk's threads first, and a log that is lent to one has to be back;
+until then partitions are what they were before. Nothing overtakes: what comes meanwhile, on
+whatever connection, waits for its turn, and only then is asked whether it is still to be obeyed.
 
 There is no answer before the work is done: a controller sends again what is not answered in time.
 """
@@ -11,15 +11,17 @@ There is no answer before the work is done: a controller sends again what is not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
-from concurrent.futures import Executor
+import contextlib
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 
+from broker.log_work import LogWork
 from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.replica_manager import ReplicaManager, State
+from protocol.errors import ApiError
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -38,13 +40,13 @@ Refusal = Callable[[], Any]
 
 @attrs.define(eq=False)
 class ControlWork:
-    """`spawn` runs a task of the broker, `touch` wakes what waits, `executor` has the disk's
-    threads; what is not done after `timeout_ms` is waited for again."""
+    """`spawn` runs a task of the broker, `touch` wakes what waits; what is not done after
+    `timeout_ms` is waited for again."""
 
     replicas: ReplicaManager
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
-    executor: Executor
+    work: LogWork
     now_ms: Callable[[], int]
     timeout_ms: int
     _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -54,13 +56,15 @@ class ControlWork:
         """Obey a LeaderAndIsr: its response, or a Wait for it."""
         states = partition_states(request)
         is_short = len(states) <= PARTITIONS_A_TURN
-        if self._unfinished or not is_short or self.replicas.lacks_logs(states):
+        if self._unfinished or not is_short or self.replicas.waits_for_logs(states):
             return self._answer(partial(self._lead_and_follow, request, refusal))
         return refusal() or self.replicas.become_leader_or_follower(request, self.now_ms())
 
     def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
         """Obey a StopReplica: its response, or a Wait for it."""
-        if self._unfinished or len(partitions(request)) > PARTITIONS_A_TURN:
+        named = [TopicPartition(*pair) for pair in partitions(request)]
+        is_quick = len(named) <= PARTITIONS_A_TURN and not request.delete_partitions
+        if self._unfinished or not is_quick or self.replicas.has_lent(named):
             return self._answer(partial(self._stop, request, refusal))
         return refusal() or self.replicas.stop_replicas(request)
 
@@ -72,13 +76,22 @@ class ControlWork:
         for states in _slices(partition_states(request)):
             new_logs = self.replicas.plan_logs(states)
             if new_logs:
-                make = self.replicas.logs.make
-                await asyncio.get_running_loop().run_in_executor(self.executor, make, new_logs)
+                await self.work.in_thread(partial(self.replicas.logs.make, new_logs))
                 self.replicas.logs.serve(new_logs)
+            for tp in self.replicas.damaged(states):
+                await self._cut_damage(tp)
+            await self.work.until_back(self.replicas.known_logs(_names(states)))
             errors += self.replicas.take_states(states, self.now_ms())
             await asyncio.sleep(0)
         self.replicas.leadership_known = True
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)
+
+    async def _cut_damage(self, tp: TopicPartition) -> None:
+        """Cut a damaged log at its damage; where that fails `take_states` says why."""
+        logs = self.replicas.logs
+        with contextlib.suppress(ApiError):
+            whole = await self.work.lend(logs.logs[tp], partial(logs.without_damage, tp))
+            logs.put_whole(whole)
 
     async def _stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
         refused = refusal()
@@ -86,8 +99,9 @@ class ControlWork:
             return refused
         errors = []
         for some in _slices([TopicPartition(*pair) for pair in partitions(request)]):
-            errors += self.replicas.stop(some, delete=request.delete_partitions)
-            await asyncio.sleep(0)
+            await self.work.until_back(self.replicas.known_logs(some))
+            deletions = self.replicas.stop(some, delete=request.delete_partitions)
+            errors += await self.work.in_thread(deletions.run)
         return StopReplicaResponse(error_code=0, partition_errors=errors)
 
     def _answer(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Wait:
@@ -113,6 +127,10 @@ class ControlWork:
         self.spawn(run())
         wait = Wait((done,), self.timeout_ms, try_complete)
         return wait
+
+
+def _names(states: Iterable[State]) -> list[TopicPartition]:
+    return [TopicPartition(topic, state.partition_index) for topic, state in states]
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:

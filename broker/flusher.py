@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from typing import Any
 
 import attrs
 
+from broker.log_work import LogWork
 from broker.partition import Partition
 from protocol.topic_partition import TopicPartition
 
@@ -18,7 +17,7 @@ class Flusher:
     """`spawn` runs a guarded task; `flushed` hears of each log whose recovery point moved, or
     never will again because its flush failed."""
 
-    executor: Executor
+    work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
     flushed: Callable[[Partition], None] = lambda partition: None
@@ -31,13 +30,13 @@ class Flusher:
             self.spawn(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
-        loop = asyncio.get_running_loop()
         log = partition.log
         try:
             while True:
-                flush = log.begin_flush()
-                await loop.run_in_executor(self.executor, flush.run)
-                log.end_flush(flush)
+                async with self.work.turn(log):
+                    flush = log.begin_flush()
+                    await self.work.in_thread(flush.run)
+                    log.end_flush(flush)
                 self.flushed(partition)
                 log = partition.log  # another one, if the replica was moved meanwhile
                 if not log.flush_due(self.now_ms()):

@@ -22,15 +22,16 @@ logger = logging.getLogger(__name__)
 def refuse_lost(
     tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
 ) -> None:
-    """Refuse a state for which the log here will not do; a follower's is cut at its damage.
+    """Refuse a state for which the log here will not do.
 
     Raises ApiError LOG_DIR_NOT_FOUND for a log that is gone (while a directory is off-line nobody
     knows, and `LogManager.get_or_create` says so), and for a damaged one CORRUPT_MESSAGE, or
-    KAFKA_STORAGE_ERROR where no other replica can give what is lost.
+    KAFKA_STORAGE_ERROR where no other replica can give what is lost. Where one can, the log is to
+    be cut at its damage (`is_damaged`).
     """
     log, fault = logs.get(tp), logs.fault(tp)
     if log is not None and fault is not None:
-        _give_up_damage(tp, state, local_id, logs, fault)
+        _refuse_damaged(tp, state, local_id, fault)
     is_lost = log is None and fault is None and not logs.offline_dirs
     if is_trusted(state, local_id) and is_lost:
         logger.error(
@@ -47,12 +48,13 @@ def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
     return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
 
 
-def _give_up_damage(
-    tp: TopicPartition,
-    state: LeaderAndIsrRequestPartitionState,
-    local_id: int,
-    logs: LogManager,
-    fault: str,
+def is_damaged(tp: TopicPartition, logs: LogManager) -> bool:
+    """Whether the log here has lost what was on disk."""
+    return logs.get(tp) is not None and logs.fault(tp) is not None
+
+
+def _refuse_damaged(
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, fault: str
 ) -> None:
     """What a damaged log has lost, its leader can give again. One that is trusted to have it must
     be out of the ISR first, which another one in sync allows; alone in the ISR it waits for an
@@ -63,4 +65,3 @@ def _give_up_damage(
         raise ApiError(code, f"{tp}: {fault}")
     if state.leader in (NO_LEADER, local_id):
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {fault}")
-    logs.cut_damage(tp)

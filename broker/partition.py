@@ -228,28 +228,19 @@ class Partition:
 
     # ---- following
 
-    def append_fetched(
-        self, records: memoryview, high_watermark: int, log_start_offset: int, now_ms: int
-    ) -> None:
-        """Append what the leader gave, and follow its watermarks.
-
-        Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
-        """
-        if records:
-            append_as_fetched(self.log, records, now_ms)
+    def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
+        """Follow the leader's watermarks, as far as the log goes."""
         committed = min(high_watermark, self.log.log_end_offset)
         self.high_watermark = max(self.high_watermark, committed)
         self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
 
-    def truncate_to(self, offset: int) -> None:
-        """End the log at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
-        self.log.truncate_to(offset)
+    def truncated(self) -> None:
+        """Take note that the log was truncated."""
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
-    def start_anew_at(self, offset: int) -> None:
-        """Drop the log: the leader's begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
-        self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = offset
+    def begun_anew(self) -> None:
+        """Take note that the log was dropped, and begins elsewhere."""
+        self.high_watermark = self.log.log_end_offset
 
 
 def append_as_fetched(log: Log, records: memoryview, now_ms: int) -> None:

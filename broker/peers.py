@@ -9,6 +9,7 @@ import attrs
 
 from broker.config import BrokerConfig
 from broker.controlled_shutdown import Departure, ShutdownConfig
+from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.registration import Registration
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
@@ -47,7 +48,7 @@ class Peers:
             request_timeout_ms=self.config.replica_socket_timeout_ms,
         )
 
-    def fetchers(self, quota: ReplicationQuota) -> ReplicaFetchers:
+    def fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
         """What fetches for the replicas that follow."""
         config = self.config
         return ReplicaFetchers(
@@ -64,6 +65,7 @@ class Peers:
             self.spawn,
             self.now_ms,
             quota,
+            work,
         )
 
     def departure(self, registration: Registration) -> Departure:

@@ -6,8 +6,8 @@ for: the same leader epoch, the same end of the log. What goes wrong with one pa
 unexpected, delays that one alone, a little the first time and up to `replica.fetch.backoff.ms`
 (`replication_failures`). What is throttled and lags is not asked for while the quota is exceeded.
 
-Everything but the waiting for the network is plain code on the event loop, so no partition
-changes its role while something is done to it.
+Everything but the waiting for the network is plain code on the event loop, except that a log is
+lent to a thread to be truncated (`log_work`); no partition changes its role while its log is away.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -22,11 +23,14 @@ import attrs
 
 from broker.fetch_sessions import SessionReader
 from broker.following import FIRST_DELAY_SECONDS, Following, epochs_request, offsets_request
-from broker.partition import Partition
+from broker.log_work import LogWork
+from broker.partition import Partition, append_as_fetched
 from broker.replication_failures import Culprit, culprit
 from broker.replication_quota import ReplicationQuota
 from broker.truncation import Truncation, truncation
 from clients.connection import ConnectionFailed
+from core_log.log import SyncNeeded
+from core_log.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.messages.fetch import (
@@ -86,6 +90,7 @@ class ReplicaFetchers:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
     quota: ReplicationQuota
+    work: LogWork
     appended: Callable[[Partition, int], None] = lambda partition, now_ms: None
     _fetchers: dict[tuple[int, int], _Fetcher] = attrs.field(factory=dict)
     _fetcher_of: dict[TopicPartition, _Fetcher] = attrs.field(factory=dict)
@@ -270,21 +275,21 @@ class _Fetcher:
 
     async def _truncate(self, connection: LeaderConnection, due: list[Following]) -> None:
         asked: list[Following] = []
+        cuts: list[tuple[Following, Truncation]] = []
         for each in due:
             partition = each.partition
             if partition.log.leader_epochs.latest_epoch >= 0:
                 asked.append(each)
             elif self._is_current(each):
-                try:
-                    await self._cut(each, Truncation(partition.high_watermark, True))
-                except Exception as error:
-                    self._failed(each, error)
+                cuts.append((each, Truncation(partition.high_watermark, True)))
+        await self._cut_all(cuts)
         if not asked:
             return
         response: OffsetForLeaderEpochResponse = await connection.call(
             epochs_request(self.owner.local_id, asked)
         )
         by_partition = {each.partition.topic_partition: each for each in asked}
+        cuts = []
         for topic in response.topics:
             for p in topic.partitions:
                 following = by_partition.get(TopicPartition(topic.topic, p.partition))
@@ -294,14 +299,20 @@ class _Fetcher:
                     self._refused(following, p.error_code)
                     continue
                 try:
-                    await self._cut(following, _truncation(following, p))
+                    cuts.append((following, _truncation(following, p)))
                 except Exception as error:
                     self._failed(following, error)
+        await self._cut_all(cuts)
+
+    async def _cut_all(self, cuts: list[tuple[Following, Truncation]]) -> None:
+        """Cut logs, each to its own end, as many at once as the disk has threads."""
+        for each, to in cuts:
+            each.partition.log.forget_flushed(to.offset)  # all, before a checkpoint is written
+        await asyncio.gather(*(self._cut(each, to) for each, to in cuts))
 
     async def _cut(self, each: Following, to: Truncation) -> None:
         partition = each.partition
-        is_cut = to.offset < partition.log.log_end_offset
-        if is_cut:
+        if to.offset < partition.log.log_end_offset:
             logger.info(
                 "%s: cutting the log from %s to %s, high watermark %s, leader %s epoch %s",
                 partition.topic_partition,
@@ -311,10 +322,26 @@ class _Fetcher:
                 self.leader,
                 each.leader_epoch,
             )
-        partition.truncate_to(to.offset)
-        each.truncated = to.done
-        if is_cut:
-            await asyncio.sleep(0)  # it waited for the disk: the others have their turn now
+        try:
+            await self._truncate_log(partition, to.offset)
+            each.truncated = to.done
+        except Exception as error:
+            self._failed(each, error)
+
+    async def _truncate_log(self, partition: Partition, offset: int) -> None:
+        """End a log at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
+        log = partition.log
+        if offset >= log.log_end_offset:
+            log.truncate_to(offset)  # of epochs that wrote nothing, in memory
+        else:
+            await self.owner.work.lend(log, partial(log.truncate_to, offset))
+        partition.truncated()
+
+    async def _begin_anew(self, partition: Partition, offset: int) -> None:
+        """Drop a log; the next one begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
+        log = partition.log
+        await self.owner.work.lend(log, partial(log.truncate_fully_and_start_at, offset))
+        partition.begun_anew()
 
     # ---- fetching
 
@@ -342,11 +369,11 @@ class _Fetcher:
                 if each is None or not self._is_current(each):
                     continue
                 try:
-                    self._take(each, wanted[tp].fetch_offset, p)
+                    await self._take(each, wanted[tp].fetch_offset, p)
                 except Exception as error:
                     self._failed(each, error)
 
-    def _take(self, each: Following, offset: int, p: FetchResponsePartition) -> None:
+    async def _take(self, each: Following, offset: int, p: FetchResponsePartition) -> None:
         partition = each.partition
         if partition.log.log_end_offset != offset:
             return
@@ -357,7 +384,9 @@ class _Fetcher:
         else:
             now_ms, records = self.owner.now_ms(), memoryview(p.records or b"")
             try:
-                partition.append_fetched(records, p.high_watermark, p.log_start_offset, now_ms)
+                if records:
+                    await self._append(partition, records, now_ms)
+                partition.follow_watermarks(p.high_watermark, p.log_start_offset)
                 each.delay, each.trouble = FIRST_DELAY_SECONDS, ""
             except Exception as error:  # what was whole before it is appended
                 self._failed(each, error)
@@ -368,6 +397,22 @@ class _Fetcher:
                 tp = partition.topic_partition  # to the end: the others' turn, if not all fits
                 self.following[tp] = self.following.pop(tp)
                 self.owner.appended(partition, now_ms)
+
+    async def _append(self, partition: Partition, records: memoryview, now_ms: int) -> None:
+        """Append what the leader gave, in a thread where a segment has to be synced first.
+
+        Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
+        """
+        log = partition.log
+        try:
+            log.append_follower(records, now_ms=now_ms, may_sync=False)
+        except SyncNeeded as needed:
+            append = partial(append_as_fetched, log, needed.rest, now_ms)
+            await self.owner.work.lend(log, append)
+        except UnexpectedAppendOffset:
+            if log.log_start_offset < log.log_end_offset:
+                raise
+            await self.owner.work.lend(log, partial(append_as_fetched, log, records, now_ms))
 
     # ---- out of range
 
@@ -384,10 +429,10 @@ class _Fetcher:
             try:
                 if end < log.log_end_offset:
                     logger.warning("%s: cut to the leader's end, %s", log, end)
-                    each.partition.truncate_to(end)
+                    await self._truncate_log(each.partition, end)
                 elif start > log.log_end_offset:
                     logger.warning("%s: begun anew at the leader's start, %s", log, start)
-                    each.partition.start_anew_at(start)
+                    await self._begin_anew(each.partition, start)
                 each.out_of_range = False
             except Exception as error:
                 self._failed(each, error)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import attrs
 
 from broker.in_sync import InSyncSets
-from broker.lost_log import is_trusted, refuse_lost
+from broker.lost_log import is_damaged, is_trusted, refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.appended import Appended
 from core_log.config import LogConfig
@@ -88,6 +89,22 @@ class FetchedRange:
     log_start_offset: int
 
 
+@attrs.frozen
+class Deletions:
+    """Logs that are to be deleted: a partition each, and what does it."""
+
+    deletions: Sequence[tuple[TopicPartition, Callable[[], None]]]
+
+    def run(self) -> list[StopReplicaResponsePartitionError]:
+        """Delete them, in whatever thread."""
+        return [
+            StopReplicaResponsePartitionError(
+                topic_name=tp.topic, partition_index=tp.partition, error_code=_code_of(deletion)
+            )
+            for tp, deletion in self.deletions
+        ]
+
+
 @attrs.define(eq=False)
 class ReplicaManager:
     """Owns every `Partition` of the broker.
@@ -131,9 +148,34 @@ class ReplicaManager:
         self.leadership_known = True
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def lacks_logs(self, states: Iterable[State]) -> bool:
-        """Whether a log has to be made for any of these."""
-        return any(self._needs_log(topic, state) for topic, state in states)
+    def waits_for_logs(self, states: Sequence[State]) -> bool:
+        """Whether a log has to be made for any of these, or mended, or is lent."""
+        names = [TopicPartition(topic, state.partition_index) for topic, state in states]
+        return (
+            any(self._needs_log(topic, state) for topic, state in states)
+            or self.has_lent(names)
+            or bool(self.damaged(states))
+        )
+
+    def damaged(self, states: Iterable[State]) -> list[TopicPartition]:
+        """The partitions whose logs are to be cut at their damage before `take_states`."""
+        found = []
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            with contextlib.suppress(ApiError):
+                if tp not in self.partitions and is_damaged(tp, self.logs):
+                    refuse_lost(tp, state, self.local_id, self.logs)
+                    found.append(tp)
+        return found
+
+    def has_lent(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether the log of any of these is lent."""
+        return any(log.is_lent for log in self.known_logs(partitions))
+
+    def known_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """The logs that are here of these partitions."""
+        found = (self.partitions.get(tp) for tp in partitions)
+        return [partition.log for partition in found if partition is not None]
 
     def plan_logs(self, states: Iterable[State]) -> list[NewLog]:
         """The logs to be made before `take_states`, which makes those that are left out itself, or
@@ -204,6 +246,8 @@ class ReplicaManager:
         if partition is None:
             _check_path(tp)
             refuse_lost(tp, state, self.local_id, self.logs)
+            if is_damaged(tp, self.logs):
+                self.logs.cut_damage(tp)
             config = self.topic_config(tp.topic)
             log = self.logs.get_or_create(tp, config, is_new=state.is_new)
             log.update_config(config)
@@ -223,39 +267,31 @@ class ReplicaManager:
         return partition
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Obey a StopReplica request; with `delete_partitions` the logs go too."""
+        """Obey a StopReplica request at once; with `delete_partitions` the logs go too."""
         stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
-        errors = self.stop(stopped, delete=request.delete_partitions)
+        errors = self.stop(stopped, delete=request.delete_partitions).run()
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def stop(
-        self, stopped: Sequence[TopicPartition], *, delete: bool
-    ) -> list[StopReplicaResponsePartitionError]:
-        """Let these replicas go, or a part of those that a StopReplica names."""
+    def stop(self, stopped: Sequence[TopicPartition], *, delete: bool) -> Deletions:
+        """Let these replicas go, or a part of those that a StopReplica names; what is returned
+        deletes the logs that are to be deleted."""
         self.followers.stop(stopped)
-        errors = []
-        for tp in stopped:
-            code = ErrorCode.NONE
-            try:
-                _check_path(tp)
-                self._stop(tp, delete)
-            except ApiError as error:
-                code = error.code
-            errors.append(
-                StopReplicaResponsePartitionError(
-                    topic_name=tp.topic, partition_index=tp.partition, error_code=code
-                )
-            )
+        deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
         self._tell([], list(stopped))
-        return errors
+        return deletions
 
-    def _stop(self, tp: TopicPartition, delete: bool) -> None:
+    def _stop(self, tp: TopicPartition, delete: bool) -> Callable[[], None]:
         partition = self.partitions.get(tp)
         if partition is not None:
             partition.leader = NO_LEADER
-        if delete:
+        if not delete:
+            return _nothing
+        try:
+            _check_path(tp)
             self._remove(tp)
-            self.logs.delete(tp)
+            return self.logs.begin_deletion(tp)
+        except ApiError as error:
+            return partial(_refuse, error)
 
     def _add(self, partition: Partition) -> None:
         tp = partition.topic_partition
@@ -452,6 +488,8 @@ class ReplicaManager:
         partition = self.partition(tp)
         if replica_id != DEBUGGING_CONSUMER:
             partition.require_leader(current_leader_epoch)
+        if partition.log.is_lent:  # one that follows, and is being truncated
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: its log is being truncated")
         end = partition.last_stable_offset if stable_only else partition.high_watermark
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
@@ -495,3 +533,19 @@ def _check_path(tp: TopicPartition) -> None:
     """Refuse a name that would lead out of its log directory. Raises ApiError."""
     if not is_path(tp):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is no name of a partition")
+
+
+def _code_of(deletion: Callable[[], None]) -> ErrorCode:
+    try:
+        deletion()
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _nothing() -> None:
+    """There is nothing to delete."""
+
+
+def _refuse(error: ApiError) -> None:
+    raise error

@@ -41,6 +41,7 @@ from broker.housekeeping import Housekeeping
 from broker.isr_writer import IsrWriter
 from broker.listener import Bind, Listener, bound_socket
 from broker.log_failures import LogFailures
+from broker.log_work import LogWork
 from broker.machine import own_host_name, wall_clock_ms
 from broker.metadata_cache import MetadataCache
 from broker.offsets_leadership import OffsetsLeadership
@@ -184,9 +185,10 @@ class Broker:
             between=config.replication_quota_windows,
             within=config.alter_log_dirs_quota_windows,
         )
-        flusher = Flusher(self._executor, spawn, now_ms)
+        work = LogWork(self._executor)
+        flusher = Flusher(work, spawn, now_ms)
         isr_writer = IsrWriter(zk, spawn, now_ms)
-        fetchers = peers.fetchers(quotas.follower)
+        fetchers = peers.fetchers(quotas.follower, work)
         replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
         on_disk = asyncio.Lock()
         moves = DirectoryMoves(replicas, quotas.directories, self._executor, spawn, now_ms, on_disk)
@@ -223,7 +225,7 @@ class Broker:
         )
         await effects.start(ConfigChanges(zk, spawn))
         handled = self._handled(
-            cluster, gate, configs, broker_configs, quotas, replicas, moves, controller
+            cluster, gate, configs, broker_configs, quotas, replicas, work, moves, controller
         )
         handlers.update(handler_table(handled))
         await registration.register()
@@ -246,6 +248,7 @@ class Broker:
         broker_configs: BrokerConfigs,
         quotas: ReplicationQuotas,
         replicas: ReplicaManager,
+        work: LogWork,
         moves: DirectoryMoves,
         controller: Controller,
     ) -> Parts:
@@ -276,9 +279,7 @@ class Broker:
             self._now_ms,
             FetchSessions(config.fetch_session_slots, epochs),
             moves,
-            ControlWork(
-                replicas, spawn, touch, self._executor, self._now_ms, config.request_timeout_ms
-            ),
+            ControlWork(replicas, spawn, touch, work, self._now_ms, config.request_timeout_ms),
         )
 
     def _housekeeping(

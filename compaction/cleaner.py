@@ -169,6 +169,8 @@ class Cleaner:
             return "its cleanup.policy is not compact"
         if log.failure is not None:
             return "it takes no writes"
+        if log.is_lent:
+            return "it is being truncated"
         if self.logs.futures.get(log.topic_partition) is not None:
             # The copy that is made of it might have what a tombstone deleted, and not that one.
             return "it is being moved to another directory"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import attrs
 
@@ -107,16 +108,19 @@ class FutureLogs:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
+        self.begin_drop(topic_partition)()
+
+    def begin_drop(self, topic_partition: TopicPartition) -> Callable[[], None]:
+        """Forget a future log; what is returned renames its directory, in whatever thread, and
+        raises ApiError KAFKA_STORAGE_ERROR."""
         log_dir = self._dir_of(topic_partition)
         if log_dir is None:
-            return
+            return _nothing
         name, log = deleted_name(topic_partition, uuid.uuid4().hex), self.get(topic_partition)
         assert log is not None
-        try:
-            log_dir.drop_future(topic_partition, name)
-        except OSError as error:
-            raise _storage_error(topic_partition, log_dir, error) from error
+        log_dir.forget_future(topic_partition)
         self.leave(log_dir, name, log.config)
+        return partial(log_dir.rename_forgotten, log, name)
 
     def place_for(self, topic_partition: TopicPartition) -> LogDir:
         """The directory for a log that is to be made: where it was directed to, where a move that
@@ -241,6 +245,10 @@ class FutureLogs:
         if found is None:
             raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not among log.dirs")
         return found
+
+
+def _nothing() -> None:
+    """There is nothing to rename."""
 
 
 def unmark(future: Log) -> None:

@@ -1,6 +1,7 @@
 """One partition's log: batches in order of offset, in segments, on one disk.
 
-Everything here runs on one thread, the event loop's; only `Flush.run` may run beside it. An
+Everything here runs on one thread, the event loop's, or, while `is_lent`, on the one it was lent
+to. Beside it may run what has a `run` of its own: `Flush` and `Retention`. An
 append has been validated by its caller. The log gives it its offsets, writes it in one call
 without copying its body, and only then moves the log end offset, so a reader never meets half an
 append. When the disk fails under a write the file is cut back to what was whole (`guard`).
@@ -45,6 +46,14 @@ InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampO
 """Has something done while the event loop goes on."""
 
 
+class SyncNeeded(Exception):
+    """A segment has to be synced before `rest` is appended, which is not for the event loop."""
+
+    def __init__(self, rest: memoryview) -> None:
+        super().__init__(f"{len(rest)} bytes wait for a segment to be synced")
+        self.rest = rest
+
+
 @attrs.define(eq=False, repr=False)
 class Log:
     """The log of one partition. Offsets below `log_start_offset` are gone, or as good as gone."""
@@ -60,6 +69,7 @@ class Log:
     _now_ms: int
     damage: Cut | None = None
     cut: Callable[[int], None] = lambda offset: None
+    is_lent: bool = False
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
@@ -157,16 +167,19 @@ class Log:
         """A leader begins to write in `epoch`."""
         self._note_epoch(epoch, self.log_end_offset)
 
-    def append_follower(self, batches: BytesLike, *, now_ms: int) -> int:
+    def append_follower(self, batches: BytesLike, *, now_ms: int, may_sync: bool = True) -> int:
         """Write batches as the leader has them, offsets, epochs and all; the new log end offset.
 
         A partial batch at the end is left out. A batch larger than segment.bytes, which may have
-        been lowered since it was written, gets a segment of its own. Raises CorruptRecord or
-        UnexpectedAppendOffset (what was whole before it is appended), and ApiError
-        KAFKA_STORAGE_ERROR.
+        been lowered since it was written, gets a segment of its own. Raises CorruptRecord,
+        UnexpectedAppendOffset or, without `may_sync`, SyncNeeded (what was whole before it is
+        appended), and ApiError KAFKA_STORAGE_ERROR.
         """
-        for run in runs(memoryview(batches), self.log_end_offset, self.config.segment_bytes):
+        records, done_bytes = memoryview(batches), 0
+        for run in runs(records, self.log_end_offset, self.config.segment_bytes):
             self.guard.check()
+            if not may_sync and self._syncs(len(run.records), run.last_offset, run.latest, now_ms):
+                raise SyncNeeded(records[done_bytes:])
             try:
                 for header in run.headers:
                     self._note_epoch(header.partition_leader_epoch, header.base_offset)
@@ -174,6 +187,7 @@ class Log:
             except OSError as error:
                 raise self.guard.fail(error) from error
             self.history.replay(run.produced, now_ms)
+            done_bytes += len(run.records)
         return self.log_end_offset
 
     def roll(self, now_ms: int) -> None:
@@ -184,6 +198,11 @@ class Log:
         self.guard.check()
         with self.guard:
             self._roll(self.log_end_offset, now_ms)
+
+    def forget_flushed(self, offset: int) -> None:
+        """Take nothing from `offset` on for flushed: the log is about to be truncated there."""
+        if offset < self.log_end_offset:
+            self.segments.flushes.truncated(offset)
 
     def truncate_to(self, offset: int) -> bool:
         """End the log at `offset`, or where the batch begins that holds it; whether anything went.
@@ -400,6 +419,19 @@ class Log:
             self.end_flush(flush)
             self.guard.failure = "closed"
 
+    def _rolls(self, size: int, last_offset: int, latest: TimestampOffset, now_ms: int) -> bool:
+        """Whether a new segment begins before so much is appended."""
+        return self.segments.active.should_roll(
+            self.config, size, last_offset, latest.timestamp, now_ms
+        )
+
+    def _syncs(self, size: int, last_offset: int, latest: TimestampOffset, now_ms: int) -> bool:
+        """Whether a segment has to be synced before so much is appended."""
+        flushes = self.segments.flushes
+        if flushes.names_are_safe and not self.config.hides_holes:
+            return False
+        return self._rolls(size, last_offset, latest, now_ms)
+
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
             self.leader_epochs.assign(epoch, start_offset)
@@ -413,10 +445,10 @@ class Log:
         now_ms: int,
     ) -> None:
         """Write batches to the active segment, or a new one, and move the log's end."""
-        config, size = self.config, sum(map(len, buffers))
-        if self.segments.active.should_roll(config, size, last_offset, latest.timestamp, now_ms):
+        size, interval_bytes = sum(map(len, buffers)), self.config.index_interval_bytes
+        if self._rolls(size, last_offset, latest, now_ms):
             self._roll(first_offset, now_ms)
-        self.segments.active.append(buffers, last_offset, latest, config.index_interval_bytes)
+        self.segments.active.append(buffers, last_offset, latest, interval_bytes)
         self.segments.flushes.appended(self.log_end_offset, size, now_ms)
         self.segments.end_offset = last_offset + 1
         self._now_ms = now_ms

@@ -29,6 +29,7 @@ from core_log.directory_name import Kind, parse
 from core_log.loading import load_log
 from core_log.log import Log
 from core_log.storage import DISK_FULL, Directory
+from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -201,12 +202,12 @@ class LogDir:
         return self.own(log)
 
     def reserve(self, topic_partition: TopicPartition) -> None:
-        """Say that a log is to be made here. Raises OSError."""
-        self._forget_deleted()
+        """Say that a log is to be made here."""
         self.made[topic_partition] = None
 
     def make(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
         """Make the log that was to be made, in whatever thread. Raises OSError."""
+        self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
         self.made[topic_partition] = stored.load(config, now_ms)
         self._names_due = True
@@ -231,12 +232,10 @@ class LogDir:
         """Its future log is the partition's own from now on."""
         return self.own(self.futures.pop(topic_partition))
 
-    def drop_future(self, topic_partition: TopicPartition, new_name: str) -> None:
-        """Rename a future log's directory and forget the log. Raises OSError."""
-        log = self.futures.pop(topic_partition)
-        log.guard.failure = "the replica is not moved any more"
+    def forget_future(self, topic_partition: TopicPartition) -> None:
+        """Forget a future log, whose directory is to be renamed."""
+        self.futures.pop(topic_partition).guard.failure = "the replica is not moved any more"
         self._names_due = self._checkpoints_due = True
-        log.directory.rename_to(new_name)
 
     def forget(self, topic_partition: TopicPartition, why: str) -> Log:
         """Serve a log no more. The checkpoints must not speak of it when a partition of its name
@@ -247,9 +246,18 @@ class LogDir:
         self._names_due = self._checkpoints_due = True
         return log
 
-    def take_away(self, topic_partition: TopicPartition, new_name: str) -> None:
-        """Rename a log's directory and forget the log. Raises OSError."""
-        self.forget(topic_partition, "the partition was deleted").directory.rename_to(new_name)
+    def rename_forgotten(self, log: Log, new_name: str) -> None:
+        """Rename the directory of a log that was forgotten, in whatever thread.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            log.directory.rename_to(new_name)
+        except OSError as error:
+            self.note(error)
+            why = f"{log.topic_partition}: {self.path}: {error}"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        self._names_due = True
 
     def sync_names(self) -> None:
         """Make safe from a power loss which logs there are, in whatever thread. Raises OSError."""

@@ -144,13 +144,27 @@ class LogManager:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        log_dir = self.dir_of(topic_partition)
-        assert log_dir is not None
+        self.put_whole(self.without_damage(topic_partition))
+
+    def without_damage(self, topic_partition: TopicPartition) -> Log:
+        """Cut a damaged log at its damage, in whatever thread; what is left of it, for `put_whole`.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
         try:
-            whole = undamaged(self.logs[topic_partition], self._now_ms())
-            self.logs[topic_partition] = log_dir.own(whole)
+            return undamaged(self.logs[topic_partition], self._now_ms())
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, error) from error
+
+    def put_whole(self, log: Log) -> None:
+        """Have a log in the place of the damaged one that it was. Raises ApiError
+        KAFKA_STORAGE_ERROR."""
+        log_dir = self.dir_of(log.topic_partition)
+        assert log_dir is not None
+        try:
+            self.logs[log.topic_partition] = log_dir.own(log)
+        except OSError as error:
+            raise _storage_error(log.topic_partition, error) from error
 
     def dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
         """The directory that a partition's log is in, if it is here."""
@@ -180,10 +194,7 @@ class LogManager:
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         log_dir = self._place(topic_partition, is_new)
-        try:
-            log_dir.reserve(topic_partition)
-        except OSError as error:
-            raise _storage_error(topic_partition, error) from error
+        log_dir.reserve(topic_partition)
         return NewLog(topic_partition, log_dir, config)
 
     def make(self, planned: Sequence[NewLog]) -> None:
@@ -219,19 +230,29 @@ class LogManager:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
+        self.begin_deletion(topic_partition)()
+
+    def begin_deletion(self, topic_partition: TopicPartition) -> Callable[[], None]:
+        """Forget a partition's log; what is returned renames its directory, in whatever thread.
+
+        Both raise ApiError KAFKA_STORAGE_ERROR.
+        """
         self._refuse_broken(topic_partition)
-        self.futures.drop(topic_partition)
+        rename_future = self.futures.begin_drop(topic_partition)
         log = self.logs.pop(topic_partition, None)
         if log is None:
-            return
+            return rename_future
+
         log_dir = self.futures.current_dir(topic_partition)
         name = deleted_name(topic_partition, uuid.uuid4().hex)
-        try:
-            log_dir.take_away(topic_partition, name)
-        except OSError as error:
-            log_dir.note(error)
-            raise _storage_error(topic_partition, error) from error
+        log_dir.forget(topic_partition, "the partition was deleted")
         self._leave(log_dir, name, log.config)
+
+        def rename_both() -> None:
+            rename_future()
+            log_dir.rename_forgotten(log, name)
+
+        return rename_both
 
     def direct(self, topic_partition: TopicPartition, path: str) -> None:
         """As `futures.direct`; KAFKA_STORAGE_ERROR also for a log that is here and of no use."""
@@ -256,14 +277,15 @@ class LogManager:
         gone = 0
         for topic_partition, high_watermark in high_watermarks.items():
             log = self.logs.get(topic_partition)
-            if log is not None and log.failure is None:
+            if log is not None and log.failure is None and not log.is_lent:
                 gone += self._retain(log, high_watermark, now_ms)
         return gone
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Forget the producers that no log has heard of for so long."""
         for log in self.logs.values():
-            log.producers.expire(now_ms, expiration_ms)
+            if not log.is_lent:
+                log.producers.expire(now_ms, expiration_ms)
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log start offsets; a failure is logged, and tried again."""

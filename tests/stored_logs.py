@@ -36,7 +36,9 @@ def stored_log(directory: Path, *, is_clean: bool = True) -> Path:
         if number * RECORDS in SEGMENTS[1:]:
             log.roll(T0)
         if number * RECORDS == 30:
-            log.end_flush(log.begin_flush())
+            flush = log.begin_flush()
+            flush.run()
+            log.end_flush(flush)
             stored.checkpoint_recovery_points()
         time = T0 + number
         batch = encode_batch(

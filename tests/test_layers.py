@@ -76,7 +76,7 @@ SHELLS = {
     "broker.controller.election",
     "broker.deferred",
     "broker.directory_moves",
-    "broker.flusher",
+    "broker.log_work",
     "broker.housekeeping",
     "broker.isr_writer",
     "broker.kbroker",

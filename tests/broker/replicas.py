@@ -14,6 +14,7 @@ from broker.control_work import ControlWork
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.fetch_sessions import FetchSessions
+from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import IsrChange, Partition
 from broker.purgatory import Purgatory, Wait
@@ -132,7 +133,7 @@ class Replicas:
             self.manager,
             asyncio.ensure_future,
             self.purgatory.touch,
-            executor or AtOnce(),
+            LogWork(executor or AtOnce()),
             lambda: NOW_MS,
             timeout_ms,
         )

@@ -19,6 +19,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.flusher import Flusher
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from broker.isr_writer import IsrWriter
+from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import Partition
 from broker.purgatory import Purgatory, Wait
@@ -95,10 +96,11 @@ class Broker:
         logs = LogManager([self.disk], cluster.config, cluster.now_ms)
         logs.load()
         writer = IsrWriter(session, self.spawn, cluster.now_ms)
-        flusher = Flusher(AtOnce(), self.spawn, cluster.now_ms)
+        work = LogWork(AtOnce())
+        flusher = Flusher(work, self.spawn, cluster.now_ms)
         quota = ReplicationQuota(self.id, cluster.now_ms)
         fetchers = ReplicaFetchers(
-            self.id, cluster.fetcher_config, self._connect, self.spawn, cluster.now_ms, quota
+            self.id, cluster.fetcher_config, self._connect, self.spawn, cluster.now_ms, quota, work
         )
         manager = self.manager = ReplicaManager(
             self.id,

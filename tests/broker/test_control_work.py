@@ -154,9 +154,28 @@ async def test_what_comes_meanwhile_waits_for_its_turn() -> None:
     assert not stopping.done()
     await broker.executor.do_next()
     assert codes(await leading) == {ErrorCode.NONE}
-    assert codes(await stopping) == {ErrorCode.NONE}
     assert broker.replicas.manager.partitions == {}
+    await broker.executor.do_next()
+    assert codes(await stopping) == {ErrorCode.NONE}
     assert all(name.endswith("-delete") for name in broker.replicas.directory.children())
+
+
+async def test_partition_keeps_its_role_until_its_log_is_back() -> None:
+    broker = Broker()
+    broker.replicas.lead("t", leader=1, replicas=(0, 1), isr=(0, 1))
+    partition = broker.replicas.manager.partition(T0)
+    lent = asyncio.ensure_future(broker.control.work.lend(partition.log, lambda: None))
+    await turns()
+    leading, stopping = broker.begin(leader_and_isr("t", epoch=1)), broker.begin(stop(1))
+    await turns()
+    assert (partition.leader, partition.leader_epoch) == (1, 0)
+    await broker.executor.do_next()
+    await lent
+    assert codes(await leading) == {ErrorCode.NONE}
+    assert (partition.leader, partition.leader_epoch) == (-1, 1)
+    await broker.executor.do_next()
+    assert codes(await stopping) == {ErrorCode.NONE}
+    assert T0 not in broker.replicas.manager.partitions
 
 
 async def test_request_is_held_to_the_controller_of_the_time_when_its_turn_comes() -> None:

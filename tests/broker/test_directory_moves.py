@@ -181,7 +181,8 @@ async def test_what_is_cut_off_a_replica_that_follows_is_cut_off_its_copy() -> N
             leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1), epoch=1), NOW_MS
         )
         partition = manager.partition(T0)
-        partition.truncate_to(5)
+        partition.log.truncate_to(5)
+        partition.truncated()
         manager.become_leader_or_follower(
             leader_and_isr("t", leader=0, isr=(0,), replicas=(0, 1), epoch=2), NOW_MS
         )

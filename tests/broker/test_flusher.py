@@ -10,6 +10,7 @@ import attrs
 
 from broker.flusher import Flusher
 from broker.handlers import produce
+from broker.log_work import LogWork
 from broker.partition import Partition
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -64,7 +65,7 @@ class World:
             self.flushed.append(partition.log.recovery_point)
             self.replicas.manager.flushed(partition, NOW_MS)
 
-        self.flusher = Flusher(self.disk, self.spawned, lambda: 1, flushed)
+        self.flusher = Flusher(LogWork(self.disk), self.spawned, lambda: 1, flushed)
         self.replicas.manager.start_flush = self.flusher.start
 
     async def append(self, value: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.isr import UNKNOWN_OFFSET
-from broker.partition import Partition
+from broker.partition import Partition, append_as_fetched
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
@@ -361,6 +361,15 @@ def follower(records: int = 0, watermark: int = 0) -> Partition:
     return partition
 
 
+def take_fetched(
+    partition: Partition, records: memoryview, high_watermark: int, start: int, now_ms: int
+) -> None:
+    """Take what a leader answered, as a fetcher does."""
+    if records:
+        append_as_fetched(partition.log, records, now_ms)
+    partition.follow_watermarks(high_watermark, start)
+
+
 def sent(base_offset: int, *values: bytes) -> memoryview:
     data = bytearray(batch(*values))
     data[0:8] = base_offset.to_bytes(8, "big")
@@ -372,27 +381,29 @@ NOTHING = memoryview(b"")
 
 def test_the_watermark_of_a_follower_is_the_leaders_as_far_as_its_log_goes() -> None:
     partition = follower()
-    partition.append_fetched(sent(0, b"a", b"b"), 1, 0, NOW_MS)
+    take_fetched(partition, sent(0, b"a", b"b"), 1, 0, NOW_MS)
     assert partition.high_watermark == 1
-    partition.append_fetched(sent(2, b"c"), 9, 0, NOW_MS)
+    take_fetched(partition, sent(2, b"c"), 9, 0, NOW_MS)
     assert partition.high_watermark == 3
 
 
 def test_a_leader_that_knows_less_takes_no_watermark_back() -> None:
     partition = follower(records=3, watermark=3)
-    partition.append_fetched(NOTHING, 1, 0, NOW_MS)
+    take_fetched(partition, NOTHING, 1, 0, NOW_MS)
     assert partition.high_watermark == 3
 
 
 def test_a_truncation_takes_the_watermark_with_it() -> None:
     partition = follower(records=3, watermark=3)
-    partition.truncate_to(1)
+    partition.log.truncate_to(1)
+    partition.truncated()
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
 
 
 def test_a_log_begun_anew_is_committed_where_it_begins() -> None:
     partition = follower(records=3, watermark=3)
-    partition.start_anew_at(50)
+    partition.log.truncate_fully_and_start_at(50)
+    partition.begun_anew()
     assert (partition.log.log_start_offset, partition.high_watermark) == (50, 50)
 
 
@@ -401,15 +412,16 @@ def test_a_truncation_to_the_end_forgets_an_epoch_in_which_nothing_was_written()
     partition.take_state(told(epoch=6), NOW_MS)
     assert partition.log.leader_epochs.entries == [(3, 0), (6, 2)]
     partition.take_state(told(leader=1, epoch=7), NOW_MS)
-    partition.truncate_to(2)
+    partition.log.truncate_to(2)
+    partition.truncated()
     assert partition.log.leader_epochs.entries == [(3, 0)]
 
 
 def test_the_start_of_the_log_follows_the_leaders_and_never_passes_the_watermark() -> None:
     partition = follower(records=3, watermark=1)
-    partition.append_fetched(NOTHING, 2, 3, NOW_MS)
+    take_fetched(partition, NOTHING, 2, 3, NOW_MS)
     assert partition.log.log_start_offset == 2
-    partition.append_fetched(NOTHING, 3, 1, NOW_MS)
+    take_fetched(partition, NOTHING, 3, 1, NOW_MS)
     assert partition.log.log_start_offset == 2
 
 
@@ -417,14 +429,15 @@ def test_below_its_start_a_log_takes_only_the_batch_in_which_it_begins_and_only_
     None
 ):
     partition = follower()
-    partition.start_anew_at(5)
+    partition.log.truncate_fully_and_start_at(5)
+    partition.begun_anew()
     with pytest.raises(UnexpectedAppendOffset):
-        partition.append_fetched(sent(3, b"d"), 5, 5, NOW_MS)
-    partition.append_fetched(sent(4, b"e", b"f", b"g"), 7, 5, NOW_MS)
+        take_fetched(partition, sent(3, b"d"), 5, 5, NOW_MS)
+    take_fetched(partition, sent(4, b"e", b"f", b"g"), 7, 5, NOW_MS)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 7)
-    partition.append_fetched(sent(7, b"h"), 8, 5, NOW_MS)
+    take_fetched(partition, sent(7, b"h"), 8, 5, NOW_MS)
     for base_offset in (3, 7):
         with pytest.raises(UnexpectedAppendOffset):
-            partition.append_fetched(sent(base_offset, b"d", b"e"), 8, 5, NOW_MS)
-    partition.append_fetched(sent(8, b"i"), 9, 5, NOW_MS)
+            take_fetched(partition, sent(base_offset, b"d", b"e"), 8, 5, NOW_MS)
+    take_fetched(partition, sent(8, b"i"), 9, 5, NOW_MS)
     assert (partition.log.log_end_offset, partition.high_watermark) == (9, 9)

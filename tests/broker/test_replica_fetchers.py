@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.log_work import LogWork
 from broker.partition import Partition
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication_quota import ReplicationQuota
@@ -40,7 +41,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, batch
+from tests.broker.replicas import NOW_MS, AtOnce, batch
 from tests.broker.small_cluster import in_virtual_time, pass_time, until
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -150,6 +151,7 @@ class Follower:
             self.spawn,
             lambda: NOW_MS,
             ReplicationQuota(0, lambda: NOW_MS),
+            LogWork(AtOnce()),
             lambda partition, now_ms: self.grown.append(partition.topic_partition),
         )
 
@@ -431,7 +433,8 @@ def test_an_answer_is_dropped_when_the_log_ends_elsewhere_now() -> None:
         partition = follower.partition(written=[(EPOCH, 1), (EPOCH, 1)])
 
         def meanwhile(request: FetchRequest) -> FetchResponse:
-            partition.truncate_to(1)
+            partition.log.truncate_to(1)
+            partition.truncated()
             return fetched(part(sent(2, b"behind a gap"), 3))
 
         leader.will(OffsetForLeaderEpochRequest, ended((0, EPOCH, 2)))

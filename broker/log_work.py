@@ -1,0 +1,78 @@
+"""Work on the files of logs, off the event loop: one piece of it a log at a time.
+
+fsync, rename, unlink and the reading of whole segments take milliseconds to seconds, so they run
+in a thread. A log has one *turn*: whoever flushes it, removes files of it, truncates it or replaces
+segments takes the turn first, so no two threads are ever in its files at once. There are two kinds
+of work:
+
+- beside the loop: the loop goes on to append and to read. It has decided already, and changed what
+  is in memory (`Log.begin_flush`, `Log.begin_retention`); the thread does what is left to be done
+  to files, and the loop takes note of the end.
+- in place of the loop: the log is *lent* (`Log.is_lent`). The thread may call any method of it, and
+  the loop nothing but its plain numbers. Who changes a partition's role waits until it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Executor
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from core_log.log import Log
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class LogWork:
+    """The turns of all logs of a broker; `executor` has the threads for the disk."""
+
+    executor: Executor
+    _turns: WeakKeyDictionary[Log, asyncio.Lock] = attrs.field(factory=WeakKeyDictionary)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread, and wait for it."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, log: Log) -> AsyncIterator[None]:
+        """Have a log's turn for a while; the loop goes on with the log."""
+        async with self._turns.setdefault(log, asyncio.Lock()):
+            yield
+
+    def has_turn_taken(self, log: Log) -> bool:
+        """Whether somebody has the log's turn."""
+        turn = self._turns.get(log)
+        return turn is not None and turn.locked()
+
+    async def lend(self, log: Log, work: Callable[[], T]) -> T:
+        """Run `work` on a log in a thread that has it all to itself.
+
+        The log stays lent until `work` has ended, though nobody may wait for it any more.
+        """
+        async with self.turn(log):
+            log.is_lent = True
+            running = asyncio.ensure_future(self.in_thread(work))
+            try:
+                return await asyncio.shield(running)
+            finally:
+                if running.done():
+                    log.is_lent = False
+                else:
+                    running.add_done_callback(lambda _: _take_back(log))
+
+    async def until_back(self, logs: Iterable[Log]) -> None:
+        """Wait until none of these logs is lent."""
+        for log in logs:
+            while log.is_lent:
+                async with self.turn(log):
+                    pass
+
+
+def _take_back(log: Log) -> None:
+    log.is_lent = False
