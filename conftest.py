@@ -1,18 +1,36 @@
-"""How this project's tests run: coroutines on a loop of their own, in virtual time on demand."""
+"""How this project's tests run: coroutines on a loop of their own, in virtual time on demand; and
+no event loop of theirs may stop for long."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import warnings
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from tests import turn_guard
 from tests.virtual_time import VirtualTimeLoop
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run the coroutine on a clock that jumps")
+    asyncio.set_event_loop_policy(turn_guard.GuardedLoops())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Complain of a test that has stopped an event loop; under CI=true it fails."""
+    turn_guard.begin()
+    yield
+    complaint = turn_guard.complaint(item.nodeid)
+    if complaint is not None and os.environ.get("CI") == "true":
+        pytest.fail(complaint, pytrace=False)
+    elif complaint is not None:
+        warnings.warn(f"{item.nodeid}: {complaint}", stacklevel=1)
 
 
 @pytest.hookimpl(tryfirst=True)

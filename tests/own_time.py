@@ -14,6 +14,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from tests.turn_guard import GuardedLoop, GuardedSelector
+
 PATIENCE_S = 20.0
 INTERRUPTED_S = 0.001
 """What a wait counts at most that something ended before its time: nobody knows when that came."""
@@ -21,7 +23,7 @@ INTERRUPTED_S = 0.001
 R = TypeVar("R")
 
 
-class _CountingSelector(selectors.DefaultSelector):
+class _CountingSelector(GuardedSelector):
     """Counts in `waited_s` what it has waited, each time no more than it was to wait."""
 
     def __init__(self) -> None:
@@ -36,7 +38,7 @@ class _CountingSelector(selectors.DefaultSelector):
         return ready
 
 
-class OwnTimeLoop(asyncio.SelectorEventLoop):
+class OwnTimeLoop(GuardedLoop):
     """Its time is to be asked for on its thread only."""
 
     def __init__(self) -> None:

@@ -6,11 +6,12 @@ instead. For code without sockets or threads: with those, a loop that never slee
 
 from __future__ import annotations
 
-import asyncio
 import selectors
 
+from tests.turn_guard import GuardedLoop, GuardedSelector
 
-class _JumpingSelector(selectors.DefaultSelector):
+
+class _JumpingSelector(GuardedSelector):
     """Asks without waiting and moves `clock` by the time it was to wait."""
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return ready
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(GuardedLoop):
     """Begins at time 0."""
 
     def __init__(self) -> None:
