@@ -80,7 +80,8 @@ def altered(
     """
     times = Counter(change.name for change in changes)
     if twice := [name for name, count in times.items() if count > 1]:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{', '.join(twice)}: named more than once")
+        keys = ",".join(twice)
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {keys}")
     after = {} if replaces else dict(current)
     for change in changes:
         value = _value(schema, change, current)
@@ -96,7 +97,7 @@ def _value(schema: Schema, change: Change, current: Settings) -> str | None:
     if change.operation == Operation.DELETE:
         return None
     if change.value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: null is no value")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
     value = change.value
     if change.operation != Operation.SET:
         value = _combined(schema, change, value, current.get(change.name))
@@ -117,7 +118,11 @@ def _combined(schema: Schema, change: Change, value: str, before: str | None) ->
         )
     default = schema.defaults.get(change.name, ())
     if not isinstance(default, tuple):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is not a list")
+        verb = Operation(change.operation).name.lower()
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Config value {verb} is not allowed for config key: {change.name}",
+        )
     words, given = default if before is None else _words(before), _words(value)
     if change.operation == Operation.SUBTRACT:
         return ",".join(word for word in words if word not in given)

@@ -73,10 +73,13 @@ class ConfigResources:
         if resource_type == BROKER:
             own = str(self.brokers.static.broker_id)
             if name not in ("", own):
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name} is not this one, {own}")
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Unexpected broker id, expected {own}, but received {name}",
+                )
             return BROKERS, name or DEFAULT_ENTITY, broker_schema(self.brokers.now)
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"resource type {resource_type}: topics ({TOPIC}) and brokers ({BROKER}) have settings"
-            " that can be changed; quotas of clients and users are not there yet",
+            "AlterConfigs is only supported for topics and brokers, but resource type is "
+            f"{resource_type}",
         )

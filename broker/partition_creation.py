@@ -44,7 +44,7 @@ async def add_partitions(
             return
         except NoNode:
             raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist."
             ) from None
         except BadVersion:
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from protocol.errors import ApiError, ErrorCode
-from protocol.topic_name import LEGAL, is_legal
+from protocol.topic_name import why_illegal
 
 
 class TopicNames:
@@ -42,15 +42,18 @@ class TopicNames:
 
 def check_name(name: str, existing: TopicNames) -> None:
     """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
-    if not is_legal(name):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} is not {LEGAL}")
+    if (fault := why_illegal(name)) is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name in existing:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-    other = existing.colliding(name)
-    if other is not None:
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name} collides with {other}"
-        )
+        raise already_exists(name)
+    if (other := existing.colliding(name)) is not None:
+        collision = f"Topic '{name}' collides with existing topics: {other}"
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, collision)
+
+
+def already_exists(name: str) -> ApiError:
+    """The error for a topic that is there, in the words by which scripts know it."""
+    return ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def _folded(name: str) -> str:

@@ -3,6 +3,7 @@
 import re
 
 MAX_NAME_LENGTH = 249  # a directory is named <topic>-<partition>, and may have 255 characters
+
 LEGAL = f"one of 1 to {MAX_NAME_LENGTH} letters, digits, . _ and -"
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -10,8 +11,19 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 def is_legal(name: str) -> bool:
     """Whether a topic may be called so. Any other name must not become part of a path."""
-    return (
-        _LEGAL_NAME.fullmatch(name) is not None
-        and name not in (".", "..")
-        and len(name) <= MAX_NAME_LENGTH
-    )
+    return why_illegal(name) is None
+
+
+def why_illegal(name: str) -> str | None:
+    """Say in Kafka's words why no topic may be called so; None if one may."""
+    if not name:
+        return "Topic name is illegal, it can't be empty"
+    if name in (".", ".."):
+        return 'Topic name cannot be "." or ".."'
+    if len(name) > MAX_NAME_LENGTH:
+        most = f"{MAX_NAME_LENGTH} characters"
+        return f"Topic name is illegal, it can't be longer than {most}, topic name: {name}"
+    if not _LEGAL_NAME.fullmatch(name):
+        what = "a character other than ASCII alphanumerics, '.', '_' and '-'"
+        return f'Topic name "{name}" is illegal, it contains {what}'
+    return None

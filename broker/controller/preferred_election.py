@@ -41,9 +41,9 @@ def asked_by_tool(state: ControllerState, event: PreferredElectionRead) -> list[
     if event.partitions is None:
         return []
     partitions, refused = _sorted_out(state, event.partitions, unclean=False)
-    for code, why_not in refused.values():
+    for partition, (code, why_not) in refused.items():
         if code is not ErrorCode.ELECTION_NOT_NEEDED:
-            logger.error("no preferred leader is elected: %s", why_not)
+            logger.error("%s: no preferred leader is elected: %s", partition, why_not)
     return _elect(Electing(partitions, by_tool=True))
 
 
@@ -108,14 +108,17 @@ def _sorted_out(
     refused: dict[TopicPartition, Verdict] = {}
     for each in partitions:
         if not state.replicas(each):
-            refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {each}"
+            refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
         elif each.topic in state.deletions:
             refused[each] = (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"{each.topic} is being deleted",
             )
         elif not _is_needed(state, each, unclean=unclean):
-            refused[each] = ErrorCode.ELECTION_NOT_NEEDED, "it is led as it should be"
+            refused[each] = (
+                ErrorCode.ELECTION_NOT_NEEDED,
+                "Leader election not needed for topic partition.",
+            )
     return tuple(each for each in partitions if each not in refused), refused
 
 

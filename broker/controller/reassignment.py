@@ -164,7 +164,7 @@ def _alter(
     """Note what is wanted of one partition; whether there is anything to do. Raises ApiError."""
     running, current = state.reassignments.get(partition), state.replicas(partition)
     if not current or partition.topic in state.deletions:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     if target is None:
         if running is None:
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not on the move")
@@ -184,17 +184,24 @@ def _alter(
 def _check_target(
     state: ControllerState, target: tuple[int, ...], current: tuple[int, ...]
 ) -> None:
-    if not target or len(set(target)) != len(target) or min(target) < 0:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{list(target)}: a partition has replicas on one or more brokers, one on each",
-        )
+    listed = ", ".join(map(str, target))
+    if not target:
+        raise _bad_target("Empty replica list specified in partition reassignment.")
+    if len(set(target)) != len(target):
+        raise _bad_target(f"Duplicate replica ids in partition reassignment replica list: {listed}")
+    if min(target) < 0:
+        raise _bad_target(f"Invalid broker id in replica list: {listed}")
     added = [each for each in target if each not in current]
-    if absent := [each for each in added if each not in state.brokers]:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"broker {', '.join(map(str, absent))} is not there",
+    if any(each not in state.brokers for each in added):
+        live = ", ".join(map(str, sorted(state.brokers)))
+        raise _bad_target(
+            "Replica assignment has brokers that are not alive. Replica list: "
+            f"{', '.join(map(str, added))}, live broker list: {live}"
         )
+
+
+def _bad_target(why: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
 
 def listed(state: ControllerState, event: ReassignmentsListed) -> list[Effect]:

@@ -63,19 +63,16 @@ def alternate_racks(racks: Mapping[int, str]) -> list[int]:
 
 def _check_counts(brokers: int, partitions: int, replication_factor: int) -> None:
     if partitions <= 0:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS, f"a topic needs a partition, not {partitions} of them"
-        )
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if replication_factor <= 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"a partition needs a replica, not {replication_factor} of them",
+            "Replication factor must be larger than 0.",
         )
     if replication_factor > brokers:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} is larger than the number of live brokers,"
-            f" {brokers}",
+            f"Replication factor: {replication_factor} larger than available brokers: {brokers}.",
         )
 
 

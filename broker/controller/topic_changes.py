@@ -80,7 +80,8 @@ def plan_topic(
         if (partitions, factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                "replicas are assigned by hand or by number, not both",
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
             )
         return checked_size(NewTopic(topic.name, manual_assignment(topic.assignments), configs))
     partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
@@ -124,11 +125,11 @@ def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> A
     """
     made = {each.partition_index: tuple(each.broker_ids) for each in assignments}
     if len(made) != len(assignments) or sorted(made) != list(range(len(made))):
-        raise _bad_assignment("partitions are numbered from 0, each once, without gaps")
+        raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
     if len({len(replicas) for replicas in made.values()}) != 1 or not made[0]:
-        raise _bad_assignment("each partition has the same number of replicas, at least one")
+        raise _bad_assignment("All partitions should have the same number of replicas")
     if any(len(set(replicas)) != len(replicas) for replicas in made.values()):
-        raise _bad_assignment("a partition has at most one replica on a broker")
+        raise _bad_assignment(f"Duplicate replica assignment found: {made}")
     return dict(sorted(made.items()))
 
 
@@ -142,12 +143,16 @@ def plan_partitions(
     `racks` has the live brokers. What is placed goes on where the first partition's leader is, so
     that the new leaders do not all begin at the same broker.
     """
-    added = topic.count - len(existing)
-    if added <= 0:
+    before = len(existing)
+    added = topic.count - before
+    if added < 0:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name} has {len(existing)} partitions: {topic.count} would not be more",
+            f"Topic currently has {before} partitions, which is higher than the requested "
+            f"{topic.count}.",
         )
+    if added == 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {before} partitions.")
     check_count(topic.count)
     if 0 not in existing:
         raise ApiError(
@@ -169,22 +174,26 @@ def _check_growth(
     given: Sequence[tuple[int, ...]], added: int, factor: int, brokers: Collection[int]
 ) -> None:
     if len(given) != added:
-        raise _bad_assignment(f"{added} partitions are to be added, and {len(given)} assigned")
+        raise _bad_assignment(
+            f"Increasing the number of partitions by {added} but {len(given)} assignments provided."
+        )
     for replicas in given:
         if len(replicas) != factor:
             raise _bad_assignment(
                 f"{list(replicas)}: the topic's partitions have {factor} replicas"
             )
         if len(set(replicas)) != len(replicas):
-            raise _bad_assignment("a partition has at most one replica on a broker")
+            listed = ", ".join(map(str, replicas))
+            raise _bad_assignment(f"Duplicate brokers not allowed in replica assignment: {listed}")
         if absent := [each for each in replicas if each not in brokers]:
-            raise _bad_assignment(f"broker {', '.join(map(str, absent))} is not there")
+            unknown = ", ".join(map(str, absent))
+            raise _bad_assignment(f"Unknown broker(s) in replica assignment: {unknown}.")
 
 
 def _configs(given: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:
-    for each in given:
-        if each.value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"setting {each.name} has no value")
+    if unset := [each.name for each in given if each.value is None]:
+        what = f"Null value not supported for topic configs : {','.join(unset)}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, what)
     return {each.name: each.value for each in given if each.value is not None}
 
 

@@ -46,7 +46,7 @@ async def _create(
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             _check(controller, topic)
             racks = {broker.id: broker.rack for broker in cache.brokers.values()}
             plan = partial(plan_partitions, topic, racks=racks)
@@ -65,10 +65,11 @@ def _check(controller: Controller, topic: CreatePartitionsRequestTopic) -> None:
     """Partitions of a topic whose replicas are on the move would have no number of replicas to
     go by. Raises ApiError."""
     if controller.is_deleting(topic.name):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} is being deleted")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
     if controller.is_reassigning(topic.name):
         raise ApiError(
-            ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of {topic.name} are on the move"
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"A partition reassignment is in progress for the topic '{topic.name}'.",
         )
 
 

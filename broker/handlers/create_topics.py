@@ -15,6 +15,7 @@ from broker.dispatch import RequestContext
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import Wait
 from broker.topic_creation import Creation, TopicCreator
+from broker.topic_names import already_exists
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -42,7 +43,7 @@ def handle(
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             planned.append(_plan(creator, cache, defaults, topic))
         except ApiError as error:
             answers[topic.name] = _answer(topic.name, error.code, error.detail)
@@ -61,7 +62,7 @@ def _plan(
     topic: CreateTopicsRequestTopic,
 ) -> NewTopic:
     if creator.is_under_way(topic.name):
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} is being created")
+        raise already_exists(topic.name)
     return plan_topic(topic, cache.names, defaults, creator.place)
 
 
@@ -90,5 +91,7 @@ def _code(cache: MetadataCache, creation: Creation) -> ErrorCode:
 
 
 def _answer(name: str, code: ErrorCode, detail: str = "") -> CreateTopicsResponseTopic:
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        detail = already_exists(name).detail
     message = None if code is ErrorCode.NONE else detail or code.meaning
     return CreateTopicsResponseTopic(name=name, error_code=code, error_message=message)

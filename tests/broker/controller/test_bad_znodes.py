@@ -219,5 +219,5 @@ def test_preferred_leader_of_what_is_not_there_is_named(caplog: pytest.LogCaptur
         assert await cluster.session.exists("/admin/preferred_replica_election") is None
 
     said = said_in(scenario, caplog)
-    assert "there is no partition t--1" in said
-    assert "there is no partition no-0" in said
+    assert "t--1: no preferred leader is elected: The partition does not exist." in said
+    assert "no-0: no preferred leader is elected: The partition does not exist." in said
