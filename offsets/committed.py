@@ -99,18 +99,35 @@ class CommittedOffsets:
             for partition, value in partitions.items():
                 yield topic, _PARTITION.unpack(partition)[0], value
 
-    def keys_of(self, partitions: Iterable[TopicPartition]) -> list[OffsetKey]:
-        """Whose offsets there are for any of these."""
+    def slices_of(
+        self, partitions: Iterable[TopicPartition], most: int
+    ) -> Iterator[list[OffsetKey]]:
+        """Whose offsets there are for any of these, found a slice at a time.
+
+        For each slice up to `most` groups and partitions are looked at, so it may be empty. What
+        changes between two slices is seen by those that come after.
+        """
         wanted: dict[str, list[int]] = {}
         for topic, partition in partitions:
             wanted.setdefault(topic, []).append(partition)
-        return [
-            OffsetKey(group, topic, partition)
-            for group, topics in self._groups.items()
-            for topic in topics.keys() & wanted.keys()
-            for partition in wanted[topic]
-            if _PARTITION.pack(partition) in topics[topic]
-        ]
+
+        found: list[OffsetKey] = []
+        looked_at = 0
+        for group in list(self._groups):
+            topics = self._groups.get(group, {})
+            for topic in sorted(topics.keys() & wanted.keys()):
+                for partition in wanted[topic]:
+                    if _PARTITION.pack(partition) in topics.get(topic, {}):
+                        found.append(OffsetKey(group, topic, partition))
+                    looked_at += 1
+                    if looked_at >= most:
+                        yield found
+                        found, looked_at = [], 0
+            looked_at += 1
+            if looked_at >= most:
+                yield found
+                found, looked_at = [], 0
+        yield found
 
     def groups(self) -> Collection[str]:
         """The groups that have an offset here."""

@@ -20,6 +20,9 @@ Refused = dict[tuple[str, int], ErrorCode]
 
 _NOT_GIVEN = -1
 
+MAX_TIME_MS = 2**63 - 1
+"""The last time there is on the wire: what is to be kept for Long.MAX_VALUE is kept until then."""
+
 APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -48,7 +51,7 @@ def records_of(
     refused: Refused = {}
     group = request.group_id
     keep_ms = request.retention_time_ms
-    expire_ms = None if keep_ms == _NOT_GIVEN else now_ms + keep_ms
+    expire_ms = None if keep_ms == _NOT_GIVEN else min(now_ms + keep_ms, MAX_TIME_MS)
     for topic in request.topics:
         name = topic.name
         known = known_partitions(name)

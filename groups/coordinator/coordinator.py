@@ -50,7 +50,7 @@ from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
 from offsets.journal import Journal
 from offsets.loader import Loader, LoadError
-from offsets.records import OFFSET_VALUE_VERSION
+from offsets.records import OFFSET_VALUE_VERSION, OffsetKey
 from offsets.topic import offsets_partition, partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.compression import Codec
@@ -65,6 +65,10 @@ NAMED_GROUPS = 10
 """How many groups a line of the log names."""
 EXPIRY_PAUSE_S = 0.01
 """Left to others after each slice of which something was written."""
+FAILED_PAUSE_S = 1.0
+"""Left to the log after a slice that it did not take."""
+DROP_SLICE = 500
+"""Groups and partitions looked at, and tombstones written, between two turns of the loop."""
 EXPIRY_BACKLOG_BYTES = 256 * 1024
 """With more than this waiting to be written, nothing is added that may as well come later."""
 
@@ -154,7 +158,11 @@ class GroupCoordinator:
     def _begin(self, owned: Owned, request: Request) -> tuple[Pending, int]:
         """Give a request to its group; gives what waits, and how many records it writes."""
         pending = self._pending[request.request_id] = Pending(owned.partition)
-        return pending, self._write(owned, request)
+        try:
+            return pending, self._write(owned, request)
+        except BaseException:
+            self._pending.pop(request.request_id, None)  # nobody will answer it
+            raise
 
     def _write(self, owned: Owned, event: Event) -> int:
         """Put into effect what `event` leads to; how many records that is to write."""
@@ -175,6 +183,7 @@ class GroupCoordinator:
                 self._refuse(owned, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 owned.journal.add(effect.records, effect.then)
+                owned.note_recommitted(effect.records)
 
     def _refuse(self, owned: Owned, then: Ended, error: ErrorCode) -> None:
         self._perform(owned, decide(owned.shard, attrs.evolve(then, error=error)))
@@ -239,12 +248,52 @@ class GroupCoordinator:
                 self._drop(owned, deleted)
 
     def _drop(self, owned: Owned, deleted: frozenset[TopicPartition]) -> None:
-        event = PartitionsDeleted(deleted, owned.offsets_under_way())
-        self._log_removed(owned, self._write(owned, event), "of partitions that are deleted")
+        """Drop what is under way and a first slice now, the rest between turns of the loop."""
+        slices = owned.shard.offsets.slices_of(deleted, DROP_SLICE)
+        under_way = [key for key in owned.offsets_under_way() if key[1:] in deleted]
+        first = [*under_way, *next(slices)]
+        removed = self._write(owned, PartitionsDeleted(first, frozenset()))
 
-    def _drop_stale(self, owned: Owned) -> None:
-        stale, owned.stale = owned.stale, {}
-        removed = self._write(owned, StaleOffsets(stale, owned.offsets_under_way()))
+        owned.recommitted -= {key for key in owned.recommitted if key[1:] in deleted}
+        owned.dropping.append(deleted)
+        self.spawn(self._drop_rest(owned, deleted, slices, removed))
+
+    async def _drop_rest(
+        self,
+        owned: Owned,
+        deleted: frozenset[TopicPartition],
+        slices: Iterator[list[OffsetKey]],
+        removed: int,
+    ) -> None:
+        try:
+            keys = next(slices, None)
+            while keys is not None and self._is_served(owned):
+                if owned.journal.waiting_bytes > EXPIRY_BACKLOG_BYTES:
+                    await asyncio.sleep(EXPIRY_PAUSE_S)
+                    continue
+                failed_before = owned.failed_appends
+                if keys:
+                    spared = owned.offsets_under_way() | owned.recommitted
+                    removed += self._write(owned, PartitionsDeleted(keys, spared))
+                pause_s = EXPIRY_PAUSE_S if keys else 0
+                await asyncio.sleep(
+                    FAILED_PAUSE_S if owned.failed_appends > failed_before else pause_s
+                )
+                keys = next(slices, None)
+            self._log_removed(owned, removed, "of partitions that are deleted")
+        finally:
+            owned.dropping.remove(deleted)
+            if not owned.dropping:
+                owned.recommitted.clear()
+
+    async def _drop_stale(self, owned: Owned) -> None:
+        failed_before, removed = owned.failed_appends, 0
+        while owned.stale and self._is_served(owned) and owned.failed_appends == failed_before:
+            some = dict(itertools.islice(owned.stale.items(), DROP_SLICE))
+            for key in some:
+                del owned.stale[key]
+            removed += self._write(owned, StaleOffsets(some, owned.offsets_under_way()))
+            await asyncio.sleep(EXPIRY_PAUSE_S)
         self._log_removed(owned, removed, "of partitions that were deleted")
 
     def _log_removed(self, owned: Owned, removed: int, what: str) -> None:
@@ -262,7 +311,7 @@ class GroupCoordinator:
         """
         for owned in list(self._owned.values()):
             if self._is_served(owned):
-                self._drop_stale(owned)
+                await self._drop_stale(owned)
                 await self._expire(owned)
 
     async def _expire(self, owned: Owned) -> None:

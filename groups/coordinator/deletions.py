@@ -21,8 +21,7 @@ def drop(shard: Shard, event: PartitionsDeleted) -> list[Effect]:
 
     What is under way gets one too: it will be replayed before.
     """
-    under_way = [key for key in event.under_way if key[1:] in event.partitions]
-    return [*_appends({*shard.offsets.keys_of(event.partitions), *under_way})]
+    return [*_appends({key for key in event.keys if key not in event.spared})]
 
 
 def drop_stale(shard: Shard, event: StaleOffsets) -> list[Effect]:

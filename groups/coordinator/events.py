@@ -7,7 +7,7 @@ asked; every id is answered, and the first answer counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import attrs
 
@@ -74,20 +74,22 @@ class Removed:
 
 @attrs.frozen
 class PartitionsDeleted:
-    """These are gone, and with them what groups have committed for them.
+    """The partitions of these offsets are gone, and with them what groups have committed.
 
-    `under_way` are the keys of what is written and not replayed yet.
+    It comes a slice at a time. `spared` are keys that stay: a tombstone is on its way already, or
+    they were committed anew for a topic that was made again.
     """
 
-    partitions: frozenset[TopicPartition]
-    under_way: frozenset[OffsetKey]
+    keys: Sequence[OffsetKey]
+    spared: Set[OffsetKey]
 
 
 @attrs.frozen
 class StaleOffsets:
     """These, of partitions that were deleted, could not be dropped; it is time to try again.
 
-    `values` are what was committed then; `under_way` as above.
+    `values` are what was committed then; `under_way` are the keys of what is written and not
+    replayed yet.
     """
 
     values: Mapping[OffsetKey, bytes]

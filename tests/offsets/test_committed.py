@@ -133,5 +133,31 @@ def test_keys_of_partitions_are_found_in_all_groups() -> None:
         for partition in (-1, 0, 1):
             replay(committed, OffsetKey(group, "t", partition), CommittedOffset(1))
         replay(committed, OffsetKey(group, "u", 0), CommittedOffset(1))
-    found = committed.keys_of({TopicPartition("t", 0), TopicPartition("t", 7)})
+    (found,) = committed.slices_of({TopicPartition("t", 0), TopicPartition("t", 7)}, 100)
     assert sorted(found) == [OffsetKey("g", "t", 0), OffsetKey("h", "t", 0)]
+
+
+def test_keys_of_partitions_come_in_slices_whatever_groups_come_and_go_between_them() -> None:
+    committed = CommittedOffsets()
+    groups = [f"g{n}" for n in range(20)]
+    for group in groups:
+        for partition in range(10):
+            replay(committed, OffsetKey(group, "t", partition), CommittedOffset(1))
+    of_topic = [TopicPartition("t", partition) for partition in range(10)]
+    found: list[OffsetKey] = []
+    for keys in committed.slices_of(of_topic, 7):
+        assert len(keys) <= 7
+        found += keys
+        for key in keys:
+            replay(committed, key, None)
+        replay(committed, OffsetKey(f"new {len(found)}", "t", 0), CommittedOffset(1))
+    assert sorted(found) == sorted(OffsetKey(g, "t", n) for g in groups for n in range(10))
+
+
+def test_groups_without_an_offset_in_question_are_looked_at_a_slice_at_a_time_too() -> None:
+    committed = CommittedOffsets()
+    for n in range(100):
+        replay(committed, OffsetKey(f"g{n}", "u", 0), CommittedOffset(1))
+    slices = [*committed.slices_of([TopicPartition("t", 0)], 10)]
+    assert len(slices) >= 10
+    assert not any(slices)

@@ -14,6 +14,7 @@ from offsets.records import (
     GroupMetadata,
     OffsetKey,
     Record,
+    encode_value,
 )
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -190,6 +191,13 @@ def test_committers_own_time_is_kept_and_its_retention_counts_from_now() -> None
     assert records(asked(partition(timestamp=5))) == (value(commit_timestamp_ms=5), {})
     expected = value(expire_timestamp_ms=NOW_MS + HOUR_MS)
     assert records(asked(partition(), retention_time_ms=HOUR_MS)) == (expected, {})
+
+
+@pytest.mark.parametrize("keep_ms", [2**63 - 1, 2**63 - NOW_MS])
+def test_what_is_to_be_kept_for_ever_is_kept_until_the_last_time_there_is(keep_ms: int) -> None:
+    kept, refused = records(asked(partition(), retention_time_ms=keep_ms))
+    assert (kept, refused) == (value(expire_timestamp_ms=2**63 - 1), {})
+    assert encode_value(kept[0][1])
 
 
 def test_null_metadata_is_kept_as_empty_and_a_negative_offset_as_it_is() -> None:

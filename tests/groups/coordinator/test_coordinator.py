@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import struct
 
 import pytest
 
+from groups.coordinator.coordinator import DROP_SLICE, EXPIRY_PAUSE_S
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.listing import EMPTY, GroupOverview
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
@@ -12,10 +14,19 @@ from offsets.config import OffsetsConfig
 from offsets.journal import MAX_WAITING_BYTES
 from offsets.loader import SLICE_RECORDS
 from offsets.records import CommittedOffset, OffsetKey, Record, encode_key
+from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_records, encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
+from tests.groups.coordinator.bench import (
+    NOW_MS,
+    NUM_PARTITIONS,
+    OTHER,
+    OWN,
+    Bench,
+    batch_of,
+    record,
+)
 
 
 @pytest.fixture
@@ -212,6 +223,68 @@ def test_partition_deleted_while_its_offsets_are_loaded_is_dropped_when_they_are
     bench.run()
     assert bench.refusal() is ErrorCode.NONE
     assert bench.committed() is None
+
+
+def test_a_topic_with_very_many_offsets_is_dropped_some_a_turn(bench: Bench) -> None:
+    commit_all(bench, MANY)
+    written = len(bench.batches())
+    bench.coordinator.on_deleted(deleted(*range(100)))
+
+    turns = [sum(bench.batches()[written:])]
+    while bench.coordinator.offsets(OWN).count():
+        before = sum(bench.batches())
+        bench.run(EXPIRY_PAUSE_S / 2)
+        turns.append(sum(bench.batches()) - before)
+    assert sum(turns) == len(MANY) * 100
+    assert max(turns) <= DROP_SLICE
+
+
+def test_what_is_committed_anew_while_an_old_topic_is_dropped_stays(bench: Bench) -> None:
+    commit_all(bench, MANY)
+    bench.coordinator.on_deleted(deleted(*range(100)))
+    again = MANY[-1]
+    assert bench.committed(again) == 1
+    bench.commit(7, again)
+    bench.run(10)
+    assert bench.committed(again) == 7
+    assert bench.coordinator.offsets(OWN).count() == 1
+
+    bench.coordinator.on_deleted(deleted(0))
+    assert bench.committed(again) is None
+
+
+def test_offsets_that_could_not_be_dropped_are_dropped_later_some_a_turn(bench: Bench) -> None:
+    commit_all(bench, MANY)
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    bench.coordinator.on_deleted(deleted(*range(100)))
+    bench.run(60)
+    assert bench.coordinator.offsets(OWN).count() == len(MANY) * 100
+    bench.log.fail(0, None)
+    bench.loop.run_until_complete(bench.coordinator.expire_offsets())
+    assert bench.coordinator.offsets(OWN).count() == 0
+
+
+MANY = [name for n in range(200) if partition_for(name := f"g{n}", NUM_PARTITIONS) == 0][:50]
+"""Groups of partition 0."""
+
+
+def commit_all(bench: Bench, groups: list[str]) -> None:
+    """Commit offset 1 of a hundred partitions for each group."""
+    for group in groups:
+        records: list[Record] = [
+            (OffsetKey(group, "t", n), CommittedOffset(1, -1, "", NOW_MS)) for n in range(100)
+        ]
+        request_id = next(bench.coordinator.request_ids)
+        bench.coordinator.submit(CommitOffsets(request_id, group, -1, "", None, records))
+
+
+def test_a_commit_that_cannot_be_encoded_leaves_nothing_behind(bench: Bench) -> None:
+    beyond: list[Record] = [(OffsetKey(OWN, "t", 0), CommittedOffset(1 << 63))]
+    event = CommitOffsets(next(bench.coordinator.request_ids), OWN, -1, "", None, beyond)
+    with pytest.raises(struct.error):
+        bench.coordinator.submit(event)
+    assert bench.coordinator._pending == {}
+    assert bench.commit(5).error is ErrorCode.NONE
 
 
 def test_deletion_that_cannot_be_written_leaves_the_offsets(

@@ -261,4 +261,5 @@ def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes
     for first in range(0, 1000, 100):
         commit(bench, *((OffsetKey(OWN, "t", first + p), record(1)[1]) for p in range(100)))
     bench.coordinator.on_deleted([TopicPartition("t", p) for p in range(1000)])
+    bench.run(1)
     assert bench.coordinator.offsets(OWN).count() == 0

@@ -5,6 +5,8 @@ from tests.mutants.remedy import Remedy
 TESTS: dict[str, str] = {
     "clients.connection": "tests/clients/test_connection.py",
     "clients.producer.sender": "tests/clients/producer/test_producer.py",
+    "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py",
+    "groups.coordinator.coordinator": "tests/groups/coordinator/test_coordinator.py",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -44,5 +46,33 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.producer.sender:Sender._turn",
         "self._undelivered.write_due(now)",
         "pass",
+    ),
+    Remedy(
+        "P18",
+        "what is to be kept for ever is kept until the last time there is",
+        "groups.coordinator.commits:records_of",
+        "min(now_ms + keep_ms, MAX_TIME_MS)",
+        "now_ms + keep_ms",
+    ),
+    Remedy(
+        "P18",
+        "a request that fails leaves nobody waiting",
+        "groups.coordinator.coordinator:GroupCoordinator._begin",
+        "self._pending.pop(request.request_id, None)",
+        "pass",
+    ),
+    Remedy(
+        "A17",
+        "a deleted topic's offsets are dropped some a turn",
+        "groups.coordinator.coordinator:GroupCoordinator._drop",
+        "owned.shard.offsets.slices_of(deleted, DROP_SLICE)",
+        "owned.shard.offsets.slices_of(deleted, 1 << 40)",
+    ),
+    Remedy(
+        "A17",
+        "what is committed anew while an old topic is dropped stays",
+        "groups.coordinator.coordinator:GroupCoordinator._drop_rest",
+        "owned.offsets_under_way() | owned.recommitted",
+        "owned.offsets_under_way()",
     ),
 )
