@@ -93,9 +93,12 @@ class BrokerProcess:
         return self.directory / f"broker-{self.broker_id}.pid"
 
     def fate(self) -> str:
-        """How it ended, with the last line it wrote."""
+        """How it ended; with the last line it wrote, unless somebody killed it."""
         code = self.process.returncode
         assert code is not None
+        if code in (-signal.SIGKILL, -signal.SIGTERM):
+            return f"broker {self.broker_id} was killed by {signal.Signals(-code).name}"
+
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
         return f"broker {self.broker_id} {how}" + (f": {lines[-1]}" if lines else "")

@@ -34,6 +34,10 @@ _log = logging.getLogger(__name__)
 
 RESET_TIMES = {"smallest": EARLIEST_TIME, "largest": LATEST_TIME}
 
+SILENCE_S = 30.0
+"""A broker that stops or dies is no news: others lead once its session is over. One that is said to
+lead for longer than that, and does not answer, is told of."""
+
 Feeds = Iterable[PartitionFeed]
 
 
@@ -45,10 +49,29 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 
 
 @attrs.define(eq=False)
+class Silence:
+    """The time since when a broker cannot be read from."""
+
+    since_s: float
+    _heard: bool = False
+    _told: bool = False
+
+    def level(self, now_s: float) -> int:
+        """The level at which to log another failure: the first, and once when it has lasted."""
+        if not self._heard:
+            self._heard = True
+            return logging.INFO
+        if self._told or now_s - self.since_s < SILENCE_S:
+            return logging.DEBUG
+        self._told = True
+        return logging.WARNING
+
+
+@attrs.define(eq=False)
 class BrokerFetcher:
     """What is read from one broker over one connection. It ends when nothing is.
 
-    `silent` has the brokers that cannot be read from and were complained of.
+    `silences` has the brokers that cannot be read from.
     """
 
     config: ConsumerConfig
@@ -56,7 +79,7 @@ class BrokerFetcher:
     connect: Callable[[], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
     meters: Meters
-    silent: set[int] = attrs.field(factory=set)
+    silences: dict[int, Silence] = attrs.field(factory=dict)
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -80,9 +103,9 @@ class BrokerFetcher:
             try:
                 await self._serve(ready)
             except (ClientError, ApiError) as error:
-                level = logging.DEBUG if self.broker_id in self.silent else logging.WARNING
+                now = asyncio.get_running_loop().time()
+                level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
                 _log.log(level, "fetching stops until leaders are looked up again: %s", error)
-                self.silent.add(self.broker_id)
                 self._drop(self.feeds)
             self.feeds = self.feeds[1:] + self.feeds[:1]  # brokers fill in the order asked
 
@@ -113,7 +136,7 @@ class BrokerFetcher:
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
         )
-        self.silent.discard(self.broker_id)
+        self.silences.pop(self.broker_id, None)
         self.meters.requests[self.broker_id].mark()
         for partition, (offset, feed) in asked.items():
             if self._is_ours(feed) and feed.fetch_offset == offset:
@@ -218,7 +241,7 @@ class Fetchers:
     give_back: Callable[[Feeds], None]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     meters: Meters
-    _silent: set[int] = attrs.field(factory=set)
+    _silences: dict[int, Silence] = attrs.field(factory=dict)
     _running: dict[tuple[int, int], BrokerFetcher] = attrs.field(factory=dict)
     """By broker id and fetcher id."""
 
@@ -232,7 +255,7 @@ class Fetchers:
                 lambda: self.connect(*key),
                 self.give_back,
                 self.meters,
-                self._silent,
+                self._silences,
             )
             self.spawn(self._run(key, fetcher))
         fetcher.add(feed)

@@ -21,6 +21,11 @@ from protocol.errors import ApiError
 
 _log = logging.getLogger(__name__)
 
+LEADERLESS_S = 30.0
+"""An election takes as long as the session of a broker that is gone; what takes longer is told."""
+
+MAX_NAMED = 3
+
 
 @attrs.define(eq=False)
 class LeaderFinder:
@@ -32,6 +37,7 @@ class LeaderFinder:
     max_age_ms: int
     owned: Callable[[], Iterable[PartitionFeed]] = tuple
     _complaint: str = ""
+    _leaderless_since: float | None = None
     _leaderless: list[PartitionFeed] = attrs.field(factory=list)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -46,12 +52,23 @@ class LeaderFinder:
             await self._wait()
             try:
                 await self._find()
-                self._complaint = ""
+                self._note_leaderless(asyncio.get_running_loop().time())
             except (ClientError, ApiError) as error:
                 self._complain(f"cannot look up leaders: {error}")
             if not self._leaderless:
                 self._wanted.clear()
             await asyncio.sleep(self.backoff_ms / 1000)
+
+    def _note_leaderless(self, now: float) -> None:
+        """Complain of partitions that have no leader for long."""
+        if not self._leaderless:
+            self._leaderless_since, self._complaint = None, ""
+        elif self._leaderless_since is None:
+            self._leaderless_since = now
+        elif now - self._leaderless_since >= LEADERLESS_S:
+            names = [str(feed.partition) for feed in self._leaderless]
+            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            self._complain(f"nobody leads {', '.join(names[:MAX_NAMED])}{more}")
 
     def _complain(self, complaint: str) -> None:
         """Once, however often it is tried in vain."""

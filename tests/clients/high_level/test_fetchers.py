@@ -1,6 +1,7 @@
 """Fetching for streams, from a broker that is a connection answering from lists."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ from clients.errors import (
     OffsetOutOfRange,
 )
 from clients.high_level.config import load_consumer_config
-from clients.high_level.fetchers import BrokerFetcher, Fetchers, fetcher_id
+from clients.high_level.fetchers import SILENCE_S, BrokerFetcher, Fetchers, fetcher_id
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -531,5 +532,27 @@ def test_what_a_former_leader_says_of_a_partition_that_has_moved_does_not_count(
             await asyncio.wait_for(work.task, 60)
             assert work.given_back == []
             assert (feed.leader, feed.fetch_offset) == (8, 0)
+
+    play(scene)
+
+
+def test_a_broker_that_goes_is_no_news_until_it_is_said_to_lead_for_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def levels() -> list[str]:
+        return [record.levelname for record in caplog.records if "stops" in record.message]
+
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.down = True
+        for second in range(100):
+            await work.fetcher.run()
+            work.fetcher.add(feed)
+            await asyncio.sleep(1)
+            expected = ["INFO"] if second < SILENCE_S else ["INFO", "WARNING"]
+            assert levels() == expected
 
     play(scene)

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, cast
 
+import pytest
+
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import ConnectionFailed, NoBrokersAvailable
-from clients.high_level.leader_finder import LeaderFinder
+from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.topic_partition import TopicPartition
@@ -146,5 +148,27 @@ def test_a_leader_that_is_no_live_broker_is_not_followed() -> None:
         work.cluster.view.leaders = {topic: 9}
         await asyncio.sleep(MAX_AGE_MS / 1000)
         assert work.led == [(1, topic)]
+
+    play(scene)
+
+
+def test_partitions_that_nobody_leads_for_long_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(work: Scene) -> None:
+        work.finder.add([work.feed("t")])
+        await asyncio.sleep(LEADERLESS_S - 1)
+        assert not warnings()
+        await asyncio.sleep(600)
+        assert warnings() == ["nobody leads t-0"]
+        work.cluster.view.leaders = {TopicPartition("t", 0): 1}
+        await asyncio.sleep(1)
+        work.cluster.view.leaders = {}
+        work.finder.add([work.feed("t")])
+        await asyncio.sleep(600)
+        assert warnings() == ["nobody leads t-0"] * 2
+
+    def warnings() -> list[str]:
+        return [record.message for record in caplog.records if record.levelname == "WARNING"]
 
     play(scene)
