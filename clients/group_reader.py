@@ -31,7 +31,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
-from zk.api import Stat, ZkSession, children_if_there, get_if_there
+from zk.api import Stat, ZkSession, children_if_there
 from zk.migration_znodes import GroupMigration, MigrationMember
 from zk.znodes import (
     ConsumerGroup,
@@ -280,8 +280,9 @@ class GroupReader:
         paths: Mapping[K, str],
         read: Callable[[bytes | None, Stat, str], T],
     ) -> dict[K, T]:
-        """Read znodes, all at once; one that is gone is left out, an unreadable one named."""
-        contents = await asyncio.gather(*(get_if_there(zk, path) for path in paths.values()))
+        """Read znodes, a thousand in a request; one that is gone is left out, an unreadable one
+        named."""
+        contents = await zk.get_many(list(paths.values()))
         found: dict[K, T] = {}
         for (key, path), content in zip(paths.items(), contents, strict=True):
             if content is None:

@@ -88,6 +88,12 @@ class KgroupCommand(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
+        if "--reset-offsets" in args:
+            raise click.UsageError(
+                "--reset-offsets is not offered: write the offsets with `kgroup export`, change "
+                "them, and commit them with `kgroup import`",
+                ctx,
+            )
         return super().parse_args(ctx, sub_command_first(args, self.rows, KAFKA_ACTIONS))
 
 

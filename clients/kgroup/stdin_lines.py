@@ -23,13 +23,16 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
 
     Several at a time when several are there; what follows the last line's end is a line too.
     """
-    rest = b""
+    begun: list[bytes] = []  # pieces of a line: joined once, however many there are
     while chunk := await _read(descriptor):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            yield lines
-    if rest:
-        yield [rest]
+        end, *more = chunk.split(b"\n")
+        begun.append(end)
+        if more:
+            *lines, rest = more
+            yield [b"".join(begun), *lines]
+            begun = [rest]
+    if any(begun):
+        yield [b"".join(begun)]
 
 
 async def _read(descriptor: int) -> bytes:

@@ -95,3 +95,20 @@ def test_what_was_copied_is_no_commit() -> None:
 
 def test_after_a_rewind_commits_count_anew() -> None:
     assert reason(after([(90, 90), (10, 10), (11, 11), (12, 12)]), 4) is None
+
+
+def commits_seen(gap_ms: int) -> int:
+    """A commit to both stores every second, a look every 300 ms and the time between its reads."""
+    evidence = Evidence(0)
+    now_ms = 0
+    while now_ms < 70_000:
+        kafka, zookeeper = ({P: 1000 + at_ms // 1000} for at_ms in (now_ms, now_ms + gap_ms))
+        evidence = evidence.seeing(zookeeper, kafka, {P: "g_a"}, {P}, now_ms + gap_ms)
+        now_ms += 300 + gap_ms
+    return evidence.partitions[P].commits
+
+
+def test_commits_are_seen_in_both_stores_while_these_are_read_close_together() -> None:
+    """That of thousands of partitions they are, is for `GroupReader` to see to."""
+    assert commits_seen(gap_ms=50) >= 50
+    assert commits_seen(gap_ms=400) >= 3

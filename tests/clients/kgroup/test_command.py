@@ -55,6 +55,17 @@ def test_an_unknown_sub_command_is_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["frobnicate"]).exit_code == 2
 
 
+def test_reset_offsets_of_kafkas_tool_is_refused_by_its_name_with_what_to_do_instead() -> None:
+    for typed in (
+        "--bootstrap-server k:1 --group g --reset-offsets --to-earliest",
+        "--reset-offsets",
+    ):
+        result = CliRunner().invoke(main, typed.split())
+        assert result.exit_code == 2
+        assert "--reset-offsets is not offered" in result.output
+        assert "kgroup import" in result.output
+
+
 def test_two_actions_at_once_are_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["--list", "--describe"]).exit_code == 2
 
