@@ -30,6 +30,7 @@ from benchmarks import (
     fetch,
     flood,
     idle_cluster,
+    idle_partitions,
     large_group,
     latency,
     leader_failure,
@@ -78,6 +79,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
         arena.sides, arena.directory, arena.rounds
     ),
     "latency": lambda arena: latency.measure(arena.sides[0], arena.directory, arena.rounds),
+    "idle-partitions": lambda arena: idle_partitions.measure(arena.rounds),
     "look-up": lambda arena: look_up.measure(arena.directory, arena.rounds),
     "recovery": lambda arena: recovery.measure_crash(arena.sides, arena.directory, arena.rounds),
     "clean-start": lambda arena: recovery.measure_clean(arena.sides, arena.directory, arena.rounds),

@@ -127,7 +127,7 @@ def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[],
             return Outcome(header, None)
         return None if tried.response is None else tried
 
-    return Outcome(header, Wait(wait.keys, wait.timeout_ms, try_complete))
+    return Outcome(header, attrs.evolve(wait, try_complete=try_complete))
 
 
 def _guarded(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:

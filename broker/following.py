@@ -33,6 +33,7 @@ class Following:
     truncated: bool = False
     out_of_range: bool = False
     lags: bool = True  # as far as is known: behind the leader's high watermark
+    asked_offset: int = -1  # where the log ended when it was last asked for
     not_before: float = 0.0  # the event loop's time
     delay: float = FIRST_DELAY_SECONDS
     trouble: str = ""  # what kept it from being fetched when that was last tried

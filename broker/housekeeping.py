@@ -28,6 +28,8 @@ OFTEN_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 """How often producers are looked for that have been silent too long."""
+STARTS_MS = 60_000
+"""How often replicas that are idle tell each other where their logs begin."""
 TROUBLE_MS = 60_000
 """How often it is said which replicas cannot follow their leaders."""
 NEVER_MS = 2**53
@@ -73,6 +75,7 @@ class Housekeeping:
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
             (OFTEN_MS, "looking after failed disks", self._probe_suspects),
             (OFTEN_MS, "telling of failed logs", self._report_failures),
+            (STARTS_MS, "telling of log starts", self.replicas.tell_of_starts),
             (TROUBLE_MS, "telling of replicas that cannot follow", self._tell_of_trouble),
             (NOTIFY_INTERVAL_MS, "telling of in-sync replicas", self.isr_writer.notify),
         ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import attrs
 
 from broker.fetch_sessions import Asked
-from broker.isr import Isr
+from broker.isr import Isr, LastFetch
 from broker.partition import IsrChange, Partition
 from protocol.topic_partition import TopicPartition
 
@@ -21,18 +21,26 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class InSyncSets:
-    """Of all `partitions` of the broker. `moved` hears of those whose high watermark, or whose
-    followers' log start, is another now; `lag_ms` is replica.lag.time.max.ms."""
+    """Of all `partitions` of the broker. `committed` hears of those whose high watermark has moved,
+    `begins_elsewhere` of those where a follower's log start has, `changed` of those with another
+    in-sync set; `lag_ms` is replica.lag.time.max.ms."""
 
     partitions: Mapping[TopicPartition, Partition]
     write: Callable[[IsrChange], None]
     lag_ms: int
-    moved: Callable[..., None]
+    committed: Callable[[Partition], None]
+    begins_elsewhere: Callable[[TopicPartition], None]
+    changed: Callable[[TopicPartition], None]
     _checked_ms: int = 0
+    _behind: dict[TopicPartition, None] = attrs.field(factory=dict)
 
-    def follower_fetched(self, replica: int, asked: Iterable[Asked], now_ms: int) -> None:
-        """A follower asks for these partitions: note how far it is, and what follows from that."""
-        moved = []
+    def follower_fetched(
+        self, replica: int, asked: Iterable[Asked], now_ms: int, session: LastFetch | None = None
+    ) -> None:
+        """A follower asks for these partitions: note how far it is, and what follows from that.
+
+        `session` is that of the fetch, if it has one, in which other partitions may be at rest.
+        """
         for tp, part in asked:
             partition = self.partitions.get(tp)
             if partition is None or not partition.is_leader:
@@ -40,14 +48,23 @@ class InSyncSets:
             if part.current_leader_epoch not in (-1, partition.leader_epoch):
                 continue
             start_moved = partition.follower_fetched(
-                replica, part.fetch_offset, part.log_start_offset, now_ms
+                replica, part.fetch_offset, part.log_start_offset, now_ms, session
             )
+            if part.fetch_offset < partition.log.log_end_offset:
+                self._behind[tp] = None
             if replica not in partition.isr:
                 self._propose_isr(partition, partition.grown_isr(replica))
-            if partition.advance_high_watermark(now_ms) or start_moved:
-                moved.append(tp)
-        if moved:
-            self.moved(*moved)
+            if partition.advance_high_watermark(now_ms):
+                self.committed(partition)
+            if start_moved:
+                self.begins_elsewhere(tp)
+        if session is not None:
+            session.ms = now_ms  # after what was at rest until now has been looked at
+
+    def grown(self, tp: TopicPartition) -> None:
+        """The log of a partition that is led here has grown, or an epoch begins: its followers may
+        fall behind."""
+        self._behind[tp] = None
 
     def check(self, now_ms: int) -> None:
         """Propose to drop the followers that have fallen behind. To be called each half lag time.
@@ -57,8 +74,11 @@ class InSyncSets:
         """
         was_away = now_ms - self._checked_ms > self.lag_ms
         self._checked_ms = now_ms
-        for partition in () if was_away else self.partitions.values():
-            if partition.is_leader:
+        for tp in () if was_away else list(self._behind):
+            partition = self.partitions.get(tp)
+            if partition is None or not partition.is_leader or partition.is_level:
+                del self._behind[tp]
+            else:
                 self._propose_isr(partition, partition.shrunk_isr(now_ms))
 
     def _propose_isr(self, partition: Partition, isr: Isr | None) -> None:
@@ -74,7 +94,8 @@ class InSyncSets:
         if partition is not None:
             partition.isr_written(isr, zk_version)
             partition.advance_high_watermark(now_ms)
-            self.moved(partition.topic_partition)
+            self.grown(partition.topic_partition)
+            self.changed(partition.topic_partition)
 
     def isr_superseded(self, change: IsrChange) -> None:
         """Nothing was written: the state node is another leader's, or of another epoch, and a

@@ -22,26 +22,64 @@ Isr = tuple[int, ...]
 
 
 @attrs.define(eq=False)
-class Follower:
-    """What a leader knows of a follower. Times in ms, offsets -1 before its first fetch."""
+class LastFetch:
+    """When a fetch session last asked, for whatever partitions."""
 
-    caught_up_ms: int
+    ms: int = 0
+
+
+@attrs.define(eq=False)
+class Follower:
+    """What a leader knows of a follower. Times in ms, offsets -1 before its first fetch.
+
+    A follower in a session names a partition again when something has changed. Until then, while
+    the leader's log does not grow, each fetch of the session is one from the log's end (`at_rest`):
+    it stays caught up at no cost.
+    """
+
+    _caught_up_ms: int
     last_fetch_ms: int
     leader_end_at_last_fetch: int
     end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
+    at_rest: LastFetch | None = None
 
     @classmethod
     def unheard(cls, in_sync: bool, leader_end: int, now_ms: int) -> Follower:
         """A follower at the beginning of an epoch; one in sync has a lag time to show itself."""
         return cls(now_ms if in_sync else 0, now_ms, leader_end)
 
-    def fetched(self, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
-        """It asks for `offset`, while the leader's log ends at `leader_end`."""
+    @property
+    def caught_up_ms(self) -> int:
+        """When it last had all there was."""
+        return max(self._caught_up_ms, self.at_rest.ms if self.at_rest else 0)
+
+    def end_rest(self) -> None:
+        """The leader's log is about to grow: what the session fetches from now on counts for a
+        follower that is named alone."""
+        if self.at_rest is not None:
+            self._caught_up_ms = self.caught_up_ms
+            self.last_fetch_ms = max(self.last_fetch_ms, self.at_rest.ms)
+            self.at_rest = None
+
+    def fetched(
+        self,
+        offset: int,
+        log_start_offset: int,
+        leader_end: int,
+        now_ms: int,
+        session: LastFetch | None = None,
+    ) -> None:
+        """It asks for `offset`, while the leader's log ends at `leader_end`.
+
+        `session` tells of the session's fetches before this one, and will tell of those after it.
+        """
+        self.end_rest()
         if offset >= leader_end:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_last_fetch:
-            self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
+            self._caught_up_ms = max(self._caught_up_ms, self.last_fetch_ms)
+        self.at_rest = session if offset >= leader_end else None
         self.end_offset, self.log_start_offset = offset, log_start_offset
         self.last_fetch_ms, self.leader_end_at_last_fetch = now_ms, leader_end
 

@@ -11,7 +11,7 @@ from collections.abc import Container
 
 import attrs
 
-from broker.isr import Follower, Isr, may_join, next_high_watermark, out_of_sync
+from broker.isr import Follower, Isr, LastFetch, may_join, next_high_watermark, out_of_sync
 from core_log.appended import Appended
 from core_log.log import Log
 from core_log.message_validator import ValidMessages
@@ -57,6 +57,7 @@ class Partition:
     is_superseded: bool = False  # the state node is another leader's already
     epoch_start_offset: int = 0
     followers: dict[int, Follower] = attrs.field(factory=dict)
+    told_start: int = -1  # the log start offset of which the others were last told
 
     @property
     def is_leader(self) -> bool:
@@ -132,6 +133,8 @@ class Partition:
                 f"{self.topic_partition} has {len(self.isr)} replicas in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
+        for follower in self.followers.values():
+            follower.end_rest()
         if isinstance(batch, ValidMessages):
             return self._append_messages(batch, now_ms)
         return self.log.append(
@@ -180,16 +183,26 @@ class Partition:
         """Whether the high watermark has reached what was acknowledged under earlier leaders."""
         return self.high_watermark >= self.epoch_start_offset
 
+    def owes_nothing(self, replica: int) -> bool:
+        """Whether this follower's next fetch can change nothing, if it and the log stay as they
+        are: it is in sync, and all there is is committed."""
+        return replica in self.isr and self.high_watermark >= self.log.log_end_offset
+
     def follower_fetched(
-        self, replica: int, offset: int, log_start_offset: int, now_ms: int
+        self,
+        replica: int,
+        offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        session: LastFetch | None = None,
     ) -> bool:
-        """Note how far a follower is (one that is not assigned is not known); whether its log
-        begins elsewhere now."""
+        """Note how far a follower is (one that is not assigned is not known), and the session in
+        which it asks; whether its log begins elsewhere now."""
         follower = self.followers.get(replica)
         if follower is None or offset > self.log.log_end_offset:
             return False
         before = follower.log_start_offset
-        follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms)
+        follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, session)
         return before != log_start_offset
 
     def grown_isr(self, replica: int) -> Isr | None:
@@ -210,6 +223,14 @@ class Partition:
         end = self.log.log_end_offset
         out = out_of_sync(self.isr, self.followers, end, self.lag_ms, now_ms)
         return tuple(each for each in self.isr if each not in out) if out else None
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all followers in the ISR have all there is: as long as nothing is appended, none
+        of them falls behind."""
+        end = self.log.log_end_offset
+        in_sync = (self.followers[each] for each in self.isr if each in self.followers)
+        return all(follower.end_offset == end for follower in in_sync)
 
     def propose_isr(self, isr: Isr) -> IsrChange:
         """What is to be written so that `isr` becomes the ISR."""

@@ -112,7 +112,7 @@ class ReplicaFetchers:
         for tp in partitions:
             fetcher = self._fetcher_of.pop(tp, None)
             if fetcher is not None:
-                del fetcher.following[tp]
+                fetcher.remove(tp)
 
     def troubled(self) -> dict[TopicPartition, str]:
         """The partitions that could not be fetched when that was last tried, and why."""
@@ -128,28 +128,50 @@ class ReplicaFetchers:
         if fetcher is not None:
             fetcher.wake()
 
+    def start_moved(self, partition: Partition) -> None:
+        """The log begins at another offset: its leader is to be told."""
+        tp = partition.topic_partition
+        fetcher = self._fetcher_of.get(tp)
+        if fetcher is not None:
+            fetcher.refresh(tp)
+
 
 @attrs.define(eq=False)
 class _Fetcher:
-    """The loop for one leader."""
+    """The loop for one leader.
+
+    A partition that is fetched is in the session, which keeps what is asked for; all others of
+    `following` are `_aside`: not truncated yet, delayed, throttled, or with records that are not on
+    disk. A round looks at those aside and at what the leader gave, and not at partitions at rest.
+    """
 
     owner: ReplicaFetchers
     leader: int
     following: dict[TopicPartition, Following] = attrs.field(factory=dict)
+    _aside: dict[TopicPartition, Following] = attrs.field(factory=dict)
+    _lagging: dict[TopicPartition, Following] = attrs.field(factory=dict)
     _session: SessionReader = attrs.field(factory=SessionReader)
     _connection: LeaderConnection | None = None
     _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
-    _is_fetching: bool = False
-    _is_interrupted: bool = False
     _failures: int = 0
 
     def add(self, following: Following) -> None:
-        """Begin with a partition now: a fetch that waits at the leader is given up for it."""
-        self.following[following.partition.topic_partition] = following
-        if self._is_fetching and self._connection is not None:
-            self._is_interrupted = True
-            self._connection.abort("there is another partition to fetch")
+        """Begin with a partition, in the round after the one that is under way."""
+        tp = following.partition.topic_partition
+        self.following[tp] = self._aside[tp] = following
         self.wake()
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Go on without a partition."""
+        del self.following[tp]
+        self._aside.pop(tp, None)
+        self._lagging.pop(tp, None)
+        self._session.forget(tp)
+
+    def refresh(self, tp: TopicPartition) -> None:
+        """Say with the next fetch where the log begins now."""
+        if tp in self._session.wanted:
+            self._ask_for(self.following[tp])
 
     def wake(self) -> None:
         """Look again at what is to be done."""
@@ -178,9 +200,6 @@ class _Fetcher:
 
     async def _lost(self, failure: ConnectionFailed) -> None:
         self._disconnect()
-        if self._is_interrupted:
-            self._is_interrupted = False
-            return
         level = logging.DEBUG if self._failures else logging.WARNING
         logger.log(level, "broker %s cannot be fetched from: %s", self.leader, failure)
         delay = min(FIRST_DELAY_SECONDS * 2**self._failures, self.owner.config.backoff_ms / 1000)
@@ -208,30 +227,59 @@ class _Fetcher:
             self._session.lost()
             self._connection = await self.owner.connect(self.leader)
         connection = self._connection
-        if due := self._due(lambda each: not each.truncated):
+
+        if due := [each for each in self._due() if not each.truncated]:
             await self._truncate(connection, due)
-        if due := self._due(lambda each: each.out_of_range):
+        if due := [each for each in self._due() if each.out_of_range]:
             await self._find_range(connection, due)
-        due = self._due(lambda each: each.truncated and not each.out_of_range)
-        if allowed := [each for each in due if not self._is_held_back(each)]:
-            await self._fetch(connection, allowed)
-        elif due:
+
+        is_throttling = self._set_aside_throttled()
+        for each in self._due():
+            if each.truncated and not each.out_of_range and not self._is_held_back(each):
+                self._ask_for(each)
+
+        if self._session.wanted:
+            await self._fetch(connection)
+        elif is_throttling:
             await self._pause(self.owner.config.backoff_ms / 1000)
         else:
-            settled = (each for each in self.following.values() if each.is_settled)
+            settled = (each for each in self._aside.values() if each.is_settled)
             next_time = min((each.not_before for each in settled), default=inf)
             await self._pause(max(next_time - asyncio.get_running_loop().time(), 0))
 
-    def _due(self, is_wanted: Callable[[Following], bool]) -> list[Following]:
+    def _due(self) -> list[Following]:
+        """Of those aside, which nothing keeps from being asked for."""
         now = asyncio.get_running_loop().time()
         return [
             each
-            for each in self.following.values()
-            if each.not_before <= now
-            and each.is_settled
-            and is_wanted(each)
-            and self._has_log(each)
+            for each in list(self._aside.values())
+            if each.not_before <= now and each.is_settled and self._has_log(each)
         ]
+
+    def _ask_for(self, each: Following) -> None:
+        tp = each.partition.topic_partition
+        each.asked_offset = each.partition.log.log_end_offset
+        self._session.want(tp, each.asked(self.owner.config.max_bytes))
+        self._aside.pop(tp, None)
+        if each.lags:
+            self._lagging[tp] = each
+
+    def _set_aside(self, each: Following) -> None:
+        tp = each.partition.topic_partition
+        if not self._is_current(each):
+            return
+        self._session.forget(tp)
+        self._lagging.pop(tp, None)
+        self._aside[tp] = each
+
+    def _set_aside_throttled(self) -> bool:
+        """Ask for nothing that is held back; whether anything is."""
+        if not self.owner.quota.is_exceeded:
+            return False
+        for each in list(self._lagging.values()):
+            if self._is_held_back(each):
+                self._set_aside(each)
+        return any(self._is_held_back(each) for each in self._aside.values())
 
     def _is_throttled(self, each: Following) -> bool:
         listed = each.partition.log.config.follower_throttled
@@ -244,6 +292,7 @@ class _Fetcher:
         return self.following.get(each.partition.topic_partition) is each
 
     def _delay(self, each: Following, trouble: str) -> None:
+        self._set_aside(each)
         each.trouble = trouble
         each.not_before = asyncio.get_running_loop().time() + each.delay
         each.delay = min(each.delay * 2, self.owner.config.backoff_ms / 1000)
@@ -345,9 +394,8 @@ class _Fetcher:
 
     # ---- fetching
 
-    async def _fetch(self, connection: LeaderConnection, due: list[Following]) -> None:
+    async def _fetch(self, connection: LeaderConnection) -> None:
         config = self.owner.config
-        wanted = {each.partition.topic_partition: each.asked(config.max_bytes) for each in due}
         template = FetchRequest(
             replica_id=self.owner.local_id,
             max_wait_ms=config.wait_max_ms,
@@ -355,26 +403,23 @@ class _Fetcher:
             max_bytes=config.response_max_bytes,
             topics=(),
         )
-        self._is_fetching, self._is_interrupted = True, False
-        try:
-            response: FetchResponse = await connection.call(self._session.request(wanted, template))
-        finally:
-            self._is_fetching = False
+        response: FetchResponse = await connection.call(self._session.request(template))
         self._session.answered(response)
-        by_partition = {each.partition.topic_partition: each for each in due}
         for topic in response.responses:
             for p in topic.partitions:
                 tp = TopicPartition(topic.topic, p.partition_index)
-                each = by_partition.get(tp)
-                if each is None or not self._is_current(each):
-                    continue
+                each = self.following.get(tp)
+                if each is None or tp in self._aside:
+                    continue  # another one than was asked for
                 try:
-                    await self._take(each, wanted[tp].fetch_offset, p)
+                    await self._take(each, p)
                 except Exception as error:
                     self._failed(each, error)
+                if self._is_current(each) and tp not in self._aside:
+                    self._go_on(each)
 
-    async def _take(self, each: Following, offset: int, p: FetchResponsePartition) -> None:
-        partition = each.partition
+    async def _take(self, each: Following, p: FetchResponsePartition) -> None:
+        partition, offset = each.partition, each.asked_offset
         if partition.log.log_end_offset != offset:
             return
         if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -394,8 +439,6 @@ class _Fetcher:
             if records and self._is_throttled(each):
                 self.owner.quota.record(len(records))
             if partition.log.log_end_offset != offset:
-                tp = partition.topic_partition  # to the end: the others' turn, if not all fits
-                self.following[tp] = self.following.pop(tp)
                 self.owner.appended(partition, now_ms)
 
     async def _append(self, partition: Partition, records: memoryview, now_ms: int) -> None:
@@ -413,6 +456,15 @@ class _Fetcher:
             if log.log_start_offset < log.log_end_offset:
                 raise
             await self.owner.work.lend(log, partial(append_as_fetched, log, records, now_ms))
+
+    def _go_on(self, each: Following) -> None:
+        """Ask for what comes next; behind the others, where not all fits into an answer."""
+        if not each.lags:
+            self._lagging.pop(each.partition.topic_partition, None)
+        if each.out_of_range or not each.is_settled:
+            self._set_aside(each)
+        else:
+            self._ask_for(each)
 
     # ---- out of range
 

@@ -1,7 +1,7 @@
 """All replicas of this broker: control requests in, appends and reads through.
 
 Everything here is a plain function run to its end on the event loop; what has to wait is told
-through `touch`, with a partition as the key, and by `on_high_watermark`. What takes a network goes
+through `waits`, and by `on_high_watermark`. What takes a network goes
 out through two seams: `followers` fetches for the replicas that follow, `write_isr` writes what
 the leaders propose to ZooKeeper and comes back with `isr_written` or `isr_superseded`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -71,6 +71,9 @@ class Followers(Protocol):
     def flushed(self, partition: Partition) -> None:
         """What was fetched has reached the disk."""
 
+    def start_moved(self, partition: Partition) -> None:
+        """The log begins at another offset: its leader is to be told."""
+
     def troubled(self) -> Mapping[TopicPartition, str]:
         """The partitions that could not be fetched when that was last tried, and why."""
 
@@ -105,19 +108,41 @@ class Deletions:
         ]
 
 
+class Waits(Protocol):
+    """Wakes what waits for a partition (`partition_waits`)."""
+
+    def grown(self, tp: TopicPartition) -> None:
+        """The log has a new end."""
+
+    def committed(self, tp: TopicPartition, high_watermark: int) -> None:
+        """The high watermark has moved."""
+
+    def settled(self, tp: TopicPartition, settled_end: int) -> None:
+        """What is on disk reaches so far."""
+
+    def begins_elsewhere(self, tp: TopicPartition) -> None:
+        """A replica's log start offset has moved."""
+
+    def changed(self, *partitions: TopicPartition) -> None:
+        """Everything may be different."""
+
+    def followed_by(self, replicas: Container[int]) -> None:
+        """Partitions are led here that these brokers follow."""
+
+
 @attrs.define(eq=False)
 class ReplicaManager:
     """Owns every `Partition` of the broker.
 
-    `topic_config(topic)` gives the settings a new log is made with; `touch(*partitions)` wakes
-    what waits for any of them; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
+    `topic_config(topic)` gives the settings a new log is made with; `waits` wakes
+    what waits for a partition; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
     was obeyed. `lag_ms` is replica.lag.time.max.ms.
     """
 
     local_id: int
     logs: LogManager
     topic_config: Callable[[str], LogConfig]
-    touch: Callable[..., None]
+    waits: Waits
     start_flush: Callable[[Partition], None]
     followers: Followers
     write_isr: Callable[[IsrChange], None]
@@ -132,7 +157,14 @@ class ReplicaManager:
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.in_sync = InSyncSets(self.partitions, self.write_isr, self.lag_ms, self._moved)
+        self.in_sync = InSyncSets(
+            self.partitions,
+            self.write_isr,
+            self.lag_ms,
+            self._committed,
+            self.begins_elsewhere,
+            self._changed,
+        )
 
     # ---- control requests
 
@@ -310,7 +342,13 @@ class ReplicaManager:
     def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
         for listener in self._leadership:
             listener(leaders, followers)
-        self._moved(*leaders, *followers)
+        followers_here = set[int]()
+        for tp in leaders:
+            self.in_sync.grown(tp)
+            followers_here.update(self.partitions[tp].followers)
+        if followers_here:
+            self.waits.followed_by(followers_here)
+        self._changed(*leaders, *followers)
 
     # ---- appends
 
@@ -419,29 +457,60 @@ class ReplicaManager:
         appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
         if partition.log.flush_due(now_ms):
             self.start_flush(partition)
-        partition.advance_high_watermark(now_ms)
-        self._moved(partition.topic_partition)
+        self.in_sync.grown(partition.topic_partition)
+        self.waits.grown(partition.topic_partition)
+        if partition.advance_high_watermark(now_ms):
+            self._committed(partition)
         return appended
 
-    def _moved(self, *partitions: TopicPartition) -> None:
+    def _committed(self, partition: Partition) -> None:
+        """The high watermark has moved."""
+        tp = partition.topic_partition
+        for listener in self._watermarks.get(tp, ()):
+            listener()
+        self.waits.committed(tp, partition.high_watermark)
+
+    def _changed(self, *partitions: TopicPartition) -> None:
+        """Whatever waits for these partitions is to look again."""
         for tp in partitions:
             for listener in self._watermarks.get(tp, ()):
                 listener()
-        self.touch(*partitions)
+        self.waits.changed(*partitions)
+
+    def begins_elsewhere(self, tp: TopicPartition) -> None:
+        """The log of a replica begins at another offset now: who waits for that is woken."""
+        self.waits.begins_elsewhere(tp)
+
+    def tell_of_starts(self) -> None:
+        """Tell followers, or leaders, where logs begin from which retention took something. To be
+        called now and then; what is appended tells the same."""
+        for tp, partition in self.partitions.items():
+            start = partition.log.log_start_offset
+            if partition.told_start != start:
+                partition.told_start = start
+                if partition.is_leader:
+                    self.begins_elsewhere(tp)
+                else:
+                    self.followers.start_moved(partition)
 
     def flushed(self, partition: Partition, now_ms: int) -> None:
         """A flush of the partition ended: wake what waited for it."""
-        if partition.is_leader:
-            partition.advance_high_watermark(now_ms)
-        else:
+        tp = partition.topic_partition
+        if partition.log.failure is not None:
+            self._changed(tp)
+        if not partition.is_leader:
             self.followers.flushed(partition)
-        self._moved(partition.topic_partition)
+            return
+        self.waits.settled(tp, partition.log.settled_end)
+        if partition.advance_high_watermark(now_ms):
+            self._committed(partition)
 
     def replicated(self, partition: Partition, now_ms: int) -> None:
         """The log of a partition that follows has grown."""
         if partition.log.flush_due(now_ms):
             self.start_flush(partition)
-        self._moved(partition.topic_partition)
+        self.waits.grown(partition.topic_partition)
+        self._committed(partition)
 
     # ---- reads
 

@@ -46,6 +46,7 @@ from broker.machine import own_host_name, wall_clock_ms
 from broker.metadata_cache import MetadataCache
 from broker.offsets_leadership import OffsetsLeadership
 from broker.offsets_log import ReplicatedOffsetsLog
+from broker.partition_waits import PartitionWaits
 from broker.peers import Peers
 from broker.periodic import every
 from broker.producer_ids import ProducerIds
@@ -114,6 +115,8 @@ class Broker:
         self._converter = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
         self._not_serving = contextlib.ExitStack()  # gives up logs that nobody served
         self._purgatory = Purgatory()
+        session_id = partial(self._chance.randint, 1, MAX_EPOCH)
+        self._fetch_sessions = FetchSessions(config.fetch_session_slots, session_id)
         self._cache = MetadataCache()
         self._runner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -257,7 +260,6 @@ class Broker:
         creator = TopicCreator(zk, racks=self._cache.racks, touch=touch, chance=self._chance)
         deferred = Deferred(spawn, touch, self._converter)
         partitions = self._cache.partition_indexes
-        epochs = partial(self._chance.randint, 1, MAX_EPOCH)
         return Parts(
             config,
             cluster,
@@ -277,7 +279,7 @@ class Broker:
             deferred,
             touch,
             self._now_ms,
-            FetchSessions(config.fetch_session_slots, epochs),
+            self._fetch_sessions,
             moves,
             ControlWork(replicas, spawn, touch, work, self._now_ms, config.request_timeout_ms),
         )
@@ -342,7 +344,7 @@ class Broker:
             self.config.broker_id,
             logs,
             configs.get,
-            self._purgatory.touch,
+            PartitionWaits(self._purgatory, self._fetch_sessions),
             flusher.start,
             fetchers,
             isr_writer.write,

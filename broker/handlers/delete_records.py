@@ -12,6 +12,7 @@ import attrs
 
 from broker.dispatch import RequestContext
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.partition_waits import START
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
@@ -58,7 +59,7 @@ def handle(
             each.error = ErrorCode.REQUEST_TIMED_OUT
         return _response(deletions)
 
-    keys = tuple(each.tp for each in deletions if each.error == ErrorCode.NONE)
+    keys = tuple((START, each.tp) for each in deletions if each.error == ErrorCode.NONE)
     return try_complete(False) or Wait(keys, request.timeout_ms, try_complete)
 
 
@@ -80,7 +81,8 @@ def _delete(
         offset = partition.high_watermark if p.offset == HIGH_WATERMARK else p.offset
         if not 0 <= offset <= partition.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp} has no {offset} to delete up to")
-        partition.log.increment_log_start_offset(offset)
+        if partition.log.increment_log_start_offset(offset):
+            replicas.begins_elsewhere(tp)
     except ApiError as error:
         return _Deletion(tp, error=error.code)
     return _Deletion(tp, offset)

@@ -12,6 +12,7 @@ Versions 0-3 read older formats, and what is kept in a newer one is converted fo
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -28,6 +29,7 @@ from broker.down_conversion import (
 from broker.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
 from broker.metadata_cache import MetadataCache
 from broker.partition import Partition
+from broker.partition_waits import END, WATERMARK
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuota
@@ -106,6 +108,18 @@ class _Reader:
             for each in found
         ]
 
+    def has_more(self, part: Part) -> bool:
+        """Whether a partition is to be looked at with the next request, though nothing moves in
+        it: there is an error, or more to read, or a follower's fetch may still change something."""
+        tp, answer = part
+        partition = self.replicas.partitions.get(tp)
+        if answer.error_code != ErrorCode.NONE or partition is None or self.context.session is None:
+            return True
+        known = self.context.session.partitions.get(tp)
+        if known is None or known.asked.fetch_offset < self.end_of(partition):
+            return True
+        return self.is_follower and not partition.owes_nothing(self.request.replica_id)
+
     def is_throttled(self, partition: Partition) -> bool:
         """Whether what a follower reads of this partition counts towards the quota."""
         if not self.is_follower:
@@ -149,28 +163,39 @@ def handle(
         quota,
     )
     if reader.is_follower:
-        replicas.in_sync.follower_fetched(request.replica_id, fetch.asked, context.now_ms)
+        session = None if fetch.session is None else fetch.session.fetches
+        replicas.in_sync.follower_fetched(request.replica_id, fetch.asked, context.now_ms, session)
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
 
     def try_complete(expired: bool) -> Any:
         return _answer(reader) if expired or _enough(reader) else None
 
-    keys = tuple(tp for tp, _ in fetch.asked)
-    return Wait(keys=keys, timeout_ms=request.max_wait_ms, try_complete=try_complete)
+    return Wait(
+        keys=_waits_under(reader), timeout_ms=request.max_wait_ms, try_complete=try_complete
+    )
+
+
+def _waits_under(reader: _Reader) -> tuple[Hashable, ...]:
+    """A session is woken by what moves in its partitions, another request waits for each."""
+    context = reader.context
+    if context.session is not None:
+        return (context.session,)
+    what = END if reader.is_follower else WATERMARK
+    return tuple((what, tp) for tp, _ in context.asked)
 
 
 def _answer(reader: _Reader) -> FetchResponse | Wait:
     parts = _read(reader)
     if reader.old is None:
-        return reader.context.answer(parts)
+        return reader.context.answer(parts, reader.has_more)
     return _readable(reader.request, reader.old, parts)
 
 
 def _enough(reader: _Reader) -> bool:
     """Whether to answer now: enough bytes, nothing asked, or something to say at once."""
     wanted, found = reader.request.min_bytes, 0
-    if wanted <= 0 or not reader.context.asked:
+    if wanted <= 0 or reader.context.is_to_be_answered:
         return True
     for tp, p in reader.context.asked:
         try:

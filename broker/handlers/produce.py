@@ -19,6 +19,7 @@ from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.partition_waits import SETTLED, WATERMARK
 from broker.purgatory import Wait
 from broker.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appended import Appended
@@ -112,7 +113,12 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
     if all(_done(replicas, part) for part in parts):
         return _response(parts)
     return Wait(
-        keys=tuple(part.tp for part in parts if part.until >= 0),
+        keys=(),
+        offsets=tuple(
+            ((WATERMARK if part.all_in_sync else SETTLED, part.tp), part.until)
+            for part in parts
+            if part.until >= 0
+        ),
         timeout_ms=request.timeout_ms,
         try_complete=lambda expired: _try_complete(replicas, parts, expired),
     )

@@ -17,6 +17,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import IsrChange, Partition
+from broker.partition_waits import PartitionWaits
 from broker.purgatory import Purgatory, Wait
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuota
@@ -60,6 +61,7 @@ class Fetchers:
 
     following: dict[TopicPartition, int] = attrs.field(factory=dict)
     flushes: list[TopicPartition] = attrs.field(factory=list)
+    starts: list[TopicPartition] = attrs.field(factory=list)
 
     def follow(self, partitions: Iterable[Partition]) -> None:
         self.following.update((each.topic_partition, each.leader) for each in partitions)
@@ -67,6 +69,9 @@ class Fetchers:
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:
             self.following.pop(each, None)
+
+    def start_moved(self, partition: Partition) -> None:
+        self.starts.append(partition.topic_partition)
 
     def troubled(self) -> dict[TopicPartition, str]:
         return {}
@@ -101,7 +106,7 @@ class Replicas:
             0,
             logs,
             lambda topic: self.config,
-            self.purgatory.touch,
+            PartitionWaits(self.purgatory, self.sessions),
             self.flushes.append,
             self.fetchers,
             self.proposals.append,

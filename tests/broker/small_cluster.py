@@ -22,6 +22,7 @@ from broker.isr_writer import IsrWriter
 from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import Partition
+from broker.partition_waits import PartitionWaits
 from broker.purgatory import Purgatory, Wait
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replica_manager import ReplicaManager
@@ -102,11 +103,12 @@ class Broker:
         fetchers = ReplicaFetchers(
             self.id, cluster.fetcher_config, self._connect, self.spawn, cluster.now_ms, quota, work
         )
+        sessions = FetchSessions(10, count(1).__next__)
         manager = self.manager = ReplicaManager(
             self.id,
             logs,
             lambda topic: cluster.config,
-            self.purgatory.touch,
+            PartitionWaits(self.purgatory, sessions),
             flusher.start,
             fetchers,
             writer.write,
@@ -116,7 +118,7 @@ class Broker:
         fetchers.appended = manager.replicated
         writer.owner = manager.in_sync
         flusher.flushed = lambda partition: manager.flushed(partition, cluster.now_ms())
-        cache, nothing, sessions = self.cache, Any, FetchSessions(10, count(1).__next__)
+        cache, nothing = self.cache, Any
         deferred: Any = nothing  # of versions that nobody speaks here
         self.handlers = {
             FetchRequest: lambda request, context: fetch.handle(

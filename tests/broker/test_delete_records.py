@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from broker.handlers import delete_records
+from broker.partition_waits import START
 from broker.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -90,7 +91,7 @@ def test_the_answer_waits_until_the_followers_have_given_it_up_too() -> None:
     replicas = filled(**BOTH)
     wait = delete(replicas, 3)
     assert isinstance(wait, Wait)
-    assert (wait.keys, wait.timeout_ms, wait.try_complete(False)) == ((T0,), 500, None)
+    assert (wait.keys, wait.timeout_ms, wait.try_complete(False)) == (((START, T0),), 500, None)
     follower_begins_at(replicas, 2)
     assert wait.try_complete(False) is None
     follower_begins_at(replicas, 3)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import fetch
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -106,7 +107,7 @@ def test_at_the_end_it_waits_and_an_append_ends_the_wait() -> None:
     replicas = filled(batch(b"a"))
     wait = handle(replicas, request((T0, 1), max_wait_ms=500))
     assert isinstance(wait, Wait)
-    assert wait.keys == (T0,)
+    assert wait.keys == ((WATERMARK, T0),)
     assert wait.try_complete(False) is None
     replicas.manager.append(T0, batch(b"b"), all_in_sync=False, zstd_allowed=True, now_ms=0)
     (part,) = parts(wait.try_complete(False))

@@ -194,13 +194,52 @@ def test_an_error_is_told_each_time_and_so_is_its_end() -> None:
     assert told == [[0], [0], [0], []]
 
 
-def test_what_brought_records_is_read_last_the_next_time() -> None:
+def test_a_partition_is_looked_at_once_and_then_when_it_is_marked_or_named() -> None:
     known = sessions()
-    answer(known.open(request(A, B, C), 0), part(A, records=b"x"), part(B), part(C))
-    context = known.open(request(session=(1, 1)), 0)
-    assert names(context) == [B, C, A]
-    answer(context, part(B, records=b"x"), part(C), part(A))
-    assert names(known.open(request(session=(1, 2)), 0)) == [C, A, B]
+    opened = known.open(request(A, B, C), 0)
+    assert names(opened) == [A, B, C]
+    answer(opened, part(A), part(B), part(C))
+    assert names(known.open(request(session=(1, 1)), 0)) == []
+    assert [session.id for session in known.mark(B)] == [1]
+    context = known.open(request(C, session=(1, 2), offset=5), 0)
+    assert names(context) == [B, C]
+    answer(context, part(B), part(C))
+    assert names(known.open(request(session=(1, 3)), 0)) == []
+
+
+def test_a_mark_that_comes_while_a_request_waits_is_seen_by_it() -> None:
+    known = sessions()
+    answer(known.open(request(A, B), 0), part(A), part(B))
+    waiting = known.open(request(session=(1, 1)), 0)
+    known.mark(A)
+    assert names(waiting) == [A]
+
+
+def test_what_has_more_stays_marked_and_is_read_last_if_it_brought_records() -> None:
+    known = sessions()
+    first = known.open(request(A, B, C), 0)
+    has_more = {A, B}
+    parts = [(A, part(A, records=b"x")), (B, part(B)), (C, part(C))]
+    first.answer(parts, lambda each: each[0] in has_more)
+    assert names(known.open(request(session=(1, 1)), 0)) == [B, A]
+
+
+def test_a_session_that_ends_is_marked_no_more() -> None:
+    known = sessions()
+    created(known, 3)
+    known.open(request(session=(1, 1), forgotten=(A,)), 0)
+    assert [len(known.mark(tp)) for tp in (A, B)] == [0, 1]
+    known.open(request(C, session=(1, -1)), 0)
+    assert [len(known.mark(tp)) for tp in (A, B, C)] == [0, 0, 0]
+
+
+def test_who_asks_in_another_leader_epoch_is_told_the_watermark_again() -> None:
+    known = sessions()
+    answer(known.open(request(A), 0), part(A, high_watermark=4))
+    anew = request(session=(1, 1))
+    in_epoch = attrs.evolve(asked(A), current_leader_epoch=3)
+    anew = attrs.evolve(anew, topics=[FetchRequestTopic(topic="t", partitions=[in_epoch])])
+    assert answer(known.open(anew, 0), part(A, high_watermark=4)) == [0]
 
 
 def test_a_request_that_waited_is_answered_though_another_has_forgotten_its_partition() -> None:
@@ -296,42 +335,53 @@ def replied(session: int = 0, error: ErrorCode = ErrorCode.NONE) -> FetchRespons
     return FetchResponse(error_code=error, session_id=session, responses=[])
 
 
+def ask(
+    reader: SessionReader, wanted: Mapping[TopicPartition, FetchRequestPartition]
+) -> FetchRequest:
+    """A request of a reader that wants these and no others."""
+    for tp in reader.wanted.keys() - wanted.keys():
+        reader.forget(tp)
+    for tp, asked in wanted.items():
+        reader.want(tp, asked)
+    return reader.request(TEMPLATE)
+
+
 def test_a_reader_names_all_then_what_differs() -> None:
     reader = SessionReader()
-    assert said(reader.request(wanted(A=1, B=2), TEMPLATE)) == (0, 0, [(0, 1), (1, 2)], [])
+    assert said(ask(reader, wanted(A=1, B=2))) == (0, 0, [(0, 1), (1, 2)], [])
     reader.answered(replied(7))
-    assert said(reader.request(wanted(A=1, B=3, C=0), TEMPLATE)) == (7, 1, [(1, 3), (2, 0)], [])
+    assert said(ask(reader, wanted(A=1, B=3, C=0))) == (7, 1, [(1, 3), (2, 0)], [])
     reader.answered(replied(7))
-    assert said(reader.request(wanted(B=3, C=0), TEMPLATE)) == (7, 2, [], [0])
+    assert said(ask(reader, wanted(B=3, C=0))) == (7, 2, [], [0])
 
 
 def test_without_a_session_a_reader_goes_on_naming_all() -> None:
     reader = SessionReader()
     for _ in range(2):
-        assert said(reader.request(wanted(A=1), TEMPLATE)) == (0, 0, [(0, 1)], [])
+        assert said(ask(reader, wanted(A=1))) == (0, 0, [(0, 1)], [])
         reader.answered(replied(0))
 
 
 @pytest.mark.parametrize("how", ["error", "lost", "closed"])
 def test_after_a_session_ends_a_reader_names_all_again(how: str) -> None:
     reader = SessionReader()
-    reader.request(wanted(A=1), TEMPLATE)
+    ask(reader, wanted(A=1))
     reader.answered(replied(7))
-    reader.request(wanted(A=1), TEMPLATE)
+    ask(reader, wanted(A=1))
     if how == "lost":
         reader.lost()
     elif how == "error":
         reader.answered(replied(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
     else:
         reader.answered(replied(0))
-    _, epoch, named, forgotten = said(reader.request(wanted(A=1), TEMPLATE))
+    _, epoch, named, forgotten = said(ask(reader, wanted(A=1)))
     assert (epoch, named, forgotten) == (0, [(0, 1)], [])
 
 
 def test_a_reader_that_begins_anew_has_the_broker_forget_the_session_before() -> None:
     reader, known = SessionReader(), sessions(1)
     for number in (1, 2, 3):
-        opened = known.open(reader.request(wanted(A=1), TEMPLATE), 0)
+        opened = known.open(ask(reader, wanted(A=1)), 0)
         response = opened.answer([(A, part(A))])
         assert response.session_id == number
         reader.answered(response)
@@ -357,7 +407,7 @@ class Pair:
     def fetch(self, offsets: Mapping[TopicPartition, int], state: State, now_ms: int) -> bool:
         """Whether the fetch came back without an error."""
         asks = {tp: asked(tp, at) for tp, at in offsets.items()}
-        made = self.reader.request(asks, TEMPLATE)
+        made = ask(self.reader, asks)
         if self.chance.random() < 0.1:  # not heard by the broker
             self.reader.lost()
             return False
@@ -366,7 +416,7 @@ class Pair:
         except ApiError as error:
             self.reader.answered(replied(error=error.code))
             return False
-        assert {tp: p.fetch_offset for tp, p in context.asked} == dict(offsets)
+        assert self.remembered(context) == dict(offsets)
         parts = [(tp, self.part(tp, state)) for tp, _ in context.asked]
         response = context.answer(parts)
         if self.chance.random() < 0.1:  # not heard by the reader
@@ -380,6 +430,12 @@ class Pair:
                 tp = TopicPartition(topic.topic, each.partition_index)
                 self.heard[tp] = (each.high_watermark, each.log_start_offset)
         return True
+
+    def remembered(self, context: FetchContext) -> dict[TopicPartition, int]:
+        """What the broker knows to be asked for, by what this request names and earlier ones."""
+        if context.session is None:
+            return {tp: p.fetch_offset for tp, p in context.asked}
+        return {tp: each.asked.fetch_offset for tp, each in context.session.partitions.items()}
 
     def part(self, tp: TopicPartition, state: State) -> FetchResponsePartition:
         watermark, start = state[tp]
@@ -399,6 +455,7 @@ def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int) -> Non
         now_ms += chance.choice([1, 1, 1, EVICTION_MS // 2])
         for tp in chance.sample(everything, 3):
             state[tp] = chance.choice([state[tp], (state[tp][0] + 1, state[tp][1]), (9, 3)])
+            pair.known.mark(tp)
             match chance.randrange(3):
                 case 0:
                     offsets.pop(tp, None)

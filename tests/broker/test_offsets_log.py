@@ -5,8 +5,11 @@ from typing import Protocol
 
 import pytest
 
+from broker.fetch_sessions import FetchSessions
 from broker.offsets_log import ReplicatedOffsetsLog
 from broker.partition import Partition
+from broker.partition_waits import PartitionWaits
+from broker.purgatory import Purgatory
 from broker.replica_manager import ReplicaManager
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
@@ -61,7 +64,7 @@ class BrokerCluster:
             LOCAL,
             logs,
             lambda topic: config,
-            lambda key: None,
+            PartitionWaits(Purgatory(), FetchSessions(1, lambda: 1)),
             self.flushes.append,
             Fetchers(),
             lambda change: None,

@@ -9,6 +9,7 @@ import pytest
 
 from broker.connection import CLOSE
 from broker.down_conversion import AT_ONCE_BYTES
+from broker.partition_waits import WATERMARK
 from broker.purgatory import NO_ANSWER, Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -225,6 +226,6 @@ async def test_replication_is_waited_for_after_the_check() -> None:
 
     (second,) = answers
     assert isinstance(second, Wait)
-    assert second.keys == (T0,)
+    assert second.offsets == (((WATERMARK, T0), 65),)
     follower_at(replicas, T0, replicas.manager.log(T0).log_end_offset)
     assert codes(second.try_complete(False)) == [ErrorCode.NONE]

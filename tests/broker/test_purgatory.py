@@ -77,3 +77,66 @@ async def test_an_answer_that_touches_the_same_key_again_does_no_harm() -> None:
     purgatory.park(waiting(["two", "two"], "a"), done.append)
     purgatory.touch("a")
     assert done == ["one", "two"]
+
+
+# ---- offsets
+
+
+def waiting_for(key: str, offset: int, *more: tuple[str, int]) -> Wait:
+    """A wait for an offset that can be ended whenever it is tried; "late" at its time."""
+    name = f"{key} {offset}"
+    return Wait((), 60_000, lambda expired: "late" if expired else name, ((key, offset), *more))
+
+
+async def test_who_waits_for_an_offset_is_tried_when_it_is_reached_and_not_before() -> None:
+    purgatory, done = Purgatory(), []
+    for offset in (5, 3, 9, 3):
+        purgatory.park(waiting_for("a", offset), done.append)
+    purgatory.reached("a", 2)
+    purgatory.reached("b", 9)
+    assert (done, purgatory.tries) == ([], 0)
+    purgatory.reached("a", 5)
+    assert (done, purgatory.tries, purgatory.parked) == (["a 3", "a 3", "a 5"], 3, 1)
+    purgatory.reached("a", 100)
+    assert (done[3:], purgatory.parked) == (["a 9"], 0)
+
+
+async def test_a_touch_tries_who_waits_for_an_offset_too() -> None:
+    purgatory, done = Purgatory(), []
+    purgatory.park(waiting_for("a", 5), done.append)
+    purgatory.touch("a")
+    assert done == ["a 5"]
+
+
+async def test_what_is_reached_tries_who_waits_for_anything_of_the_key() -> None:
+    purgatory, done = Purgatory(), []
+    purgatory.park(waiting([None, "now"], "a"), done.append)
+    purgatory.reached("a", 1)
+    purgatory.reached("a", 2)
+    assert done == ["now"]
+
+
+async def test_of_two_offsets_each_is_waited_for() -> None:
+    purgatory, done = Purgatory(), list[Any]()
+    answers = [None, "both"]
+    wait = Wait((), 60_000, lambda expired: answers.pop(0), (("a", 5), ("b", 2)))
+    purgatory.park(wait, done.append)
+    purgatory.reached("a", 5)
+    purgatory.reached("a", 6)
+    assert (done, purgatory.tries) == ([], 1)
+    purgatory.reached("b", 2)
+    assert (done, purgatory.parked) == (["both"], 0)
+
+
+async def test_who_is_gone_leaves_its_offsets() -> None:
+    purgatory, done = Purgatory(), []
+    first = purgatory.park(waiting_for("a", 5, ("b", 1)), done.append)
+    purgatory.park(waiting_for("a", 5), done.append)
+    assert first is not None
+    purgatory.drop(first)
+    purgatory.reached("b", 1)
+    purgatory.reached("a", 5)
+    assert (done, purgatory.tries) == (["a 5"], 1)
+    purgatory.park(waiting_for("a", 7), done.append)
+    purgatory.expire_all()
+    assert (done[1:], purgatory.parked) == (["late"], 0)

@@ -707,18 +707,42 @@ def test_bounds_that_the_leader_does_not_tell_are_asked_again_and_nothing_is_cut
 # ---- the connection
 
 
-def test_a_new_partition_does_not_wait_for_the_fetch_that_is_under_way() -> None:
+def test_a_new_partition_is_added_to_the_session_and_the_fetch_under_way_goes_on() -> None:
+    leader = Leader().will(FetchRequest, fetched(part(b""), session=9))
+
+    async def story(follower: Follower) -> None:
+        first, second = follower.partition(T0), follower.partition(T1)
+        follower.fetchers.follow([first])
+        await until(lambda: len(leader.fetches) == 2, "no fetch that waits")
+        leader.will(FetchRequest, fetched(part(sent(0, b"b"), index=1), session=9))
+        follower.fetchers.follow([second])
+        await until(lambda: second.log.log_end_offset == 1, "not fetched")
+        sessions = [(each.session_id, each.session_epoch) for each in leader.requests(FetchRequest)]
+        assert leader.fetches[:3] == [{T0: 0}, {}, {T1: 0}]
+        assert sessions[:3] == [(0, 0), (9, 1), (9, 2)]
+        assert [each.closed for each in leader.connections] == [False]
+
+    follow(leader, story)
+
+
+def test_what_the_fetch_under_way_brings_for_an_earlier_epoch_is_not_taken() -> None:
     leader = Leader()
 
     async def story(follower: Follower) -> None:
-        follower.fetchers.follow([follower.partition(T0)])
-        await until(lambda: leader.fetches, "no fetch")
-        began = asyncio.get_running_loop().time()
-        follower.fetchers.follow([follower.partition(T1)])
-        await until(lambda: len(leader.fetches) == 2, "not fetched")
-        assert asyncio.get_running_loop().time() - began < 0.02
-        assert leader.fetches[-1] == {T0: 0, T1: 0}
-        assert [each.closed for each in leader.connections] == [True, False]
+        partition = follower.partition(T0)
+
+        def too_late(request: FetchRequest) -> FetchResponse:
+            partition.take_state(told(epoch=EPOCH + 1), NOW_MS)
+            follower.fetchers.stop([T0])
+            follower.fetchers.follow([partition])
+            return fetched(part(sent(0, b"old")), session=9)
+
+        leader.will(FetchRequest, too_late)
+        follower.fetchers.follow([partition])
+        await until(lambda: len(leader.fetches) == 2, "not fetched again")
+        assert (partition.log.log_end_offset, leader.fetches) == (0, [{T0: 0}, {T0: 0}])
+        (named,) = leader.requests(FetchRequest)[1].topics[0].partitions
+        assert named.current_leader_epoch == EPOCH + 1
 
     follow(leader, story)
 

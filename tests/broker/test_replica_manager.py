@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
+import attrs
 import pytest
 
 from core_log.config import LogConfig
@@ -104,10 +105,10 @@ def test_leadership_is_told_once_per_request_leaders_apart_from_followers() -> N
 
 
 def test_who_waits_for_a_partition_is_woken_when_its_leader_moves() -> None:
-    replicas, touched = Replicas().lead("t"), list[Hashable]()
-    replicas.manager.touch = touched.append
+    replicas = Replicas().lead("t")
+    waits = replicas.manager.waits = Heard()
     told(replicas, "t", leader=1, replicas=(0, 1), epoch=1)
-    assert touched == [T0]
+    assert waits.heard == [("changed", T0)]
 
 
 def test_an_append_moves_the_watermark_and_tells_who_listens() -> None:
@@ -262,6 +263,31 @@ def test_a_flush_is_begun_when_an_append_makes_it_due() -> None:
 LAG_MS = 10_000
 
 
+@attrs.define(eq=False)
+class Heard:
+    """What is told to those who wait for partitions."""
+
+    heard: list[tuple[Any, ...]] = attrs.field(factory=list)
+
+    def grown(self, tp: TopicPartition) -> None:
+        self.heard.append(("grown", tp))
+
+    def committed(self, tp: TopicPartition, high_watermark: int) -> None:
+        self.heard.append(("committed", tp, high_watermark))
+
+    def settled(self, tp: TopicPartition, settled_end: int) -> None:
+        self.heard.append(("settled", tp, settled_end))
+
+    def begins_elsewhere(self, tp: TopicPartition) -> None:
+        self.heard.append(("begins elsewhere", tp))
+
+    def changed(self, *partitions: TopicPartition) -> None:
+        self.heard += [("changed", tp) for tp in partitions]
+
+    def followed_by(self, replicas: Container[int]) -> None:
+        self.heard.append(("followed by", replicas))
+
+
 def with_follower(*, isr: tuple[int, ...] = (0, 1), **made: Any) -> Replicas:
     """Broker 0 leads t-0 in epoch 0, broker 1 follows."""
     return Replicas(**made).lead("t", isr=isr, replicas=(0, 1))
@@ -297,14 +323,14 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
 
 
 def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_is_written() -> None:
-    replicas, touched = with_follower(), list[Hashable]()
+    replicas = with_follower()
     append(replicas, T0, b"a")
     replicas.manager.in_sync.check(NOW_MS + LAG_MS)
     replicas.manager.in_sync.check(NOW_MS + LAG_MS + 1)
     assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
-    replicas.manager.touch = touched.append
+    waits = replicas.manager.waits = Heard()
     replicas.manager.in_sync.isr_written(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
-    assert (replicas.manager.high_watermark(T0), touched) == (1, [T0])
+    assert (replicas.manager.high_watermark(T0), waits.heard) == (1, [("changed", T0)])
 
 
 def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> None:
@@ -357,16 +383,16 @@ def test_a_follower_of_another_epoch_moves_nothing(epoch: int, reached: int) -> 
 
 
 def test_who_waits_is_woken_when_a_follower_moves_the_watermark_or_its_own_start() -> None:
-    replicas, touched = with_follower(), list[Hashable]()
+    replicas = with_follower()
+    waits = replicas.manager.waits = Heard()
     append(replicas, T0, b"a")
     fetch(replicas, 0)
-    replicas.manager.touch = touched.append
     fetch(replicas, 0)
-    assert touched == []
+    assert waits.heard == [("grown", T0), ("begins elsewhere", T0)]
     fetch(replicas, 1)
-    assert touched == [T0]
+    assert waits.heard[2:] == [("committed", T0, 1)]
     fetch(replicas, 1, start=1)
-    assert touched == [T0, T0]
+    assert waits.heard[3:] == [("begins elsewhere", T0)]
 
 
 def test_a_follower_reads_to_the_end_and_a_consumer_to_the_watermark() -> None:

@@ -1,0 +1,46 @@
+"""A record among many partitions that are idle: what replicating it costs a leader and a follower.
+
+A follower's round asks for what follows the record it got before, waits, gets one, and asks again,
+which tells the leader that it has it. There is no network: leader and follower call each other.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from benchmarks.rounds import Contestant, Rounds, alternate
+from benchmarks.table import Row, at_most
+from tests.broker.fetching_pair import FetchingPair
+
+FEW, MANY = 300, 10_000
+WARM_ROUNDS = 10
+
+
+def measure(rounds: Rounds) -> Iterator[Row]:
+    """One row: many partitions, with few in the peer's place."""
+    pairs = [FetchingPair(number) for number in (MANY, FEW)]
+    contestants: list[Contestant] = [_Rounds(pair) for pair in pairs]
+    (micros,) = alternate(contestants, rounds)
+    title = f"a record replicated among {MANY:,} · {FEW} idle partitions"
+    yield Row(title, "µs", at_most(1.25), micros)
+
+
+class _Rounds:
+    """Rounds of one pair."""
+
+    def __init__(self, pair: FetchingPair) -> None:
+        self.pair = pair
+        asyncio.run(self._run(WARM_ROUNDS))
+
+    def __call__(self, seconds: float) -> tuple[float]:
+        """Microseconds a record."""
+        done, began = 0, time.perf_counter()
+        while time.perf_counter() < began + seconds:
+            asyncio.run(self._run(100))
+            done += 100
+        return ((time.perf_counter() - began) / done * 1e6,)
+
+    async def _run(self, number: int) -> None:
+        for _ in range(number):
+            self.pair.round(lambda: self.pair.append(7))
+            self.pair.round()

@@ -1,0 +1,29 @@
+"""How much is done: counted in bytecodes, which no load on the machine changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def bytecodes_of(work: Callable[[], object]) -> int:
+    """How many bytecodes `work` runs in this thread, loops and comprehensions included."""
+    number = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal number
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            number += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return number
