@@ -2,7 +2,147 @@
 
 from tests.mutants.remedy import Remedy
 
-TESTS: dict[str, str] = {}
+_B = "tests/broker/"
+_FETCHERS = f"{_B}test_replica_fetchers.py"
+_WAITS = f"{_B}test_partition_waits.py"
+
+TESTS: dict[str, str] = {
+    "broker.replica_fetchers": _FETCHERS,
+    "broker.fetch_sessions": f"{_B}test_fetch_sessions.py {_B}test_costs_of_fetches.py",
+    "broker.handlers.fetch": f"{_B}test_fetch.py {_B}test_costs_of_fetches.py {_WAITS}",
+    "broker.isr": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
+    "broker.in_sync": f"{_B}test_costs_of_fetches.py {_B}test_replica_manager.py",
+    "broker.partition": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
+    "broker.partition_waits": _WAITS,
+    "broker.purgatory": f"{_B}test_purgatory.py",
+    "broker.replica_manager": f"{_B}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
+    "core_log.log": "tests/core_log/test_log.py",
+    "core_log.segment": "tests/core_log/test_log.py",
+}
 """By module: the tests that notice, where a remedy names none."""
 
-REMEDIES: tuple[Remedy, ...] = ()
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "P7",
+        "replicated batches are not held to segment.bytes",
+        "core_log.log:Log.append_follower",
+        "self.guard.check()",
+        "self.check_fits(len(run.records))",
+    ),
+    Remedy(
+        "P7",
+        "damage met at a cut goes with it",
+        "core_log.segment:Segment._last_below",
+        "contextlib.suppress(CorruptRecord)",
+        "contextlib.nullcontext()",
+    ),
+    Remedy(
+        "P7",
+        "a partition that failed is tried again",
+        "broker.replica_fetchers:_Fetcher._delay",
+        "asyncio.get_running_loop().time() + each.delay",
+        "inf",
+    ),
+    Remedy(
+        "P7",
+        "what cannot be fetched is known by its trouble",
+        "broker.replica_fetchers:_Fetcher._delay",
+        "each.trouble = trouble",
+        "pass",
+    ),
+    Remedy(
+        "L3",
+        "what nobody expects in one partition delays that one",
+        "broker.replica_fetchers:_Fetcher._fetch",
+        "self._failed(each, error)",
+        "raise",
+    ),
+    Remedy(
+        "L3",
+        "a cut that fails delays its partition",
+        "broker.replica_fetchers:_Fetcher._truncate",
+        "self._failed(following, error)",
+        "raise",
+    ),
+    Remedy(
+        "P13",
+        "a new leader does not tell its own watermark",
+        "broker.replica_manager:ReplicaManager.read",
+        "bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET",
+        "pass",
+    ),
+    Remedy(
+        "P8",
+        "producers wait for an offset",
+        "broker.purgatory:Purgatory.reached",
+        "bisect_right(waiting, _place(offset, inf), key=_order)",
+        "len(waiting)",
+        f"{_B}test_purgatory.py {_WAITS}",
+    ),
+    Remedy(
+        "P8",
+        "consumers wait for the watermark",
+        "broker.handlers.fetch:_waits_under",
+        "END if reader.is_follower else WATERMARK",
+        "END",
+    ),
+    Remedy(
+        "P8",
+        "consumers' sessions are not woken by appends",
+        "broker.partition_waits:PartitionWaits.grown",
+        "session.is_follower",
+        "True",
+    ),
+    Remedy(
+        "P5",
+        "a partition with nothing more to give loses its mark",
+        "broker.fetch_sessions:FetchSession.note",
+        "has_records or not has_more",
+        "has_records",
+    ),
+    Remedy(
+        "P5",
+        "what has more to give keeps its mark",
+        "broker.handlers.fetch:_Reader.has_more",
+        "known is None or known.asked.fetch_offset < self.end_of(partition)",
+        "known is None",
+        f"{_B}test_fetch.py {_WAITS} {_B}test_fetch_rounds.py",
+    ),
+    Remedy(
+        "P5",
+        "what moves marks the sessions that have it",
+        "broker.fetch_sessions:FetchSessions.mark",
+        "session.marked[tp] = None",
+        "pass",
+    ),
+    Remedy(
+        "P5",
+        "a follower at rest is caught up while its session fetches",
+        "broker.isr:Follower.caught_up_ms",
+        "max(self._caught_up_ms, self.at_rest.ms if self.at_rest else 0)",
+        "self._caught_up_ms",
+    ),
+    Remedy(
+        "P5",
+        "rest ends when the leader's log grows",
+        "broker.partition:Partition.append",
+        "follower.end_rest()",
+        "pass",
+        f"{_B}test_fetch_rounds.py",
+    ),
+    Remedy(
+        "P5",
+        "followers that are level are not looked at again",
+        "broker.in_sync:InSyncSets.check",
+        "partition is None or not partition.is_leader or partition.is_level",
+        "partition is None or not partition.is_leader",
+    ),
+    Remedy(
+        "P5",
+        "a follower of which the high watermark waits is looked at with each fetch",
+        "broker.partition:Partition.owes_nothing",
+        "replica in self.isr and self.high_watermark >= self.log.log_end_offset",
+        "True",
+        f"{_B}test_fetch_rounds.py",
+    ),
+)
