@@ -3,7 +3,7 @@
 | key | moves | who waits under it |
 |---|---|---|
 | END | with each append | followers |
-| WATERMARK | when the replicas in sync have fetched | consumers, producers with acks=all |
+| WATERMARK | when the replicas in sync have fetched | consumers, producers with acks=all, commits |
 | SETTLED | with a flush | producers with acks=1, where flushes are due |
 | START | when a follower's log begins elsewhere | DeleteRecords |
 

@@ -51,6 +51,9 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+OVERDUE_SECONDS = 1.0
+"""How much longer than a fetch may wait an answer may take when there is more to ask for."""
+
 LATEST_TIME = -1
 EARLIEST_TIME = -2
 
@@ -153,6 +156,8 @@ class _Fetcher:
     _session: SessionReader = attrs.field(factory=SessionReader)
     _connection: LeaderConnection | None = None
     _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _is_asking: bool = False
+    _overdue: asyncio.TimerHandle | None = None
     _failures: int = 0
 
     def add(self, following: Following) -> None:
@@ -160,6 +165,25 @@ class _Fetcher:
         tp = following.partition.topic_partition
         self.following[tp] = self._aside[tp] = following
         self.wake()
+        if self._is_asking and self._overdue is None:
+            longest = self.owner.config.wait_max_ms / 1000 + OVERDUE_SECONDS
+            self._overdue = asyncio.get_running_loop().call_later(longest, self._give_up)
+
+    def _give_up(self) -> None:
+        """The leader may be another than the one that was asked: a machine that lost its power
+        says nothing, and its connection is open for as long as nobody looks."""
+        if self._connection is not None:
+            self._connection.abort("no answer, and there is more to ask for")
+
+    async def _ask(self, connection: LeaderConnection, request: Any) -> Any:
+        self._is_asking = True
+        try:
+            return await connection.call(request)
+        finally:
+            self._is_asking = False
+            if self._overdue is not None:
+                self._overdue.cancel()
+                self._overdue = None
 
     def remove(self, tp: TopicPartition) -> None:
         """Go on without a partition."""
@@ -334,8 +358,8 @@ class _Fetcher:
         await self._cut_all(cuts)
         if not asked:
             return
-        response: OffsetForLeaderEpochResponse = await connection.call(
-            epochs_request(self.owner.local_id, asked)
+        response: OffsetForLeaderEpochResponse = await self._ask(
+            connection, epochs_request(self.owner.local_id, asked)
         )
         by_partition = {each.partition.topic_partition: each for each in asked}
         cuts = []
@@ -403,7 +427,7 @@ class _Fetcher:
             max_bytes=config.response_max_bytes,
             topics=(),
         )
-        response: FetchResponse = await connection.call(self._session.request(template))
+        response: FetchResponse = await self._ask(connection, self._session.request(template))
         self._session.answered(response)
         for topic in response.responses:
             for p in topic.partitions:
@@ -492,8 +516,8 @@ class _Fetcher:
     async def _list_offsets(
         self, connection: LeaderConnection, due: list[Following], timestamp: int
     ) -> dict[TopicPartition, int]:
-        response: ListOffsetsResponse = await connection.call(
-            offsets_request(self.owner.local_id, due, timestamp)
+        response: ListOffsetsResponse = await self._ask(
+            connection, offsets_request(self.owner.local_id, due, timestamp)
         )
         found = {}
         by_partition = {each.partition.topic_partition: each for each in due}

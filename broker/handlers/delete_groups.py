@@ -6,6 +6,7 @@ Each group has an error of its own. The empty name is a group like any other, as
 from __future__ import annotations
 
 from broker.dispatch import RequestContext
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from offsets.topic import offsets_partition
@@ -43,7 +44,7 @@ def handle(
         return DeleteGroupsResponse(results=results)
 
     return answer(False) or Wait(
-        keys=tuple({offsets_partition(deletion.partition) for deletion in pending.values()}),
+        keys=tuple({(WATERMARK, offsets_partition(each.partition)) for each in pending.values()}),
         timeout_ms=coordinator.config.commit_timeout_ms,
         try_complete=answer,
     )

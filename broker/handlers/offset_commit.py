@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Container
 
 from broker.dispatch import RequestContext
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from broker.zookeeper_offsets import Committed, ZooKeeperOffsets
 from groups.coordinator.commits import Refused, records_of
@@ -54,7 +55,7 @@ def handle(
     if pending.error is not None:
         return _response(request, refused, pending.error)
     return Wait(
-        keys=(offsets_partition(pending.partition),),
+        keys=((WATERMARK, offsets_partition(pending.partition)),),
         timeout_ms=config.commit_timeout_ms,
         try_complete=lambda expired: _try_complete(request, refused, pending, expired),
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 
 from broker.dispatch import RequestContext
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.topic import offsets_partition
@@ -47,7 +48,7 @@ def handle(
         return _response(request, {**unknown, **pending.refused})
 
     return answer(False) or Wait(
-        keys=(offsets_partition(pending.partition),),
+        keys=((WATERMARK, offsets_partition(pending.partition)),),
         timeout_ms=coordinator.config.commit_timeout_ms,
         try_complete=answer,
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from broker.dispatch import RequestContext
 from broker.handlers import delete_groups
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
@@ -69,7 +70,7 @@ def test_deletion_of_nothing_is_answered() -> None:
 
 def test_deletion_waits_until_it_is_replicated() -> None:
     wait, log = waiting()
-    assert wait.keys == (offsets_partition(0),)
+    assert wait.keys == ((WATERMARK, offsets_partition(0)),)
     assert wait.timeout_ms == 1234
     assert wait.try_complete(False) is None
     log.replicate(0)

@@ -7,6 +7,7 @@ import pytest
 
 from broker.dispatch import RequestContext
 from broker.handlers import offset_commit
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig
@@ -129,7 +130,7 @@ def wait(replicated_log: MemoryOffsetsLog) -> Wait:
 
 
 def test_commit_that_has_to_be_replicated_waits_on_its_partition(wait: Wait) -> None:
-    assert wait.keys == (offsets_partition(0),)
+    assert wait.keys == ((WATERMARK, offsets_partition(0)),)
     assert wait.timeout_ms == 1234
     assert wait.try_complete(False) is None
 

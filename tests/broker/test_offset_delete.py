@@ -6,6 +6,7 @@ import pytest
 
 from broker.dispatch import RequestContext
 from broker.handlers import offset_delete
+from broker.partition_waits import WATERMARK
 from broker.purgatory import Wait
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
@@ -93,7 +94,7 @@ def test_deletion_waits_until_it_is_replicated(
     log.replicas = 3
     wait = delete(coordinator, F0, *UNKNOWN)
     assert isinstance(wait, Wait)
-    assert (wait.keys, wait.timeout_ms) == ((offsets_partition(0),), 1234)
+    assert (wait.keys, wait.timeout_ms) == (((WATERMARK, offsets_partition(0)),), 1234)
     assert wait.try_complete(False) is None
     log.replicate(0)
     answer = wait.try_complete(False)

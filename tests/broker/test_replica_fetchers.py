@@ -58,6 +58,7 @@ class Leader:
     asked: list[Any] = attrs.field(factory=list)
     connections: list[Connection] = attrs.field(factory=list)
     refused: int = 0  # connections, at first
+    is_silent: bool = False
 
     async def connect(self, leader: int) -> Connection:
         assert leader == 1
@@ -114,7 +115,8 @@ class Connection:
         answers = self.leader.script.get(type(request), [])
         if not answers:
             self._waiting = asyncio.get_running_loop().create_future()
-            done, _ = await asyncio.wait({self._waiting}, timeout=0.5)
+            longest = 30 if self.leader.is_silent else 0.5
+            done, _ = await asyncio.wait({self._waiting}, timeout=longest)
             return self._waiting.result() if done else fetched(session=request.session_id)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
@@ -721,6 +723,27 @@ def test_a_new_partition_is_added_to_the_session_and_the_fetch_under_way_goes_on
         assert leader.fetches[:3] == [{T0: 0}, {}, {T1: 0}]
         assert sessions[:3] == [(0, 0), (9, 1), (9, 2)]
         assert [each.closed for each in leader.connections] == [False]
+
+    follow(leader, story)
+
+
+def test_a_leader_that_does_not_answer_when_there_is_more_to_ask_is_asked_anew() -> None:
+    """It has lost its power, and is back: the connection of before is open on our side alone."""
+    leader = Leader()
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(T0)
+        leader.is_silent = True
+        follower.fetchers.follow([partition])
+        await pass_time(20)
+        assert [each.closed for each in leader.connections] == [False]
+        leader.is_silent = False
+        partition.take_state(told(epoch=EPOCH + 1), NOW_MS)
+        follower.fetchers.stop([T0])
+        follower.fetchers.follow([partition])
+        await pass_time(2)
+        assert [each.closed for each in leader.connections] == [True, False]
+        assert leader.requests(FetchRequest)[1].topics[0].partitions[0].current_leader_epoch == 8
 
     follow(leader, story)
 
