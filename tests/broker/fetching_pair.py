@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.following import Following
 from broker.handlers import fetch
+from broker.log_work import LogWork
 from broker.partition import Partition
 from broker.purgatory import Wait
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers, _Fetcher
@@ -14,7 +15,7 @@ from broker.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
 from protocol.messages.fetch import FetchResponse
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch, context
 
 
 class FetchingPair:
@@ -28,7 +29,13 @@ class FetchingPair:
         quota = ReplicationQuota(1, lambda: self.now_ms)
         connect: Any = None
         owner = ReplicaFetchers(
-            1, FetcherConfig(), connect, lambda work: None, lambda: self.now_ms, quota
+            1,
+            FetcherConfig(),
+            connect,
+            lambda work: None,
+            lambda: self.now_ms,
+            quota,
+            LogWork(AtOnce()),
         )
         self.fetcher = _Fetcher(owner, 0)
         self.done: list[FetchResponse] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from protocol.topic_partition import TopicPartition
 from tests.broker.fetching_pair import FetchingPair
 from tests.broker.replicas import NOW_MS
@@ -11,8 +13,11 @@ LAG_MS = 10_000
 FEW, MORE = 300, (1_000, 3_300, 10_000)
 
 
-async def costs(partitions: int) -> dict[str, int]:
-    pair = FetchingPair(partitions)
+def costs(partitions: int) -> dict[str, int]:
+    return asyncio.run(costs_of(FetchingPair(partitions)))
+
+
+async def costs_of(pair: FetchingPair) -> dict[str, int]:
     for _ in range(3):
         pair.round()
     found = {"idle": bytecodes_of(pair.round)}
@@ -32,11 +37,11 @@ async def costs(partitions: int) -> dict[str, int]:
     return found
 
 
-async def test_a_round_costs_the_same_whatever_is_idle() -> None:
-    few = await costs(FEW)
+def test_a_round_costs_the_same_whatever_is_idle() -> None:
+    few = costs(FEW)
     assert few["idle"] < 2_000 < few["one append"]
     for partitions in MORE:
-        assert await costs(partitions) == few
+        assert costs(partitions) == few
 
 
 async def test_an_idle_follower_stays_in_sync_and_one_that_is_silent_does_not() -> None:
