@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
@@ -16,14 +15,19 @@ from broker.flusher import Flusher
 from broker.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
 from broker.listener import Listener
 from broker.log_failures import LogFailures
+from broker.log_work import LogWork
+from broker.partition import Partition
 from broker.periodic import every
 from broker.replica_manager import ReplicaManager
 from broker.replication_failures import told_of
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogDirectoryError, LogManager
+from protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
+LOGS_A_TURN = 100
+"""Logs that retention looks at in one turn of the loop."""
 OFTEN_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
@@ -37,7 +41,7 @@ NEVER_MS = 2**53
 
 @attrs.define(eq=False)
 class Housekeeping:
-    """`spawn` runs a task of the broker, `executor` has the threads for the disk, `fail` ends the
+    """`spawn` runs a task of the broker, `work` has the threads for the disk, `fail` ends the
     broker. `on_disk` is held while checkpoints are written."""
 
     config: BrokerConfig
@@ -47,7 +51,7 @@ class Housekeeping:
     isr_writer: IsrWriter
     log_failures: LogFailures
     listener: Listener
-    executor: Executor
+    work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
     fail: Callable[[BaseException], None]
@@ -90,7 +94,7 @@ class Housekeeping:
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         async with self.on_disk:
-            await asyncio.get_running_loop().run_in_executor(self.executor, work)
+            await self.work.in_thread(work)
 
     def _flush(self) -> None:
         now_ms = self.now_ms()
@@ -99,21 +103,36 @@ class Housekeeping:
                 self.flusher.start(found)
 
     async def _delete_files(self) -> None:
-        async with self.on_disk:
-            self.logs.tick(self.now_ms())
+        await self._in_thread(self.logs.begin_tick(self.now_ms()).run)
 
     def _close_idle(self) -> None:
         self.listener.close_idle(asyncio.get_running_loop().time())
         self.listener.share_memory()
 
-    def _retain(self) -> None:
-        """Apply retention to the logs that are not the cleaner's."""
-        mine = {
-            tp: high_watermark
-            for tp, high_watermark in self.replicas.high_watermarks().items()
-            if not (self.config.cleaner.enable and self.replicas.partitions[tp].log.config.compacts)
-        }
-        self.logs.delete_old_segments(mine, self.now_ms())
+    async def _retain(self) -> None:
+        """Apply retention to the logs that are not the cleaner's, some of them a turn."""
+        for number, partition in enumerate(list(self.replicas.partitions.values()), start=1):
+            log = partition.log
+            is_cleaners = self.config.cleaner.enable and log.config.compacts
+            if not is_cleaners and log.failure is None and not self.work.has_turn_taken(log):
+                await self._retain_log(partition)
+            if number % LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _retain_log(self, partition: Partition) -> None:
+        """Let go of old segments; a failure has been logged, and the log takes no more."""
+        log, now_ms = partition.log, self.now_ms()
+        try:
+            retention = log.begin_retention(partition.high_watermark, now_ms)
+            if retention is None:
+                return
+            async with self.work.turn(log):
+                await self.work.in_thread(retention.run)
+                log.end_retention(retention, now_ms)
+        except OSError as error:
+            log.guard.fail(error)
+        except ApiError:
+            return
 
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)

@@ -237,7 +237,7 @@ class Broker:
         await listener.serve()
         await controller.start()
         parts.push_async_callback(controller.close)
-        self._housekeeping(logs, replicas, flusher, isr_writer, listener, on_disk).start()
+        self._housekeeping(logs, replicas, flusher, isr_writer, listener, work, on_disk).start()
         if config.cleaner.enable:
             cleaner.start()
             parts.push_async_callback(cleaner.close)
@@ -291,6 +291,7 @@ class Broker:
         flusher: Flusher,
         isr_writer: IsrWriter,
         listener: Listener,
+        work: LogWork,
         on_disk: asyncio.Lock,
     ) -> Housekeeping:
         return Housekeeping(
@@ -301,7 +302,7 @@ class Broker:
             isr_writer,
             LogFailures(self._zk, self.config.broker_id),
             listener,
-            self._executor,
+            work,
             self._tasks.spawn,
             self._now_ms,
             self._fail,

@@ -8,6 +8,8 @@ log is cut, goes with its log, and moves with it to another directory.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import attrs
 
@@ -18,9 +20,10 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.define(eq=False)
 class CleanerOffsets:
-    """The first dirty offset by partition; written as it changes."""
+    """The first dirty offset by partition; written as it changes, by one thread at a time."""
 
     directory: Directory
+    _one_writer: AbstractContextManager[Any] = attrs.field(factory=nullcontext)
     offsets: dict[TopicPartition, int] = attrs.field(factory=dict)
     _is_saved: bool = True
 
@@ -68,5 +71,6 @@ class CleanerOffsets:
             self._save()
 
     def _save(self) -> None:
-        self.directory.write_atomic(CLEANER_OFFSETS, encode_offsets(self.offsets))
-        self._is_saved = True
+        with self._one_writer:
+            self._is_saved = True
+            self.directory.write_atomic(CLEANER_OFFSETS, encode_offsets(dict(self.offsets)))

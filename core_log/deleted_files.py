@@ -23,10 +23,13 @@ class DeletedFiles:
         for segment in segments:
             self._due += [(due_ms, name) for name in segment.rename_files(DELETED)]
 
-    def remove_due(self, now_ms: int) -> None:
-        """Remove the files whose time has come."""
+    def add(self, names: Iterable[str], due_ms: int) -> None:
+        """Take over files that were marked already."""
+        self._due += [(due_ms, name) for name in names]
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """The files whose time has come, to be removed by whoever asks, in whatever thread."""
         due = [name for due_ms, name in self._due if due_ms <= now_ms]
         if due:
             self._due = [left for left in self._due if left[0] > now_ms]
-            for name in due:
-                self.directory.remove(name)
+        return due

@@ -27,8 +27,10 @@ from core_log.guard import Guard
 from core_log.index_file import CorruptIndex
 from core_log.leader_epochs import LeaderEpochs
 from core_log.producer_history import ProducerHistory
+from core_log.producer_snapshots import snapshot_name
 from core_log.producer_state import ProducerState
 from core_log.replicated_run import runs
+from core_log.retained import Retention
 from core_log.retention import expired
 from core_log.segment_list import SegmentList, first_in, is_read_soon
 from core_log.storage import BytesLike, Directory, FileRange
@@ -349,7 +351,9 @@ class Log:
     def end_flush(self, flush: Flush) -> None:
         """Move the recovery point after `flush.run`; after an OSError of the three, `fail`."""
         self.segments.flushes.ended(flush)
-        self.history.snapshots.remove_before(self.segments.reread_from(self.recovery_point))
+        reread_from = self.segments.reread_from(self.recovery_point)
+        needless = self.history.snapshots.forget_before(reread_from)
+        self.segments.remove_later(map(snapshot_name, needless), due_ms=0)
 
     # Retention, cleaning and the end
 
@@ -366,21 +370,46 @@ class Log:
         return True
 
     def delete_old_segments(self, high_watermark: int, now_ms: int) -> int:
-        """Apply retention; how many segments went. Raises ApiError KAFKA_STORAGE_ERROR."""
+        """Apply retention at once; how many segments went. Raises ApiError KAFKA_STORAGE_ERROR."""
+        with self.guard:
+            retention = self.begin_retention(high_watermark, now_ms)
+            if retention is None:
+                return 0
+            retention.run()
+            self.end_retention(retention, now_ms)
+        return len(retention.segments)
+
+    def begin_retention(self, high_watermark: int, now_ms: int) -> Retention | None:
+        """Let go of the segments that retention does not keep; `run` of what is returned does the
+        rest, off the loop. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.guard.check()
         ages = self.segments.ages()
         going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
         if not going:
-            return 0
+            return None
+
         self._now_ms = now_ms
-        with self.guard:
-            if going == len(self.segments):
+        if going == len(self.segments):
+            with self.guard:
                 self._roll(self.log_end_offset, now_ms)
-            self.segments.drop_first(going, self.config, now_ms)
-            self.history.snapshots.remove_before(self.segments.first.base_offset)
-            self.increment_log_start_offset(self.segments.first.base_offset)
+        gone = self.segments.take_first(going)
+        start_offset = self.segments.first.base_offset
+        self.increment_log_start_offset(start_offset)
         _log.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
-        return going
+        return Retention(
+            self.directory,
+            gone,
+            self.history.snapshots.forget_before(start_offset),
+            self.leader_epochs,
+            self.segments.flushes.name_changes,
+        )
+
+    def end_retention(self, retention: Retention, now_ms: int) -> None:
+        """Take note that `retention.run` has ended; after an OSError of it, `fail`."""
+        flushes = self.segments.flushes
+        flushes.safe_names = max(flushes.safe_names, retention.name_changes)
+        flushes.name_changes += 1
+        self.segments.remove_later(retention.renamed, now_ms + self.config.file_delete_delay_ms)
 
     def replace_segments(
         self, base_offset: int, replaced: Sequence[int], *, truncations: int, now_ms: int
@@ -403,7 +432,12 @@ class Log:
 
     def tick(self, now_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""
-        self.segments.remove_due(now_ms)
+        for name in self.take_due_files(now_ms):
+            self.directory.remove(name)
+
+    def take_due_files(self, now_ms: int) -> list[str]:
+        """The files whose file.delete.delay.ms is over, to be removed in whatever thread."""
+        return self.segments.take_due(now_ms)
 
     def close(self) -> None:
         """Flush and close: the indexes are cut to their entries. Raises OSError.

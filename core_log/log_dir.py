@@ -92,7 +92,7 @@ class LogDir:
 
     @cleaned.default
     def _nothing_cleaned(self) -> CleanerOffsets:
-        return CleanerOffsets(self.directory)
+        return CleanerOffsets(self.directory, self._one_writer)
 
     @property
     def path(self) -> str:
@@ -181,7 +181,9 @@ class LogDir:
         no checkpoint may say so after a power loss.
         """
         lowered = self.cleaned.lower(topic_partition, offset)
-        if self._recovery_points.get(topic_partition, 0) > offset:
+        with self._one_writer:  # one that is being written may have read the log before
+            is_beyond = self._recovery_points.get(topic_partition, 0) > offset
+        if is_beyond:
             self.checkpoint_recovery_points()
             lowered = True
         if lowered:
@@ -269,13 +271,20 @@ class LogDir:
                 self._names_due = True
                 raise
 
-    def tick(self, now_ms: int) -> None:
-        """Make deletions safe from a power loss, and remove files of deleted segments."""
+    def take_due_files(self, now_ms: int) -> list[tuple[Directory, str]]:
+        """The files of deleted segments whose time has come, to be removed in whatever thread."""
+        return [
+            (log.directory, name)
+            for log in self.logs.values()
+            if not log.is_lent
+            for name in log.take_due_files(now_ms)
+        ]
+
+    def settle_names(self) -> None:
+        """Make safe from a power loss what came and went, in whatever thread. Raises OSError."""
         self.sync_names()
         self._forget_deleted()
         self.cleaned.save()
-        for log in self.logs.values():
-            log.tick(now_ms)
 
     def _forget_deleted(self) -> None:
         """Have no checkpoint speak of logs that are gone, whatever the power does."""

@@ -52,6 +52,26 @@ class NewLog:
     config: LogConfig
 
 
+@attrs.frozen
+class Removal:
+    """Files of deleted segments, by log directory, and directories of deleted logs: all are to be
+    removed."""
+
+    files: Sequence[tuple[LogDir, Sequence[tuple[Directory, str]]]]
+    directories: Sequence[tuple[LogDir, str]]
+
+    def run(self) -> None:
+        """Remove them, in whatever thread; a failure is logged."""
+        for log_dir, files in self.files:
+            with _failure_logged(log_dir):
+                log_dir.settle_names()
+                for directory, name in files:
+                    directory.remove(name)
+        for log_dir, name in self.directories:
+            with _failure_logged(log_dir):
+                log_dir.directory.remove_child(name)
+
+
 class LogManager:
     """The logs by partition. `now_ms` is the wall clock, `defaults` the broker's LogConfig.
 
@@ -260,15 +280,16 @@ class LogManager:
         self.futures.direct(topic_partition, path)
 
     def tick(self, now_ms: int) -> None:
-        """Remove deleted files whose time has come. To be called every second or so."""
-        for log_dir in self._dirs:
-            with _failure_logged(log_dir):
-                log_dir.tick(now_ms)
+        """Remove deleted files whose time has come, at once."""
+        self.begin_tick(now_ms).run()
+
+    def begin_tick(self, now_ms: int) -> Removal:
+        """The deleted files whose time has come, to be removed off the loop. To be called every
+        second or so; what is not removed is found again at the start."""
         due = [leaving for leaving in self._leaving if leaving[0] <= now_ms]
         self._leaving = [leaving for leaving in self._leaving if leaving[0] > now_ms]
-        for _, log_dir, name in due:  # what fails is found again, and tried again, at the start
-            with _failure_logged(log_dir):
-                log_dir.directory.remove_child(name)
+        files = [(log_dir, log_dir.take_due_files(now_ms)) for log_dir in self._dirs]
+        return Removal(files, [(log_dir, name) for _, log_dir, name in due])
 
     def delete_old_segments(
         self, high_watermarks: Mapping[TopicPartition, int], now_ms: int

@@ -48,6 +48,11 @@ class CorruptSnapshot(ValueError):
     """A snapshot that cannot be believed."""
 
 
+def snapshot_name(offset: int) -> str:
+    """The file of the snapshot of all below `offset`."""
+    return file_name(offset, SNAPSHOT)
+
+
 def encode(producers: Mapping[int, Producer]) -> bytes:
     """The bytes of a snapshot, by producer id."""
     head = bytearray(_HEAD.pack(VERSION, 0, len(producers)))
@@ -126,9 +131,7 @@ class ProducerSnapshots:
         while self.offsets:
             self.covered = self.offsets[-1]
             try:
-                return decode(
-                    self.directory.read(file_name(self.covered, SNAPSHOT)) or b"", self.covered
-                )
+                return decode(self.directory.read(snapshot_name(self.covered)) or b"", self.covered)
             except CorruptSnapshot as error:
                 _log.warning("%s: snapshot %d: %s", self.directory.path, self.covered, error)
                 self._remove([self.covered])
@@ -145,7 +148,7 @@ class ProducerSnapshots:
         """Write the producers of all below `offset`, unless that is covered."""
         if offset <= self.covered:
             return
-        file = self.directory.open_segment(file_name(offset, SNAPSHOT))
+        file = self.directory.open_segment(snapshot_name(offset))
         file.truncate(0)
         file.append([encode(producers)])
         self.offsets.append(offset)
@@ -157,10 +160,12 @@ class ProducerSnapshots:
         files, self._unflushed = self._unflushed, []
         return files
 
-    def remove_before(self, offset: int) -> None:
-        """Remove the snapshots below `offset`: the log is not read again from there."""
-        while self.offsets and self.offsets[0] < offset:
-            self.directory.remove(file_name(self.offsets.pop(0), SNAPSHOT))
+    def forget_before(self, offset: int) -> list[int]:
+        """Forget the snapshots below `offset`, for the log is not read again from there; theirs, to
+        be removed."""
+        gone = [taken for taken in self.offsets if taken < offset]
+        self.offsets = self.offsets[len(gone) :]
+        return gone
 
     def clear(self, offset: int) -> None:
         """Remove all: the log starts anew at `offset`."""
@@ -170,7 +175,7 @@ class ProducerSnapshots:
     def _remove(self, offsets: list[int]) -> None:
         """Remove snapshots so that no power loss brings them back beside a log of other batches."""
         for offset in offsets:
-            self.directory.remove(file_name(offset, SNAPSHOT))
+            self.directory.remove(snapshot_name(offset))
         if offsets:
             self.directory.fsync_dir()
         self.offsets = [kept for kept in self.offsets if kept not in offsets]

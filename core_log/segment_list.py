@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -87,12 +87,16 @@ class SegmentList:
         self.flushes.name_changes += 1
         self.flushes.has_closed = True
 
-    def drop_first(self, count: int, config: LogConfig, now_ms: int) -> None:
-        """Take the oldest `count` segments out; their files go after file.delete.delay.ms. Raises
-        OSError."""
-        self.flushes.make_names_safe(self.directory)
-        self._put(self.segments[:count], self.segments[count:], config, now_ms)
-        self.flushes.name_changes += 1
+    def take_first(self, count: int) -> list[Segment]:
+        """Take the oldest `count` segments out, whose files are to be marked as deleted."""
+        gone = self.segments[:count]
+        self.segments = self.segments[count:]
+        self._positions.clear()
+        return gone
+
+    def remove_later(self, names: Iterable[str], due_ms: int) -> None:
+        """Have files that were marked as deleted removed when they are due."""
+        self._deleted_files.add(names, due_ms)
 
     def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
         """End with the batch that ends at `offset`. Raises OSError."""
@@ -132,9 +136,9 @@ class SegmentList:
         self._positions.clear()
         return True
 
-    def remove_due(self, now_ms: int) -> None:
-        """Remove the files whose time has come."""
-        self._deleted_files.remove_due(now_ms)
+    def take_due(self, now_ms: int) -> list[str]:
+        """The files whose time to be removed has come."""
+        return self._deleted_files.take_due(now_ms)
 
     def files_to_flush(self, offset: int) -> list[StorageFile]:
         """The files to fsync of the segments from the one that holds `offset` on."""

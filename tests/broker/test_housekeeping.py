@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,17 @@ import pytest
 
 from broker.config import load_broker_config
 from broker.housekeeping import Housekeeping
+from broker.log_work import LogWork
 from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch
+from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch
 from tests.broker.spawning import Spawned
+from tests.broker.test_flusher import Disk
 
 T0 = TopicPartition("t", 0)
 NOBODY: Any = SimpleNamespace(notify=None)
 """Who has nothing to do before the first second is over."""
+DELETED = LogConfig(segment_bytes=72, retention_ms=1000)
 
 
 @pytest.mark.virtual_time
@@ -35,35 +39,64 @@ async def test_what_is_compacted_is_left_to_the_cleaner_with_its_retention(
     policy: str, cleaner_enable: str, left: int
 ) -> None:
     config = LogConfig(cleanup_policy=tuple(policy.split(",")), segment_bytes=72, retention_ms=1000)
-    replicas = Replicas(config=config).lead("t")
-    for timestamp in (1, 1, NOW_MS):
-        sent = batch(b"abc", key=b"k", timestamp_ms=timestamp)
-        replicas.manager.append(T0, sent, all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
-    settings, _ = load_broker_config(
-        {
-            "zookeeper.connect": "zk",
-            "log.cleaner.enable": cleaner_enable,
-            "log.retention.check.interval.ms": "500",
-        }
-    )
+    replicas = filled(config)
     spawned = Spawned()
-    Housekeeping(
-        config=settings,
-        logs=replicas.manager.logs,
-        replicas=replicas.manager,
-        flusher=NOBODY,
-        isr_writer=NOBODY,
-        log_failures=NOBODY,
-        listener=NOBODY,
-        executor=NOBODY,
-        spawn=spawned,
-        now_ms=lambda: NOW_MS,
-        fail=NOBODY,
-        on_disk=asyncio.Lock(),
-    ).start()
+    settings = {"log.cleaner.enable": cleaner_enable}
+    housekeeping(replicas, AtOnce(), spawned, settings).start()
 
     await asyncio.sleep(0.6)
 
     assert len(replicas.manager.log(T0).segments) == left
     for task in spawned.tasks:
         task.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
+    replicas, disk, spawned = filled(DELETED), Disk(), Spawned()
+    log = replicas.manager.log(T0)
+    housekeeping(replicas, disk, spawned, {}).start()
+    await asyncio.sleep(0.6)
+    assert (log.log_start_offset, len(log.segments)) == (2, 1)
+    assert not any(name.endswith(".deleted") for name in log.directory.files())
+
+    replicas.manager.append(T0, batch(b"new"), all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
+    await disk.run_next()
+
+    marked = [name for name in log.directory.files() if name.endswith(".log.deleted")]
+    assert marked == [f"{offset:020d}.log.deleted" for offset in (0, 1)]
+    assert log.log_end_offset == 4
+    for task in spawned.tasks:
+        task.cancel()
+
+
+def filled(config: LogConfig) -> Replicas:
+    """A led partition with three segments, two of them too old to be kept."""
+    replicas = Replicas(config=config).lead("t")
+    for timestamp in (1, 1, NOW_MS):
+        sent = batch(b"abc", key=b"k", timestamp_ms=timestamp)
+        replicas.manager.append(T0, sent, all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
+    return replicas
+
+
+def housekeeping(
+    replicas: Replicas, disk: Executor, spawned: Spawned, settings: dict[str, str]
+) -> Housekeeping:
+    """What looks after the logs every half second, with the threads of `disk`."""
+    config, _ = load_broker_config(
+        {"zookeeper.connect": "zk", "log.retention.check.interval.ms": "500", **settings}
+    )
+    return Housekeeping(
+        config=config,
+        logs=replicas.manager.logs,
+        replicas=replicas.manager,
+        flusher=NOBODY,
+        isr_writer=NOBODY,
+        log_failures=NOBODY,
+        listener=NOBODY,
+        work=LogWork(disk),
+        spawn=spawned,
+        now_ms=lambda: NOW_MS,
+        fail=NOBODY,
+        on_disk=asyncio.Lock(),
+    )

@@ -328,6 +328,7 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
         "00000000000000000200.log",
         "00000000000000000200.snapshot",
         "00000000000000000200.timeindex",
+        "leader-epoch-checkpoint",
     ]
     with pytest.raises(ApiError) as raised:
         log.read(0, 1024, 200)

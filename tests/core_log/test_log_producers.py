@@ -273,6 +273,7 @@ def test_a_snapshot_is_taken_at_each_roll_and_only_those_of_use_are_kept(
     bases = [segment.base_offset for segment in producer.writer.log.segments]
     assert snapshots(memory) == bases[1:]
     flush(producer.writer)
+    producer.writer.log.tick(producer.writer.now_ms)
     assert snapshots(memory) == bases[-2:]
 
 

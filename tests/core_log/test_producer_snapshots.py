@@ -124,8 +124,8 @@ def test_old_snapshots_go_when_the_log_is_not_read_from_there_again(
     memory: MemoryDirectory,
 ) -> None:
     snapshots = with_snapshots(memory, 2, 4, 6)
-    snapshots.remove_before(4)
-    assert files(memory) == [4, 6]
+    assert snapshots.forget_before(4) == [2]
+    assert snapshots.offsets == [4, 6]
 
 
 def test_a_log_that_starts_anew_has_none(memory: MemoryDirectory) -> None:
