@@ -84,7 +84,7 @@ class FutureReplica:
         """
         self.align()
         rest = self.partition.log.bytes_between(
-            self.log.log_end_offset, self.partition.log.log_end_offset
+            self.log.log_end_offset, self.partition.log.log_end_offset, max_bytes
         )
         if rest >= max_bytes:
             return False

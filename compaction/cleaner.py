@@ -33,7 +33,7 @@ from compaction.worker_pool import CleaningFailed, Workers
 from core_log.file_name import CLEANED
 from core_log.log import Log
 from core_log.log_manager import LogManager
-from core_log.storage import DISK_FULL
+from core_log.storage import INNOCENT
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
@@ -41,7 +41,7 @@ SHORTEST_WAIT_S = 0.05
 """With a backoff of 0 too the loop has other things to do."""
 EXPECTED = (CleaningFailed, ApiError, OSError, ValueError)
 """Faults of logs, disks and workers; any other is one of ours."""
-BLAMELESS = (*DISK_FULL, errno.ENOENT)
+BLAMELESS = (*INNOCENT, errno.ENOENT)
 """Errors that say nothing against a disk."""
 
 _log = logging.getLogger(__name__)

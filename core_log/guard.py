@@ -12,7 +12,7 @@ from types import TracebackType
 
 import attrs
 
-from core_log.storage import DISK_FULL
+from core_log.storage import INNOCENT, OUT_OF_RESOURCES
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
@@ -28,7 +28,12 @@ class Guard:
     topic_partition: TopicPartition
     failure: str | None = None
     suspects_disk: bool = False
+    reading: ReadingGuard = attrs.field(init=False)
     _unreadable_told: str = ""
+
+    @reading.default
+    def _of_this_log(self) -> ReadingGuard:
+        return ReadingGuard(self)
 
     def __enter__(self) -> None:
         pass
@@ -54,7 +59,7 @@ class Guard:
         if self.failure is None:
             _log.error("%s takes no more writes: %s", self.topic_partition, error)
             self.failure = str(error)
-            self.suspects_disk = isinstance(error, OSError) and error.errno not in DISK_FULL
+            self.suspects_disk = isinstance(error, OSError) and error.errno not in INNOCENT
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self.failure}")
 
     def _unreadable(self, error: CorruptRecord) -> ApiError:
@@ -63,3 +68,25 @@ class Guard:
             self._unreadable_told = str(error)
             _log.error("%s cannot be read: %s", self.topic_partition, error)
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
+
+
+@attrs.define(eq=False)
+class ReadingGuard:
+    """Of one log, for blocks that only read: a lack of descriptors or memory, which passes, is told
+    to whoever reads and ends nothing; all else is as under `guard`."""
+
+    guard: Guard
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
+            why = f"{self.guard.topic_partition}: {error}"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        self.guard.__exit__(kind, error, trace)

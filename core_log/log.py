@@ -20,7 +20,7 @@ import attrs
 
 from core_log.appended import Appended
 from core_log.batch_stamp import stamp
-from core_log.config import LogConfig
+from core_log.config import INT_MAX, LogConfig
 from core_log.damage import Cut
 from core_log.flush import Flush
 from core_log.guard import Guard
@@ -275,7 +275,7 @@ class Log:
         if offset >= end_offset:
             return None
         end_offset = min(end_offset, self.log_end_offset)
-        with self.guard:
+        with self.guard.reading:
             return self.segments.read(offset, max_bytes, end_offset, min_one)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -283,16 +283,16 @@ class Log:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        try:
-            return self.segments.aborted(offset, min(end_offset, self.log_end_offset))
-        except OSError as error:
-            raise self.guard.fail(error) from error
-        except CorruptIndex as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
+        with self.guard.reading:
+            try:
+                return self.segments.aborted(offset, min(end_offset, self.log_end_offset))
+            except CorruptIndex as error:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
 
-    def bytes_between(self, offset: int, end_offset: int) -> int:
-        """Bytes a reader at `offset` would find below `end_offset`, over all segments."""
-        return self.segments.bytes_between(max(offset, self.log_start_offset), end_offset)
+    def bytes_between(self, offset: int, end_offset: int, enough: int = INT_MAX) -> int:
+        """Bytes a reader at `offset` would find below `end_offset`, over all segments; where there
+        are `enough`, not all are counted."""
+        return self.segments.bytes_between(max(offset, self.log_start_offset), end_offset, enough)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not earlier than `timestamp` in ms.
@@ -300,7 +300,7 @@ class Log:
         Raises ApiError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
         """
         start = self.log_start_offset
-        with self.guard:
+        with self.guard.reading:
             for batch in self.segments.batches_at_or_after(timestamp, start):
                 found = first_in(batch, timestamp, start)
                 if found is not None:
@@ -312,7 +312,7 @@ class Log:
     ) -> tuple[int, int] | None:
         """The same, with batches read and decompressed where `in_thread` does it."""
         start = self.log_start_offset
-        with self.guard:
+        with self.guard.reading:
             for batch in self.segments.batches_at_or_after(timestamp, start):
                 found = await in_thread(partial(first_in, batch, timestamp, start))
                 if found is not None:
@@ -321,7 +321,7 @@ class Log:
 
     def is_time_found_soon(self, timestamp: int) -> bool:
         """Whether the batch that holds the time is small and not compressed. Raises ApiError."""
-        with self.guard:
+        with self.guard.reading:
             batches = self.segments.batches_at_or_after(timestamp, self.log_start_offset)
             batch = next(batches, None)
             return batch is None or is_read_soon(batch)

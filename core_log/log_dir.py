@@ -28,7 +28,7 @@ from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
 from core_log.loading import load_log
 from core_log.log import Log
-from core_log.storage import DISK_FULL, Directory
+from core_log.storage import INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -106,18 +106,18 @@ class LogDir:
 
     def note(self, error: OSError) -> None:
         """An operation on the directory has failed."""
-        if error.errno not in DISK_FULL:
+        if error.errno not in INNOCENT:
             self.error = error
 
     def probe(self) -> None:
         """Write to the disk, in whatever thread. Raises OSError when it cannot be written; a disk
-        that is full can."""
+        that is full can, and one for which nothing could be tried."""
         try:
             self.directory.write_atomic(PROBE, b"")
             self.directory.remove(PROBE)
             self.directory.fsync_dir()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in INNOCENT:
                 raise
 
     def trust(self) -> None:

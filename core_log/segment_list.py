@@ -179,11 +179,24 @@ class SegmentList:
             self._remember(end_offset, segment, end_position)
         return segment.log.range(position, size) if size > 0 else None
 
-    def bytes_between(self, offset: int, end_offset: int) -> int:
-        """Bytes of the batches from `offset` up to `end_offset`, or to the log's end."""
+    def bytes_between(self, offset: int, end_offset: int, enough: int) -> int:
+        """Bytes of the batches from `offset` up to `end_offset`, or to the log's end; not all are
+        counted where `enough` of them are."""
         if offset >= end_offset:
             return 0
-        return self._distance(*self._locate(end_offset)) - self._distance(*self._locate(offset))
+        first, position = self._locate(offset)
+        last, end_position = self._locate(end_offset)
+        if first is last:
+            return end_position - position
+
+        found = first.size - position
+        for segment in self.segments[self.floor(first.base_offset) + 1 :]:
+            if segment is last:
+                return found + end_position
+            if found >= enough:
+                break
+            found += segment.size
+        return found
 
     def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
         """The batches that may hold the first record from `start_offset` on that is not earlier
@@ -273,11 +286,6 @@ class SegmentList:
             if batch is not None:
                 return self.segments[number], batch.position
         return self.active, self.active.size
-
-    def _distance(self, segment: Segment, position: int) -> int:
-        """Bytes from the log's start to a position."""
-        before = self.segments[: self.floor(segment.base_offset)]
-        return sum(earlier.size for earlier in before) + position
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         if len(self._positions) >= REMEMBERED_POSITIONS and offset not in self._positions:

@@ -17,6 +17,10 @@ BytesLike = bytes | bytearray | memoryview
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors that say nothing against a disk: room can be made."""
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+"""Errors that say nothing against a disk: this process, or machine, has too little of something."""
+INNOCENT = (*DISK_FULL, *OUT_OF_RESOURCES)
+"""All errors after which a disk is not suspected."""
 
 
 class ReadableFile(Protocol):

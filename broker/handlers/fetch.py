@@ -209,7 +209,8 @@ def _enough(reader: _Reader) -> bool:
         end = reader.end_of(partition)
         if p.fetch_offset >= end or reader.is_held_back(partition):
             continue
-        found += min(log.bytes_between(p.fetch_offset, end), p.partition_max_bytes)
+        most = p.partition_max_bytes
+        found += min(log.bytes_between(p.fetch_offset, end, most), most)
         if found >= wanted:
             return True
     return False

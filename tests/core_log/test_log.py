@@ -340,6 +340,7 @@ def test_bytes_between_counts_over_segments(memory: MemoryDirectory, open_log: O
     assert writer.log.bytes_between(4, 99) == 8 * ONE
     assert writer.log.bytes_between(12, 12) == 0
     assert writer.log.bytes_between(50, 60) == 0
+    assert 3 * ONE <= writer.log.bytes_between(0, 12, enough=3 * ONE) < 12 * ONE
 
 
 def test_range_survives_the_deletion_of_its_segment(directory: Directory, open_log: Open) -> None:
