@@ -74,6 +74,9 @@ class ControlWork:
             return refused
         errors = []
         for states in _slices(partition_states(request)):
+            for tp in self.replicas.left_over(states):
+                with contextlib.suppress(ApiError):  # `take_states` says why
+                    await self.work.in_thread(self.replicas.delete_left_over(tp))
             new_logs = self.replicas.plan_logs(states)
             if new_logs:
                 await self.work.in_thread(partial(self.replicas.logs.make, new_logs))
@@ -83,7 +86,7 @@ class ControlWork:
             await self.work.until_back(self.replicas.known_logs(_names(states)))
             errors += self.replicas.take_states(states, self.now_ms())
             await asyncio.sleep(0)
-        self.replicas.leadership_known = True
+        self.replicas.know_leadership()
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)
 
     async def _cut_damage(self, tp: TopicPartition) -> None:

@@ -43,6 +43,22 @@ def refuse_lost(
         raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, str(tp))
 
 
+def is_left_over(
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
+) -> bool:
+    """Whether the log here is that of a topic of the same name which was deleted while this broker
+    was away. Epochs of a topic only grow: it has one that this topic has not come to yet.
+
+    What the cluster counts on is never taken for a leftover.
+    """
+    log = logs.get(tp)
+    return (
+        log is not None
+        and log.leader_epochs.latest_epoch > state.leader_epoch
+        and not is_trusted(state, local_id)
+    )
+
+
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
     """Whether the cluster counts on the log being here."""
     return local_id in state.isr and state.leader_epoch > 0 and not state.is_new

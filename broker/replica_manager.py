@@ -17,7 +17,7 @@ from typing import Protocol
 import attrs
 
 from broker.in_sync import InSyncSets
-from broker.lost_log import is_damaged, is_trusted, refuse_lost
+from broker.lost_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.appended import Appended
 from core_log.config import LogConfig
@@ -53,6 +53,9 @@ Check = Callable[[int], ValidSet]
 reads nothing that changes. Raises ApiError."""
 
 LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
+
+STRAYS_NAMED = 20
+"""Logs of nobody that are named in one line."""
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
@@ -177,17 +180,49 @@ class ReplicaManager:
     ) -> LeaderAndIsrResponse:
         """Obey a LeaderAndIsr request as a whole."""
         errors = self.take_states(leader_and_isr.partition_states(request), now_ms)
-        self.leadership_known = True
+        self.know_leadership()
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
+    def know_leadership(self) -> None:
+        """Take note that a LeaderAndIsr was obeyed as a whole. The first one names all partitions
+        that a broker has; logs of others are named in the log."""
+        if self.leadership_known:
+            return
+        self.leadership_known = True
+        strays = sorted(map(str, self.logs.logs.keys() - self.partitions.keys()))
+        if strays:
+            logger.warning(
+                "%d logs are here of partitions that the controller has not named: %s%s",
+                len(strays),
+                ", ".join(strays[:STRAYS_NAMED]),
+                ", …" if len(strays) > STRAYS_NAMED else "",
+            )
+
     def waits_for_logs(self, states: Sequence[State]) -> bool:
-        """Whether a log has to be made for any of these, or mended, or is lent."""
+        """Whether a log has to be made for any of these, or mended, is left over or lent."""
         names = [TopicPartition(topic, state.partition_index) for topic, state in states]
         return (
             any(self._needs_log(topic, state) for topic, state in states)
             or self.has_lent(names)
             or bool(self.damaged(states))
+            or bool(self.left_over(states))
         )
+
+    def left_over(self, states: Iterable[State]) -> list[TopicPartition]:
+        """The partitions whose logs here are those of earlier topics of the same name."""
+        return [
+            tp
+            for topic, state in states
+            if (tp := TopicPartition(topic, state.partition_index)) not in self.partitions
+            and self.local_id in state.replicas
+            and is_left_over(tp, state, self.local_id, self.logs)
+        ]
+
+    def delete_left_over(self, tp: TopicPartition) -> Callable[[], None]:
+        """Forget a log that is left over; what is returned deletes it, in whatever thread, and
+        raises ApiError KAFKA_STORAGE_ERROR."""
+        logger.warning("%s is of an earlier topic of that name: it is deleted", self.logs.get(tp))
+        return self.logs.begin_deletion(tp)
 
     def damaged(self, states: Iterable[State]) -> list[TopicPartition]:
         """The partitions whose logs are to be cut at their damage before `take_states`."""
@@ -277,6 +312,8 @@ class ReplicaManager:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
         if partition is None:
             _check_path(tp)
+            if is_left_over(tp, state, self.local_id, self.logs):
+                self.delete_left_over(tp)()
             refuse_lost(tp, state, self.local_id, self.logs)
             if is_damaged(tp, self.logs):
                 self.logs.cut_damage(tp)

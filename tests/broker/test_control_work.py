@@ -14,6 +14,8 @@ from broker.control_gate import ControlGate
 from broker.control_work import PARTITIONS_A_TURN, ControlWork
 from broker.handlers import leader_and_isr as leader_and_isr_handler
 from broker.handlers import stop_replica as stop_replica_handler
+from broker.partition import append_as_fetched
+from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -23,7 +25,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, context, leader_and_isr
+from tests.broker.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
 
 T0 = TopicPartition("t", 0)
 SLICES = 3
@@ -187,6 +189,52 @@ async def test_request_is_held_to_the_controller_of_the_time_when_its_turn_comes
     assert codes(await first) == {ErrorCode.NONE}
     assert (await late).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert broker.led == 1
+
+
+def grown_old(broker: Broker, epoch: int) -> Log:
+    """A log that is here since the broker's start, last written in an epoch."""
+    log = broker.replicas.manager.logs.get_or_create(T0, broker.replicas.config)
+    log.begin_epoch(epoch)
+    append_as_fetched(log, memoryview(batch(b"old")), NOW_MS)
+    return log
+
+
+async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() -> None:
+    broker = Broker()
+    old = grown_old(broker, epoch=7)
+    told = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
+    while not told.done():
+        await turns()
+        if broker.executor.asked:
+            await broker.executor.do_next()
+    assert codes(await told) == {ErrorCode.NONE}
+    log = broker.replicas.manager.log(T0)
+    assert (log.log_end_offset, log.leader_epochs.entries) == (0, [])
+    assert old.directory.name.endswith("-delete")
+
+
+async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> None:
+    broker = Broker()
+    log = grown_old(broker, epoch=7)
+    told = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(0,)))
+    assert codes(await told) == {ErrorCode.NONE}
+    assert broker.replicas.manager.log(T0) is log
+
+
+async def test_logs_that_the_controller_does_not_name_are_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker()
+    grown_old(broker, epoch=0)
+    for epoch in (0, 1):
+        told = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
+        await turns()
+        while broker.executor.asked:
+            await broker.executor.do_next()
+        await told
+    assert [m for m in caplog.messages if "has not named" in m] == [
+        "1 logs are here of partitions that the controller has not named: t-0"
+    ]
 
 
 async def test_directory_that_goes_while_logs_are_made_in_it_serves_none_of_them() -> None:

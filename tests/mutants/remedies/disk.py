@@ -13,6 +13,7 @@ TESTS: dict[str, str] = {
     "core_log.log": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log_dir": "tests/core_log/test_checkpoint_race.py",
     "broker.log_work": "tests/broker/test_log_work.py tests/broker/test_control_work.py",
+    "broker.lost_log": "tests/broker/test_control_work.py",
     "broker.control_work": "tests/broker/test_control_work.py",
     "broker.housekeeping": "tests/broker/test_housekeeping.py",
 }
@@ -97,6 +98,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "error.errno not in INNOCENT",
         "True",
         "tests/core_log/test_out_of_descriptors.py",
+    ),
+    Remedy(
+        "P12",
+        "a log of an earlier topic of the same name is not served",
+        "broker.lost_log:is_left_over",
+        "log.leader_epochs.latest_epoch > state.leader_epoch",
+        "False",
+    ),
+    Remedy(
+        "P12",
+        "what the cluster counts on is never taken for a leftover",
+        "broker.lost_log:is_left_over",
+        "not is_trusted(state, local_id)",
+        "True",
     ),
     Remedy(
         "P19",
