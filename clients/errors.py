@@ -96,7 +96,7 @@ def from_zookeeper() -> Iterator[None]:
     except ZkError as error:
         raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {error}") from error
     except ZnodeError as error:
-        raise ZooKeeperError(f"ZooKeeper: {error}") from error
+        raise ZooKeeperError(str(error)) from error  # it names the znode
 
 
 class ClientError(KgroupError):

@@ -93,6 +93,8 @@ class GroupCommit:
             self._require_ours(place)
             self._ours = (self._ours[0], records)
             self.brokers.commit_group_offsets(self.group, records)
+        except SettingError:
+            raise
         except KgroupError as error:
             self._failing = True
             self.failures += 1

@@ -206,8 +206,9 @@ def _bad_target(why: str) -> ApiError:
 
 def listed(state: ControllerState, event: ReassignmentsListed) -> list[Effect]:
     """What is on the move: partition -> all its replicas, those that come, those that go."""
-    asked = state.reassignments.keys() if event.partitions is None else event.partitions
-    moving = {each: state.reassignments[each] for each in asked if each in state.reassignments}
+    unfinished = {**state.arrived, **state.reassignments}  # until ZooKeeper has the target alone
+    asked = unfinished.keys() if event.partitions is None else event.partitions
+    moving = {each: unfinished[each] for each in asked if each in unfinished}
     found = {
         partition: (state.replicas(partition), each.adding, each.removing)
         for partition, each in moving.items()

@@ -108,13 +108,13 @@ class Site:
 
     async def found_cluster(self) -> None:
         """Give the tree its cluster id: 0.10 can make none with a Java of today."""
-        async with zookeeper_session(self.zookeeper) as session:
+        async with zookeeper_session(self.zookeeper, create_chroot=True) as session:
             await session.ensure_path("/cluster")
             await session.create(ClusterId.path(), ClusterId(CLUSTER_ID).encode())
 
     async def _end_session(self) -> None:
         """Of a broker that was killed, without waiting for it: its nodes go."""
-        async with zookeeper_session(self.zookeeper) as session:
+        async with zookeeper_session(self.zookeeper, create_chroot=True) as session:
             for path in (BrokerId.path(0), Controller.path()):
                 with contextlib.suppress(NoNode):
                     await session.delete(path)

@@ -499,7 +499,8 @@ class Story:
         return None
 
     def _be_gone(self, player: Player) -> None:
-        player.session.remove_state_listener(player.member._session_changed)
+        with contextlib.suppress(ValueError):  # it ended with its session
+            player.session.remove_state_listener(player.member._session_changed)
         player.end()
         if player.member._runner:
             player.member._runner.cancel()
