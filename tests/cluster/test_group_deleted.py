@@ -63,10 +63,11 @@ async def kept_until_cleaned(cluster: RestartableCluster, admin: Admin) -> int:
 def in_log(cluster: RestartableCluster, group: str) -> bool:
     """Whether any record of the offsets topic, in place of which no other stands, names it."""
     directory = cluster.dev.directory / "broker-0" / f"{OFFSETS_TOPIC}-0"
-    texts = []
-    for file in directory.glob("*.log"):
+    files, texts = sorted(directory.glob("*.log")), []
+    for file in files:
         try:
             texts.append(file.read_bytes())
         except FileNotFoundError:  # the cleaner was faster
             return True
-    return any(group.encode() in text for text in texts)
+    is_settled = files == sorted(directory.glob("*.log"))  # none had another name meanwhile
+    return not is_settled or any(group.encode() in text for text in texts)
