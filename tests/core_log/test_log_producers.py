@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -322,27 +322,27 @@ def test_truncation_goes_back_to_what_was_known_then(directory: Directory, open_
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("producer_id", [-1, P])
-@pytest.mark.parametrize("timestamp", [None, 1_000_000, -1])
+@pytest.mark.parametrize("times", [[1_000_000] * 2003, range(2003), [-1] * 2003])
 def test_truncation_reads_some_index_intervals_of_the_log_however_long_it_is(
     memory: MemoryDirectory,
     open_log: Open,
     monkeypatch: pytest.MonkeyPatch,
     is_restarted: bool,
     producer_id: int,
-    timestamp: int | None,
+    times: Sequence[int],
 ) -> None:
     read = reads(monkeypatch)
 
     directory = memory.child("flights-0")
     writer = open_log(directory)
     producer = Idempotent(writer, producer_id)
-    for _ in range(2000):
-        producer.send(b"x" * 120, timestamp=timestamp)
+    for time in times[:2000]:
+        producer.send(b"x" * 120, timestamp=time)
     if is_restarted:
         writer.log.close()
         writer = producer.writer = open_log(directory)
-        for _ in range(3):  # of what came before, a snapshot has but a producer's last batch
-            producer.send(b"x" * 120, timestamp=timestamp)
+        for time in times[2000:]:  # of what came before, a snapshot has a producer's last batch
+            producer.send(b"x" * 120, timestamp=time)
     assert writer.log.size > 350_000
 
     read.clear()
