@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Executor
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -66,12 +66,12 @@ class LogWork:
                 else:
                     running.add_done_callback(lambda _: _take_back(log))
 
-    async def until_back(self, logs: Iterable[Log]) -> None:
-        """Wait until none of these logs is lent."""
-        for log in logs:
-            while log.is_lent:
-                async with self.turn(log):
-                    pass
+    async def until_back(self, logs: Collection[Log]) -> None:
+        """Wait until none of these logs is lent, all at the same moment."""
+        while lent := [log for log in logs if log.is_lent]:
+            async with self.turn(lent[0]):
+                pass
+            await asyncio.sleep(0)  # the turn is free while a thread that nobody waits for works on
 
 
 def _take_back(log: Log) -> None:

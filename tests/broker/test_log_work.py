@@ -77,6 +77,24 @@ async def test_log_stays_lent_while_its_thread_works_though_nobody_waits_for_it(
     assert (world.done, world.log().is_lent) == (["a"], False)
 
 
+async def test_who_needs_logs_waits_until_none_of_them_is_lent() -> None:
+    world = World()
+    cancelled, other = world.lend("a"), world.lend("b", 1)
+    await turns()
+    cancelled.cancel()
+    waiting = asyncio.ensure_future(world.work.until_back([world.log(0), world.log(1)]))
+    await turns()
+    again = world.lend("c", 1)
+    await turns()
+    for _ in range(2):
+        await world.disk.run_next()
+        await turns()
+    assert not waiting.done()
+    await world.disk.run_next()
+    await asyncio.gather(other, again, waiting)
+    assert world.done == ["a", "b", "c"]
+
+
 async def test_log_is_back_after_work_that_failed() -> None:
     world = World()
     lent = world.lend("a")
