@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.isr import Follower, may_join, next_high_watermark, out_of_sync
+from broker.isr import Follower, LastFetch, may_join, next_high_watermark, out_of_sync
 
 LAG_MS = 100
 
@@ -63,6 +63,17 @@ def test_a_follower_with_all_there_is_stays_though_it_is_silent() -> None:
     idle = follower()
     idle.fetched(15, 0, 15, 0)
     assert not out(idle, 10_000)
+
+
+def test_a_follower_at_rest_has_a_lag_time_from_the_last_fetch_of_its_session() -> None:
+    known, session = follower(), LastFetch(0)
+    known.fetched(15, 0, 15, 0, session)
+
+    session.ms = 1000
+    known.end_rest()
+
+    assert not out(known, 1100, leader_end=16)
+    assert out(known, 1101, leader_end=16)
 
 
 def test_under_steady_writing_it_is_enough_to_reach_the_end_of_the_fetch_before() -> None:

@@ -10,7 +10,7 @@ TESTS: dict[str, str] = {
     "broker.replica_fetchers": _FETCHERS,
     "broker.fetch_sessions": f"{_B}test_fetch_sessions.py {_B}test_costs_of_fetches.py",
     "broker.handlers.fetch": f"{_B}test_fetch.py {_B}test_costs_of_fetches.py {_WAITS}",
-    "broker.isr": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
+    "broker.isr": f"{_B}test_isr.py {_B}test_partition.py",
     "broker.in_sync": f"{_B}test_costs_of_fetches.py {_B}test_replica_manager.py",
     "broker.partition": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
     "broker.partition_waits": _WAITS,
