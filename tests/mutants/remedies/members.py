@@ -253,6 +253,6 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.kazoo_link:_Connection._read_header",
         "header[0].xid != WATCH_XID",
         "True",
-        "tests/zk/test_session.py::test_a_watch_event_is_no_sign_that_the_server_hears_us",
+        "tests/zk/test_kazoo_link.py",
     ),
 )

@@ -60,8 +60,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L3",
         "a cut that fails delays its partition",
-        "broker.replica_fetchers:_Fetcher._truncate",
-        "self._failed(following, error)",
+        "broker.replica_fetchers:_Fetcher._cut",
+        "self._failed(each, error)",
         "raise",
     ),
     Remedy(
