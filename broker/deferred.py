@@ -52,6 +52,24 @@ class Deferred:
             lambda expired: found.result() if found.done() else late() if expired else None,
         )
 
+    def answer_in_turns(
+        self, work: Callable[[], Any | None], timeout_ms: int, late: Callable[[], Any]
+    ) -> Any:
+        """What `work` returns: it is called now, and as long as that is None once more in each
+        turn of the loop."""
+        at_once = work()
+        if at_once is not None:
+            return at_once
+
+        async def answer() -> Any:
+            found = None
+            while found is None:
+                await asyncio.sleep(0)
+                found = work()
+            return found
+
+        return self.answer(answer(), timeout_ms, late)
+
     def answer_from_thread(
         self,
         work: Callable[[], T],

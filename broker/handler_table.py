@@ -131,6 +131,7 @@ def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
             metadata.AllTopics(),
             parts.cluster_id,
             parts.automatic_topics.create,
+            deferred,
         ),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch.handle, replicas, cache),
         ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),

@@ -35,10 +35,12 @@ class LiveBroker:
 
 @attrs.define(eq=False)
 class MetadataCache:
-    """Changed only by UpdateMetadata, read by every handler. Live brokers are always replaced.
-    `updates` counts how often."""
+    """Changed only by UpdateMetadata, read by every handler.
+    `updates` counts how often, and `changed_in` says with which of them a topic was last another
+    one to clients."""
 
     updates: int = 0
+    changed_in: dict[str, int] = attrs.field(factory=dict)
     controller_id: int = -1
     brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
     names: TopicNames = attrs.field(factory=TopicNames)
@@ -49,7 +51,10 @@ class MetadataCache:
         partitions it says are being deleted."""
         self.updates += 1
         self.controller_id = request.controller_id
-        self.brokers = {b.id: _live_broker(b) for b in request.live_brokers}
+        brokers = {b.id: _live_broker(b) for b in request.live_brokers}
+        if brokers != self.brokers:
+            self.brokers = brokers
+            self.changed_in = dict.fromkeys(self._topics, self.updates)
         touched: set[str] = set()
         deleted: list[TopicPartition] = []
         for topic, state in update_metadata.partition_states(request):
@@ -63,14 +68,17 @@ class MetadataCache:
             else:
                 self._topics.setdefault(topic, {})[state.partition_index] = state
                 self.names.add(topic)
+                self.changed_in[topic] = self.updates
         return touched, deleted
 
     def _forget(self, topic: str, partition: int) -> None:
         partitions = self._topics.get(topic, {})
         partitions.pop(partition, None)
+        self.changed_in[topic] = self.updates
         if not partitions:
             self._topics.pop(topic, None)
             self.names.discard(topic)
+            self.changed_in.pop(topic, None)
 
     def topics(self) -> list[str]:
         """All topic names."""

@@ -13,7 +13,7 @@ retention what it is there to keep.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -98,10 +98,10 @@ class TopicConfigs:
     def missing(self, topics: Iterable[str]) -> tuple[str, ...]:
         """Those of `topics` whose settings are not known yet; reading them has begun."""
         missing = tuple(sorted({t for t in topics if t not in self._known}))
-        for topic in missing:
-            if topic not in self._reading:
-                self._reading.add(topic)
-                self.spawn(self.read(topic))
+        unasked = [topic for topic in missing if topic not in self._reading]
+        if unasked:
+            self._reading.update(unasked)
+            self.spawn(self._read_first(unasked))
         return missing
 
     def when_known(self, topics: Iterable[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
@@ -165,11 +165,20 @@ class TopicConfigs:
 
     async def read(self, topic: str) -> None:
         """Take the topic's settings as they are in ZooKeeper."""
+        self._take(topic, await stored(self.zk, TOPICS, topic))
+
+    async def _read_first(self, topics: Sequence[str]) -> None:
+        """Take the settings of topics that are new here."""
         try:
-            found = await stored(self.zk, TOPICS, topic)
+            for first in range(0, len(topics), READ_AT_ONCE):
+                some = topics[first : first + READ_AT_ONCE]
+                for topic, found in zip(
+                    some, await stored_many(self.zk, TOPICS, some), strict=True
+                ):
+                    self._reading.discard(topic)
+                    self._take(topic, found)
         finally:
-            self._reading.discard(topic)
-        self._take(topic, found)
+            self._reading.difference_update(topics)
 
     async def read_again(self) -> None:
         """Take what has changed of all that is known. What has not costs its share of a request."""

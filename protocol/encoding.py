@@ -24,7 +24,8 @@ Tagged = dict[int, Named]
 
 
 class Encoded(NamedTuple):
-    """The bytes of a message of class `kind`, made before: they go out as they are."""
+    """The bytes of a message of class `kind`, or of an element of one of its arrays, made before:
+    they go out as they are."""
 
     kind: type
     body: bytes
@@ -353,7 +354,12 @@ def _write_array(
         source.add(f"if {length} > 0: out += {pack}(f'>{{{length}}}{element.code}', *{items})")
         return
     write = source.bind("write", _element_writer(element, version, flexible))
-    source.add(f"for e in {items} or (): {write}(out, e, holes)")
+    encoded = source.bind("Encoded", Encoded)
+    source.add(
+        f"for e in {items} or ():",
+        f"    if e.__class__ is {encoded}: out += e.body",
+        f"    else: {write}(out, e, holes)",
+    )
 
 
 @cache

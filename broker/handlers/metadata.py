@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import attrs
 
+from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from protocol.encoding import Encoded, encode
@@ -23,29 +25,71 @@ AutoCreate = Callable[[str], None]
 """Begin to create a topic with the broker's defaults; raises ApiError when it cannot be."""
 
 
+PARTITIONS_A_TURN = 2000
+"""Partitions that are encoded in one turn of the loop, for who asks for all topics: some 10 ms."""
+PATIENCE_MS = 30_000
+"""Who asks for all topics waits no longer for other turns of the loop."""
+
+AskedAs = tuple[int, str]
+"""The version in which something was asked, and the listener."""
+
+
 @attrs.define(eq=False)
 class AllTopics:
-    """The answers to those who ask for all topics, encoded, until the metadata changes: one for
-    each version and listener. `encodings` counts how often one was made."""
+    """The answers to those who ask for all topics, encoded: one for each version and listener.
+
+    They are kept until the metadata changes, and topics until they change themselves. `encodings`
+    counts how often one was encoded.
+    """
 
     encodings: int = 0
-    _answers: dict[tuple[int, str], Encoded] = attrs.field(factory=dict)
+    _answers: dict[AskedAs, Encoded] = attrs.field(factory=dict)
+    _topics: dict[AskedAs, dict[str, tuple[int, Encoded]]] = attrs.field(factory=dict)
     _updates: int = -1
 
     def answer(
-        self, cache: MetadataCache, context: RequestContext, make: Callable[[], MetadataResponse]
-    ) -> Encoded:
-        """The one that is kept, else the one that is made now."""
+        self, cache: MetadataCache, cluster_id: str, context: RequestContext, partitions: float
+    ) -> Encoded | None:
+        """The answer; None when more than about so many partitions were still to be encoded. As
+        many have been then."""
         if self._updates != cache.updates:
             self._answers.clear()
             self._updates = cache.updates
+
         asked_as = context.api_version, context.listener
-        kept = self._answers.get(asked_as)
-        if kept is None:
-            kept = Encoded(MetadataResponse, encode(make(), context.api_version))
-            self._answers[asked_as] = kept
-            self.encodings += 1
-        return kept
+        if asked_as not in self._answers:
+            topics = self._encode(cache, context, partitions)
+            if topics is None:
+                return None
+            whole = _answer(cache, cluster_id, topics, context)
+            self._answers[asked_as] = Encoded(MetadataResponse, encode(whole, context.api_version))
+        return self._answers[asked_as]
+
+    def _encode(
+        self, cache: MetadataCache, context: RequestContext, partitions: float
+    ) -> list[Encoded] | None:
+        """All topics, in the cache's order; None when they are not all encoded yet."""
+        kept = self._topics.setdefault((context.api_version, context.listener), {})
+        if len(kept) > len(cache.changed_in):  # some are gone
+            for name in kept.keys() - cache.changed_in.keys():
+                del kept[name]
+
+        topics = []
+        for name in cache.topics():
+            made_in, encoded = kept.get(name, (-1, NOTHING))
+            if made_in < cache.changed_in[name]:
+                if partitions <= 0:
+                    return None
+                partitions -= cache.partition_count(name)
+                topic = _topic(cache, name, None, context)
+                encoded = Encoded(MetadataResponseTopic, encode(topic, context.api_version))
+                kept[name] = cache.updates, encoded
+                self.encodings += 1
+            topics.append(encoded)
+        return topics
+
+
+NOTHING = Encoded(MetadataResponseTopic, b"")
 
 
 def handle(
@@ -53,31 +97,36 @@ def handle(
     all_topics: AllTopics,
     cluster_id: str,
     auto_create: AutoCreate | None,
+    deferred: Deferred,
     request: MetadataRequest,
     context: RequestContext,
-) -> MetadataResponse | Encoded:
+) -> Any:
     """Answer from the cache. `auto_create` is None where auto.create.topics.enable is off."""
-    if request.topics is None or (context.api_version == 0 and not request.topics):
-        return all_topics.answer(
-            cache, context, lambda: _answer(cache, cluster_id, cache.topics(), None, context)
-        )
-    names = [topic.name for topic in request.topics]
-    create = auto_create if request.allow_auto_topic_creation else None
-    return _answer(cache, cluster_id, names, create, context)
+    if request.topics is not None and (context.api_version > 0 or request.topics):
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        create = auto_create if request.allow_auto_topic_creation else None
+        topics = [_topic(cache, name, create, context) for name in names]
+        return _answer(cache, cluster_id, topics, context)
+
+    def answer(partitions: float) -> Encoded | None:
+        return all_topics.answer(cache, cluster_id, context, partitions)
+
+    return deferred.answer_in_turns(
+        lambda: answer(PARTITIONS_A_TURN), PATIENCE_MS, lambda: answer(float("inf"))
+    )
 
 
 def _answer(
     cache: MetadataCache,
     cluster_id: str,
-    names: Iterable[str],
-    create: AutoCreate | None,
+    topics: Sequence[Any],  # some of them Encoded
     context: RequestContext,
 ) -> MetadataResponse:
     return MetadataResponse(
         brokers=_brokers(cache, context.listener),
         cluster_id=cluster_id,
         controller_id=cache.controller_id,
-        topics=[_topic(cache, name, create, context) for name in dict.fromkeys(names)],
+        topics=topics,
     )
 
 

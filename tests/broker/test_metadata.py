@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
+from broker.dispatch import RequestContext
 from broker.handlers import metadata
-from broker.metadata_cache import MetadataCache
+from broker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from broker.purgatory import Wait
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
@@ -24,7 +28,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestEndpoint,
     UpdateMetadataRequestLiveBroker,
 )
-from tests.broker.replicas import context, update_metadata
+from tests.broker.replicas import Replicas, context, update_metadata
 
 NEWEST = 8
 
@@ -35,6 +39,7 @@ class World:
 
     cache: MetadataCache = attrs.field(factory=MetadataCache)
     all_topics: metadata.AllTopics = attrs.field(factory=metadata.AllTopics)
+    replicas: Replicas = attrs.field(factory=Replicas)
     created: list[str] = attrs.field(factory=list)
     refuses: ErrorCode | None = None
 
@@ -60,14 +65,24 @@ class World:
             allow_auto_topic_creation=may_create,
         )
         create = self.create if auto_create else None
-        answer = metadata.handle(
-            self.cache, self.all_topics, "cluster", create, asked, context(version)
-        )
+        answer = self.handle(asked, context(version), create)
         if isinstance(answer, Encoded):
             decoded, _ = decode(answer.kind, version, answer.body)
             assert isinstance(decoded, MetadataResponse)
             return decoded
+        assert isinstance(answer, MetadataResponse)
         return answer
+
+    def handle(
+        self,
+        asked: MetadataRequest,
+        asking: RequestContext,
+        create: Callable[[str], None] | None = None,
+    ) -> Any:
+        deferred = self.replicas.deferred
+        return metadata.handle(
+            self.cache, self.all_topics, "cluster", create, deferred, asked, asking
+        )
 
 
 def codes(response: MetadataResponse) -> dict[str, ErrorCode]:
@@ -197,7 +212,7 @@ def test_a_leader_without_the_listener_is_told_apart_from_version_six_on(
     world = World().told("t", leader=0)
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     elsewhere = context(version)._replace(listener="OTHER")
-    answer = metadata.handle(world.cache, world.all_topics, "cluster", None, asked, elsewhere)
+    answer = world.handle(asked, elsewhere)
     assert isinstance(answer, MetadataResponse)
     assert (only(answer).error_code, only(answer).leader_id) == (code, -1)
 
@@ -244,20 +259,48 @@ def test_all_topics_are_encoded_once_for_each_version_until_the_metadata_changes
     for _ in range(10):
         assert set(codes(world.ask(every=True))) == {"t", "u"}
     assert world.all_topics.encodings == 3
+    world.told("t", leader=7)
+    assert codes(world.ask(every=True)) == codes(world.ask("t", "u"))
+    assert world.all_topics.encodings == 4
+
+
+def test_topics_are_encoded_anew_when_the_live_brokers_change() -> None:
+    world = World().told("t", live={0: 9092})
+    assert only(world.ask(every=True)).leader_id == 0
+    world.told(partitions=0, live={1: 9093})
+    assert only(world.ask(every=True)) == only(world.ask("t"))
+    assert only(world.ask(every=True)).leader_id == -1
+
+
+def test_a_topic_that_is_gone_is_not_kept() -> None:
+    world = World().told("t").told("u")
+    world.ask(every=True)
+    world.told("t", leader=LEADER_DURING_DELETE)
+    assert set(codes(world.ask(every=True))) == {"u"}
+    world.told("t", 2)
+    assert encode(world.ask(every=True), NEWEST) == encode(world.ask("u", "t"), NEWEST)
+
+
+async def test_many_partitions_are_encoded_some_a_turn_and_what_changes_meanwhile_is_seen() -> None:
+    world, topics, partitions = World(), 30, metadata.PARTITIONS_A_TURN // 10
+    for number in range(topics):
+        world.told(f"t{number}", partitions)
+    answer = world.handle(MetadataRequest(topics=None), context(NEWEST))
+    assert isinstance(answer, Wait)
+    assert world.all_topics.encodings == 10
+    await asyncio.sleep(0)
+    world.told("t0", partitions, leader=7)
+    encoded = await world.replicas.ended(answer)
+    assert world.all_topics.encodings == topics + 1
+    alone = world.ask(*(f"t{number}" for number in range(topics)))
+    assert encoded.body == encode(alone, NEWEST)
 
 
 def test_each_listener_has_an_answer_of_its_own() -> None:
     world = World().told("t")
     asked = MetadataRequest(topics=None)
     answers = [
-        metadata.handle(
-            world.cache,
-            world.all_topics,
-            "cluster",
-            None,
-            asked,
-            context(NEWEST)._replace(listener=listener),
-        )
+        world.handle(asked, context(NEWEST)._replace(listener=listener))
         for listener in ("PLAINTEXT", "OTHER")
     ]
     assert answers[0] != answers[1]
@@ -266,7 +309,7 @@ def test_each_listener_has_an_answer_of_its_own() -> None:
 def test_what_was_encoded_goes_out_as_any_answer() -> None:
     world = World().told("t", 2)
     asked = MetadataRequest(topics=None)
-    kept = metadata.handle(world.cache, world.all_topics, "cluster", None, asked, context(NEWEST))
+    kept = world.handle(asked, context(NEWEST))
     plain = world.ask(every=True)
     framed, holes = encode_response(ApiKey.METADATA, NEWEST, 7, kept)
     assert not holes

@@ -10,7 +10,7 @@ import pytest
 
 from broker.config_changes import ConfigChanges
 from broker.purgatory import Wait
-from broker.topic_configs import TopicConfigs, TopicSettings, stored_topics
+from broker.topic_configs import READ_AT_ONCE, TopicConfigs, TopicSettings, stored_topics
 from core_log.config import LogConfig
 from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
@@ -129,6 +129,16 @@ async def test_when_the_time_is_up_and_nothing_is_known_it_goes_on_waiting() -> 
         assert isinstance(wait, Wait)
     await world.spawned.ended()
     assert wait.try_complete(False) == "answer"
+
+
+async def test_settings_of_many_new_topics_are_read_some_a_request() -> None:
+    world = await World().start()
+    await world.set("150", retention_ms="5")
+    topics = [str(each) for each in range(2 * READ_AT_ONCE)]
+    await world.known(*topics)
+    assert world.configs.missing(topics) == ()
+    assert world.configs.get("150").retention_ms == 5
+    assert (world.asked.calls["get_many"], world.asked.calls["get"]) == (2, 0)
 
 
 async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
@@ -252,6 +262,7 @@ async def test_settings_that_are_not_json_leave_what_was_known_and_keep_all_reco
 async def test_settings_that_zookeeper_refuses_to_show_are_asked_for_again() -> None:
     world = await World().start()
     await world.set("t", cleanup_policy="compact")
+    world.asked.refuse("get_many", ZkError("NoAuth"))
     world.asked.refuse("get", ZkError("NoAuth"))
     await world.known("t")
     assert world.configs.get("t") == DEFAULTS.keeping_all()
