@@ -66,8 +66,8 @@ class DirectoryMoves:
         REPLICA_NOT_AVAILABLE for one that is not here; the directory is remembered for it.
         """
         logs, partition = self.replicas.logs, self.replicas.partitions.get(tp)
-        if partition is not None and partition.log.failure is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
+        if partition is not None:  # a full disk is a reason to move
+            partition.log.guard.check_failure()
         logs.direct(tp, os.path.realpath(path))  # which is how log.dirs are known
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
@@ -171,7 +171,7 @@ class DirectoryMoves:
             if not self._is_current(move):
                 return True
             now_ms, current = self.now_ms(), move.partition.log
-            current.guard.check()
+            current.guard.check_failure()
             if not move.catch_up(LAST_BYTES, now_ms):
                 return False
             move.partition.log = futures.replace_current(tp)
@@ -184,7 +184,7 @@ class DirectoryMoves:
             await self._in_thread(flush.run)
             log.end_flush(flush)
         except OSError as error:
-            raise log.guard.fail(error) from error
+            raise log.flush_failed(error) from error
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
         await asyncio.get_running_loop().run_in_executor(self.executor, work, *arguments)

@@ -42,7 +42,7 @@ class Flusher:
                 if not log.flush_due(self.now_ms()):
                     break
         except OSError as error:
-            log.guard.fail(error)
+            log.flush_failed(error)
             self.flushed(partition)
         finally:
             self._running.discard(partition.topic_partition)

@@ -32,6 +32,8 @@ OFTEN_MS = 1000
 """How often due flushes, deletions and idle connections are looked for."""
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
 """How often producers are looked for that have been silent too long."""
+ROOM_MS = 3000
+"""How often room is looked for on disks that are full."""
 STARTS_MS = 60_000
 """How often replicas that are idle tell each other where their logs begin."""
 TROUBLE_MS = 60_000
@@ -78,6 +80,7 @@ class Housekeeping:
             ),
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
             (OFTEN_MS, "looking after failed disks", self._probe_suspects),
+            (ROOM_MS, "looking for room", self._look_for_room),
             (OFTEN_MS, "telling of failed logs", self._report_failures),
             (STARTS_MS, "telling of log starts", self.replicas.tell_of_starts),
             (TROUBLE_MS, "telling of replicas that cannot follow", self._tell_of_trouble),
@@ -114,7 +117,8 @@ class Housekeeping:
         for number, partition in enumerate(list(self.replicas.partitions.values()), start=1):
             log = partition.log
             is_cleaners = self.config.cleaner.enable and log.config.compacts
-            if not is_cleaners and log.failure is None and not self.work.has_turn_taken(log):
+            is_kept = log.guard.failure is not None or self.work.has_turn_taken(log)
+            if not (is_cleaners or is_kept):
                 await self._retain_log(partition)
             if number % LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -149,6 +153,17 @@ class Housekeeping:
         self.logs.take_offline(log_dir, error)
         if not self.logs.by_directory():
             self.fail(LogDirectoryError(f"no log directory is left: {self.logs.offline_dirs}"))
+
+    async def _look_for_room(self) -> None:
+        """Have what lacked room go on where there is some."""
+        for log_dir in self.logs.full():
+            log_dir.tell_full()
+            try:
+                await self._in_thread(log_dir.probe_room)
+                log_dir.go_on()
+                self.log_failures.has_room()
+            except OSError as error:
+                log_dir.note(error)
 
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))

@@ -2,7 +2,8 @@
 
 The controller asks then for each replica of this broker, by a LeaderAndIsr, and the answer names
 those that cannot be served. A log that failed takes no more writes before the broker is started
-again, when it is recovered.
+again, when it is recovered; one whose disk was full does when there is room, and the controller is
+told again, so that it asks again.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ class LogFailures:
     zk: ZkSession
     broker_id: int
     _told: set[TopicPartition] = attrs.field(factory=set)
+    _has_room: bool = False
+
+    def has_room(self) -> None:
+        """A disk that was full is not: what failed for it may be served again."""
+        self._has_room = True
 
     async def report(self, partitions: Iterable[Partition]) -> None:
-        """Tell of what has failed since the last call. To be called every second or so."""
+        """Tell of what has failed since the last call, and of what has not any more. To be called
+        every second or so."""
         failed = {each.topic_partition for each in partitions if each.is_failed}
-        if failed - self._told:
+        has_room, self._has_room = self._has_room, False
+        if failed - self._told or has_room:
             data = LogDirEvent(self.broker_id).encode()
             await retry_until_connected(
                 self.zk, lambda: self.zk.create(LogDirEvent.prefix(), data, sequence=True)

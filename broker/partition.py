@@ -57,6 +57,7 @@ class Partition:
     is_superseded: bool = False  # the state node is another leader's already
     epoch_start_offset: int = 0
     followers: dict[int, Follower] = attrs.field(factory=dict)
+    was_refused: bool = False  # the state of its epoch, when its log took no writes
     told_start: int = -1  # the log start offset of which the others were last told
 
     @property
@@ -74,6 +75,7 @@ class Partition:
 
     def take_state(self, state: LeaderAndIsrRequestPartitionState, now_ms: int) -> None:
         """Lead or follow as the controller says. The caller has checked the leader epoch."""
+        self.was_refused = False
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
@@ -84,6 +86,12 @@ class Partition:
             self._lead(now_ms)
         else:
             self.followers.clear()
+
+    def has_heard(self, epoch: int) -> bool:
+        """Whether a state of `epoch` is no news. One that this replica refused, for its disk was
+        full, and was stopped for, it may be given again."""
+        may_resume = self.was_refused and self.leader == NO_LEADER
+        return epoch < self.leader_epoch or (epoch == self.leader_epoch and not may_resume)
 
     def led_until(self, epoch: int) -> bool:
         """Whether this broker leads, and nobody else can have before `epoch` begins."""

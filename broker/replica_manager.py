@@ -305,8 +305,9 @@ class ReplicaManager:
     ) -> Partition:
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_failed:
+            partition.was_refused = True
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
-        if partition is not None and state.leader_epoch <= partition.leader_epoch:
+        if partition is not None and partition.has_heard(state.leader_epoch):
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
         if self.local_id not in state.replicas:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))

@@ -147,10 +147,12 @@ class Cleaner:
         if log is None or log_dir is None or topic_partition in self._running:
             return None
         high_watermark = self.high_watermark(topic_partition)
-        if high_watermark is None or self._why_not(log) is not None:
+        if high_watermark is None or self._why_untouched(log) is not None:
             return None
         self.status.watch(log)
         self._retain(log, high_watermark)
+        if log.failure is not None:
+            return None
         quarantine = self.status.get(topic_partition).quarantine
         if quarantine is not None and quarantine.next_try_ms > self.now_ms():
             return None
@@ -163,12 +165,14 @@ class Cleaner:
 
     def _why_not(self, log: Log) -> str | None:
         """Why a log must not be cleaned now, nor a copy of it take its place."""
+        return self._why_untouched(log) or ("it takes no writes" if log.failure else None)
+
+    def _why_untouched(self, log: Log) -> str | None:
+        """Why not even retention is the cleaner's to apply now."""
         if self.logs.get(log.topic_partition) is not log:
             return "it is not here any more"
         if not log.config.compacts:
             return "its cleanup.policy is not compact"
-        if log.failure is not None:
-            return "it takes no writes"
         if log.is_lent:
             return "it is being truncated"
         if self.logs.futures.get(log.topic_partition) is not None:

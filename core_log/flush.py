@@ -13,7 +13,7 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
-from core_log.storage import Directory, StorageFile
+from core_log.storage import Directory, StorageFile, sync
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
 """Most of a log that hides holes that may be left to be synced on the loop."""
@@ -31,11 +31,11 @@ class Flush:
     name_changes: int
 
     def run(self) -> None:
-        """Write the leader epochs and fsync. Raises OSError, after which nothing is known of the
-        bytes on disk."""
+        """Write the leader epochs and fsync. Raises OSError; after SyncFailed nothing is known of
+        the bytes on disk."""
         self.epochs.save()
         for file in self.files:
-            file.fsync()
+            sync(file)
         if self.directory is not None:
             self.directory.fsync_dir()
 
@@ -125,6 +125,10 @@ class FlushState:
         self.safe_names = max(self.safe_names, flush.name_changes)
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
+
+    def failed(self) -> None:
+        """A flush has come to nothing: all from the recovery point on waits for the next one."""
+        self.begun_offset, self.has_closed = self.recovery_point, True
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now; a flush under way says nothing of what comes next."""

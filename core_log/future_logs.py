@@ -270,7 +270,7 @@ def _prepare(future: Log, current: Log) -> None:
         flush.run()
         future.end_flush(flush)
     except OSError as error:
-        future.guard.fail(error)
+        future.flush_failed(error)
         raise
 
 

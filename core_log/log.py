@@ -33,7 +33,7 @@ from core_log.replicated_run import runs
 from core_log.retained import Retention
 from core_log.retention import expired
 from core_log.segment_list import SegmentList, first_in, is_read_soon
-from core_log.storage import BytesLike, Directory, FileRange
+from core_log.storage import BytesLike, Directory, FileRange, sync
 from core_log.time_index import TimestampOffset
 from core_log.transaction_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
@@ -80,8 +80,8 @@ class Log:
 
     @property
     def failure(self) -> str | None:
-        """Why it takes no more writes; None while it does."""
-        return self.guard.failure
+        """Why it takes no writes, for good or for a lack of room; None while it does."""
+        return self.guard.refusal
 
     @property
     def producers(self) -> ProducerState:
@@ -147,10 +147,10 @@ class Log:
         buffers = stamp(batch, header, base_offset, leader_epoch, attributes, max_timestamp)
         latest = TimestampOffset(max_timestamp, last_offset)
         try:
-            self._note_epoch(leader_epoch, base_offset)
             self._write(buffers, base_offset, last_offset, latest, now_ms)
         except OSError as error:
-            raise self.guard.fail(error) from error
+            raise self.guard.refuse(error) from error
+        self._note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
         return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
@@ -183,11 +183,11 @@ class Log:
             if not may_sync and self._syncs(len(run.records), run.last_offset, run.latest, now_ms):
                 raise SyncNeeded(records[done_bytes:])
             try:
-                for header in run.headers:
-                    self._note_epoch(header.partition_leader_epoch, header.base_offset)
                 self._write([run.records], run.first_offset, run.last_offset, run.latest, now_ms)
             except OSError as error:
-                raise self.guard.fail(error) from error
+                raise self.guard.refuse(error) from error
+            for header in run.headers:
+                self._note_epoch(header.partition_leader_epoch, header.base_offset)
             self.history.replay(run.produced, now_ms)
             done_bytes += len(run.records)
         return self.log_end_offset
@@ -198,8 +198,10 @@ class Log:
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         self.guard.check()
-        with self.guard:
+        try:
             self._roll(self.log_end_offset, now_ms)
+        except OSError as error:
+            raise self.guard.refuse(error) from error
 
     def forget_flushed(self, offset: int) -> None:
         """Take nothing from `offset` on for flushed: the log is about to be truncated there."""
@@ -228,7 +230,10 @@ class Log:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
             offset = self.segments.end_below(offset)
-            self.forget_from(offset)
+            try:
+                self.forget_from(offset)
+            except OSError as error:  # nothing is cut yet
+                raise self.guard.refuse(error) from error
             self.segments.truncate_to(offset, self.config, self._now_ms)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
@@ -349,11 +354,19 @@ class Log:
         return self.segments.flushes.begin(files, self.leader_epochs, self.directory, end_offset)
 
     def end_flush(self, flush: Flush) -> None:
-        """Move the recovery point after `flush.run`; after an OSError of the three, `fail`."""
+        """Move the recovery point after `flush.run`; after an OSError of the three,
+        `flush_failed`."""
         self.segments.flushes.ended(flush)
+        self.history.snapshots.flushed(flush.files)
         reread_from = self.segments.reread_from(self.recovery_point)
         needless = self.history.snapshots.forget_before(reread_from)
         self.segments.remove_later(map(snapshot_name, needless), due_ms=0)
+
+    def flush_failed(self, error: OSError) -> ApiError:
+        """Have all that is not on disk wait for the next flush, if there can be one; the exception
+        to answer with."""
+        self.segments.flushes.failed()
+        return self.guard.refuse(error)
 
     # Retention, cleaning and the end
 
@@ -381,17 +394,22 @@ class Log:
 
     def begin_retention(self, high_watermark: int, now_ms: int) -> Retention | None:
         """Let go of the segments that retention does not keep; `run` of what is returned does the
-        rest, off the loop. Raises ApiError KAFKA_STORAGE_ERROR."""
-        self.guard.check()
+        rest, off the loop. A log that is full may do so too, but keeps the active segment while
+        there is no room for another one. Raises ApiError KAFKA_STORAGE_ERROR."""
+        self.guard.check_failure()
         ages = self.segments.ages()
         going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
+        self._now_ms = now_ms
+        if going == len(self.segments):
+            try:
+                self._roll(self.log_end_offset, now_ms)
+            except OSError as error:
+                self.guard.refuse(error)
+                self.guard.check_failure()
+                going -= 1
         if not going:
             return None
 
-        self._now_ms = now_ms
-        if going == len(self.segments):
-            with self.guard:
-                self._roll(self.log_end_offset, now_ms)
         gone = self.segments.take_first(going)
         start_offset = self.segments.first.base_offset
         self.increment_log_start_offset(start_offset)
@@ -442,9 +460,10 @@ class Log:
     def close(self) -> None:
         """Flush and close: the indexes are cut to their entries. Raises OSError.
 
-        A log that failed is left as it is, to be recovered at the next start.
+        A log that failed is left as it is, to be recovered at the next start; one that is full may
+        yet find the little room that this takes.
         """
-        if self.failure is None:
+        if self.guard.failure is None:
             self.segments.active.seal()
             self.history.snapshot(self.log_end_offset)
             self.segments.flushes.name_changes += 1
@@ -489,12 +508,19 @@ class Log:
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""
-        if self.segments.active.base_offset < base_offset:
-            self.segments.active.seal()
+        active = self.segments.active
+        if active.base_offset >= base_offset:
+            return
+        try:
+            active.seal()
             if self.config.hides_holes:
-                self.segments.active.log.fsync()
+                sync(active.log)
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, now_ms)
+        except OSError:
+            with self.guard:  # or it could be written to no more
+                active.activate(self.config)
+            raise
 
     def forget_from(self, offset: int) -> None:
         """Have no checkpoint say that there is more, before anything is cut."""

@@ -28,13 +28,15 @@ from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
 from core_log.loading import load_log
 from core_log.log import Log
-from core_log.storage import INNOCENT, Directory
+from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PROBE = ".probe"
 """A file that is written to find out whether anything can be."""
+ROOM_BYTES = 4 * 2**20
+"""Room that there must be on a disk that was full before anything else is written to it."""
 
 WITHOUT = {
     RECOVERY_POINTS: "; after an unclean stop all logs are read whole, and where one is damaged it "
@@ -85,6 +87,8 @@ class LogDir:
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
     error: OSError | None = None
+    lack_of_room: OSError | None = None
+    is_told_full: bool = False
     cleaned: CleanerOffsets = attrs.field(init=False)
     _recovery_points: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     _names_due: bool = False
@@ -106,7 +110,9 @@ class LogDir:
 
     def note(self, error: OSError) -> None:
         """An operation on the directory has failed."""
-        if error.errno not in INNOCENT:
+        if error.errno in DISK_FULL:
+            self.lack_of_room = error
+        elif error.errno not in INNOCENT:
             self.error = error
 
     def probe(self) -> None:
@@ -120,6 +126,42 @@ class LogDir:
             if error.errno not in INNOCENT:
                 raise
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there was no room when something was last written to it."""
+        return self.lack_of_room is not None or any(log.guard.is_full for log in self.held())
+
+    def tell_full(self) -> None:
+        """Say that it is full, once."""
+        if not self.is_told_full:
+            self.is_told_full = True
+            _log.error(
+                "%s is full: nothing is appended to its logs until there is room for %d more MiB; "
+                "they can be read, and retention and deletion go on",
+                self.path,
+                ROOM_BYTES // 2**20,
+            )
+
+    def probe_room(self) -> None:
+        """Write so much to the disk that it is worth while to go on, and remove it, in whatever
+        thread. Raises OSError, one of DISK_FULL where there is no room yet."""
+        self.directory.remove(PROBE)
+        try:
+            file = self.directory.open_segment(PROBE)
+            file.append([bytes(ROOM_BYTES)])
+            file.fsync()
+        finally:
+            self.directory.remove(PROBE)
+
+    def go_on(self) -> None:
+        """There is room again: all that was refused for a lack of it can be written."""
+        self.lack_of_room = None
+        refused = [log for log in self.held() if log.guard.is_full]
+        for log in refused:
+            log.guard.has_room()
+        _log.info("%s has room again: %d logs take writes", self.path, len(refused))
+        self.is_told_full = False
+
     def trust(self) -> None:
         """What failed was not the disk."""
         self.error = None
@@ -129,7 +171,7 @@ class LogDir:
     def fail(self) -> None:
         """No log in it takes writes any more."""
         for log in self.held():
-            log.guard.failure = log.failure or f"{self.path} is offline"
+            log.guard.failure = log.guard.failure or f"{self.path} is offline"
 
     def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
         """The partitions in it, those that were being moved into it, and the names of directories

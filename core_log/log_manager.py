@@ -30,7 +30,7 @@ from core_log.loading import undamaged
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
-from core_log.storage import Directory
+from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -61,15 +61,22 @@ class Removal:
     directories: Sequence[tuple[LogDir, str]]
 
     def run(self) -> None:
-        """Remove them, in whatever thread; a failure is logged."""
+        """Remove them, in whatever thread; a failure is logged.
+
+        Files go first, those of deleted logs too: on a disk that is full they make the room for
+        what must be written down before a directory goes.
+        """
         for log_dir, files in self.files:
+            gone = [name for of_dir, name in self.directories if of_dir is log_dir]
             with _failure_logged(log_dir):
-                log_dir.settle_names()
                 for directory, name in files:
                     directory.remove(name)
-        for log_dir, name in self.directories:
-            with _failure_logged(log_dir):
-                log_dir.directory.remove_child(name)
+                log_dir.sync_names()
+                for name in set(gone).intersection(log_dir.directory.children() if gone else ()):
+                    _empty(log_dir.directory.child(name))
+                log_dir.settle_names()
+                for name in gone:
+                    log_dir.directory.remove_child(name)
 
 
 class LogManager:
@@ -133,6 +140,10 @@ class LogManager:
     def suspects(self) -> list[LogDir]:
         """The directories to be probed, in whatever thread; then `trust` or `take_offline`."""
         return [log_dir for log_dir in self._dirs if log_dir.is_suspect]
+
+    def full(self) -> list[LogDir]:
+        """The directories that lack room: `probe_room`, in whatever thread, and then `go_on`."""
+        return [log_dir for log_dir in self._dirs if log_dir.is_full]
 
     def take_offline(self, log_dir: LogDir, error: OSError) -> None:
         """Serve nothing from a directory any more, and put nothing there, until the next start."""
@@ -298,7 +309,7 @@ class LogManager:
         gone = 0
         for topic_partition, high_watermark in high_watermarks.items():
             log = self.logs.get(topic_partition)
-            if log is not None and log.failure is None and not log.is_lent:
+            if log is not None and log.guard.failure is None and not log.is_lent:
                 gone += self._retain(log, high_watermark, now_ms)
         return gone
 
@@ -469,13 +480,19 @@ def _failure_logged(log_dir: LogDir) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _log.error("%s: %s", log_dir.path, error)
+        if error.errno not in DISK_FULL or not log_dir.is_told_full:
+            _log.error("%s: %s", log_dir.path, error)
         log_dir.note(error)
+
+
+def _empty(directory: Directory) -> None:
+    for name in directory.files():
+        directory.remove(name)
 
 
 def _closed(log: Log) -> bool:
     """Close a log; whether everything of it is on disk."""
-    if log.failure is not None:
+    if log.guard.failure is not None:
         return False
     try:
         log.close()

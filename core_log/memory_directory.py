@@ -39,6 +39,11 @@ class Disk:
         self.free_bytes -= taken
         return taken
 
+    def give_back(self, size: int) -> None:
+        """Have space again, where there is an end of it."""
+        if self.free_bytes is not None:
+            self.free_bytes += size
+
     def check(self) -> None:
         """Raise what a broken disk raises."""
         if self.is_broken:
@@ -90,7 +95,8 @@ class MemoryFile:
     def write(self, position: int, data: bytes) -> None:
         """Write inside the file, or over its end; on a full disk the first bytes only."""
         end = max(self.size, position)
-        written = self.disk.take(len(data))
+        over = max(0, min(len(data), len(self._now) - position))  # takes no space once more
+        written = over + self.disk.take(len(data) - over)
         self._now.extend(bytes(max(0, position - len(self._now))))
         self._now[position : position + written] = data[:written]
         self._zeros = max(0, end - len(self._now))
@@ -107,6 +113,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it with zeros."""
         if size != self.size:
+            self.disk.give_back(max(0, len(self._now) - size))
             del self._now[size:]
             self._zeros, self._reserved_to = size - len(self._now), 0
             self.modified_ms = self.disk.now_ms()
@@ -121,6 +128,10 @@ class MemoryFile:
     def trim(self) -> None:
         """Give back what is reserved."""
         self._reserved_to = 0
+
+    def remove(self) -> None:
+        """Give back what it takes of the disk; it stays readable for those who hold it."""
+        self.disk.give_back(len(self._now))
 
     def fsync(self) -> None:
         """Make the bytes safe from `lose_power`."""
@@ -184,7 +195,16 @@ class MemoryDirectory:
 
     def remove_child(self, name: str) -> None:
         """Remove a directory and all in it. Nothing happens if there is none."""
-        self._children.pop(name, None)
+        child = self._children.pop(name, None)
+        if child is not None:
+            child.remove_all()
+
+    def remove_all(self) -> None:
+        """Give back what is in it, and in the directories in it."""
+        for name in self.files():
+            self.remove(name)
+        for name in self.children():
+            self.remove_child(name)
 
     def open_segment(self, name: str) -> MemoryFile:
         """Open a file; made empty if there is none."""
@@ -208,12 +228,16 @@ class MemoryDirectory:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be. Raises FileNotFoundError."""
-        self._files[new] = self._existing(old)
-        del self._files[old]
+        self._existing(old)
+        if new != old:
+            self.remove(new)
+        self._files[new] = self._files.pop(old)
 
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
-        self._files.pop(name, None)
+        file = self._files.pop(name, None)
+        if file is not None:
+            file.remove()
 
     def read(self, name: str) -> bytes | None:
         """A small file's bytes, None if there is none."""
@@ -225,6 +249,7 @@ class MemoryDirectory:
         file = MemoryFile(self.disk, self.disk.now_ms())
         file.append([data])
         file.fsync()
+        self.remove(name)
         self._files[name] = file
 
     def fsync_dir(self) -> None:

@@ -72,6 +72,11 @@ class OffsetIndex:
         self.file.append(offset - self.base_offset, position)
         self.last_offset = offset
 
+    def take_back(self) -> None:
+        """Forget the last entry, whose batch could not be kept. Writes nothing."""
+        self.file.count -= 1
+        self.last_offset = self.last().offset
+
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry not above `offset`; the segment's start if there is none."""
         slot = self.file.last_slot_at_most(offset - self.base_offset, _relative_offset)

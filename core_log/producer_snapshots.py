@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from struct import Struct
 
 import attrs
@@ -156,9 +156,12 @@ class ProducerSnapshots:
         self._unflushed.append(file)
 
     def to_flush(self) -> list[StorageFile]:
-        """The files that were written since the last call, to be fsynced with the log's."""
-        files, self._unflushed = self._unflushed, []
-        return files
+        """The files that were written and are not `flushed` yet, to be fsynced with the log's."""
+        return list(self._unflushed)
+
+    def flushed(self, files: Collection[StorageFile]) -> None:
+        """These are on disk."""
+        self._unflushed = [file for file in self._unflushed if file not in files]
 
     def forget_before(self, offset: int) -> list[int]:
         """Forget the snapshots below `offset`, for the log is not read again from there; theirs, to

@@ -15,7 +15,7 @@ from core_log.file_name import DELETED
 from core_log.leader_epochs import LeaderEpochs
 from core_log.producer_snapshots import snapshot_name
 from core_log.segment import Segment
-from core_log.storage import Directory
+from core_log.storage import DISK_FULL, Directory
 
 
 @attrs.define(eq=False)
@@ -34,10 +34,15 @@ class Retention:
     renamed: list[str] = attrs.field(factory=list)
 
     def run(self) -> None:
-        """Mark the files. Raises OSError."""
+        """Mark the files. Raises OSError; a lack of room keeps none of them, for the little that is
+        written here is written with the next flush as well."""
         for segment in self.segments:
             self.directory.fsync_dir()
             self.renamed += segment.rename_files(DELETED)
         for offset in self.snapshot_offsets:
             self.directory.remove(snapshot_name(offset))
-        self.epochs.save()
+        try:
+            self.epochs.save()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise

@@ -136,7 +136,7 @@ class Segment:
 
         `latest` is the latest timestamp in them and the last offset of the batch that has it.
         """
-        position = self.log.size
+        position, before = self.log.size, (self.latest, self.first_timestamp)
         size = sum(map(len, buffers))
         assert position + size <= INT_MAX
         assert 0 <= last_offset - self.base_offset <= INT_MAX
@@ -150,13 +150,18 @@ class Segment:
                 self.add_index_entry(last_offset, position)
         except OSError:
             self.log.truncate(position)
+            self.latest, self.first_timestamp = before
             raise
         self.bytes_since_index_entry += size
 
     def add_index_entry(self, offset: int, position: int) -> None:
         """Index the batch, or batches, at `position` that end with `offset`."""
         self.offset_index.append(offset, position)
-        self.time_index.maybe_append(*self.latest)
+        try:
+            self.time_index.maybe_append(*self.latest)
+        except OSError:
+            self.offset_index.take_back()
+            raise
         self.bytes_since_index_entry = 0
 
     def index(self, batch: ShallowBatch, index_interval_bytes: int) -> None:

@@ -8,6 +8,7 @@ one starts.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import attrs
 from core_log.batch_scan import ShallowBatch, scan, scan_produced
 from core_log.config import LogConfig
 from core_log.deleted_files import DeletedFiles
-from core_log.file_name import TRANSACTION_INDEX, file_name
+from core_log.file_name import ALL_SUFFIXES, TRANSACTION_INDEX, file_name
 from core_log.flush import FlushState
 from core_log.replacement import swap_in
 from core_log.retention import SegmentAge
@@ -82,10 +83,21 @@ class SegmentList:
         """Put a new active segment behind the others. Raises OSError."""
         assert not self.segments or base_offset > self.active.base_offset
         self.flushes.make_names_safe(self.directory)
-        self.segments.append(Segment.create(self.directory, base_offset, now_ms))
-        self.active.activate(config)
+        try:
+            segment = Segment.create(self.directory, base_offset, now_ms)
+            segment.activate(config)
+        except OSError:
+            self._remove_begun(base_offset)
+            raise
+        self.segments.append(segment)
         self.flushes.name_changes += 1
         self.flushes.has_closed = True
+
+    def _remove_begun(self, base_offset: int) -> None:
+        """Leave nothing of a segment that could not be begun: it may hold room that is scarce."""
+        with contextlib.suppress(OSError):
+            for suffix in ALL_SUFFIXES:
+                self.directory.remove(file_name(base_offset, suffix))
 
     def take_first(self, count: int) -> list[Segment]:
         """Take the oldest `count` segments out, whose files are to be marked as deleted."""

@@ -133,6 +133,19 @@ class Directory(Protocol):
         """Give the directory back."""
 
 
+class SyncFailed(OSError):
+    """What was written may not be on disk, and nothing tells what of it: with whatever errno, room
+    on the disk does not bring it back."""
+
+
+def sync(file: StorageFile) -> None:
+    """Return when the bytes are safe from a power loss. Raises SyncFailed."""
+    try:
+        file.fsync()
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
+
+
 @attrs.frozen
 class FileRange:
     """Bytes of a file that are not read yet; it keeps the file alive, though it be removed."""

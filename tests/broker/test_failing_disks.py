@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from errno import EIO
 from pathlib import Path
 
@@ -122,6 +123,30 @@ async def test_partitions_of_other_disks_are_served_when_one_fails(tmp_path: Pat
             for topic in ("c", "d"):
                 await led(connection, topic)
                 assert await written(topic)
+    finally:
+        await broker.close()
+
+
+async def test_full_disk_refuses_is_read_and_takes_writes_when_it_has_room(tmp_path: Path) -> None:
+    disk = Disk()
+    broker = on_disks(Site(tmp_path), disk)
+    await broker.start()
+    try:
+        async with connected(broker) as connection:
+            await led(connection, "a")
+            await produce(connection, "a", b"x")
+            disk.free_bytes = 10
+            with pytest.raises(AssertionError, match=str(int(ErrorCode.KAFKA_STORAGE_ERROR))):
+                await produce(connection, "a", b"y")
+            disk.free_bytes = None
+
+            async def is_written() -> bool:
+                with contextlib.suppress(AssertionError):
+                    await produce(connection, "a", b"z")
+                    return True
+                return False
+
+            await until(is_written, "the disk has room")
     finally:
         await broker.close()
 

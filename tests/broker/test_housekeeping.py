@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from broker.config import load_broker_config
 from broker.housekeeping import Housekeeping
 from broker.log_work import LogWork
 from core_log.config import LogConfig
+from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch
 from tests.broker.spawning import Spawned
@@ -60,7 +62,7 @@ async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
     assert (log.log_start_offset, len(log.segments)) == (2, 1)
     assert not any(name.endswith(".deleted") for name in log.directory.files())
 
-    replicas.manager.append(T0, batch(b"new"), all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
+    written(replicas)
     await disk.run_next()
 
     marked = [name for name in log.directory.files() if name.endswith(".log.deleted")]
@@ -68,6 +70,46 @@ async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
     assert log.log_end_offset == 4
     for task in spawned.tasks:
         task.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_full_disk_is_told_of_once_and_retained_and_written_when_it_has_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "core_log.log_dir")
+    replicas, spawned = filled(DELETED), Spawned()
+    disk, log = replicas.directory.disk, replicas.manager.log(T0)
+    keeper = housekeeping(replicas, AtOnce(), spawned, {})
+    has_room: list[bool] = []
+    keeper.log_failures = SimpleNamespace(report=nobody, has_room=lambda: has_room.append(True))
+    disk.free_bytes = 10
+    with pytest.raises(ApiError, match="No space left"):
+        written(replicas)
+    keeper.start()
+
+    await asyncio.sleep(10)  # room is looked for three times
+    assert (log.log_start_offset, len(log.segments)) == (2, 1)
+    assert (log.guard.is_full, has_room) == (True, [])
+    disk.free_bytes = None
+    await asyncio.sleep(3)
+
+    written(replicas)
+    assert (log.failure, has_room) == (None, [True])
+    told = [each.getMessage() for each in caplog.records if each.name == "core_log.log_dir"]
+    assert told == [
+        "/logs is full: nothing is appended to its logs until there is room for 4 more MiB; "
+        "they can be read, and retention and deletion go on",
+        "/logs has room again: 1 logs take writes",
+    ]
+    for task in spawned.tasks:
+        task.cancel()
+
+
+async def nobody(partitions: Any) -> None: ...
+
+
+def written(replicas: Replicas) -> None:
+    replicas.manager.append(T0, batch(b"new"), all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
 
 
 def filled(config: LogConfig) -> Replicas:

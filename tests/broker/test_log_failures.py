@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 from broker.log_failures import LogFailures
 from protocol.errors import ErrorCode
@@ -13,6 +14,7 @@ from zk.memory import MemoryZooKeeper
 
 T0 = TopicPartition("t", 0)
 BROKER = 4
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
@@ -48,6 +50,44 @@ def test_one_that_fails_later_is_told_of_too() -> None:
 
 def test_one_that_has_no_other_replica_stays_where_it_can_be_read() -> None:
     assert told([TopicPartition("u", 0)]) == []
+
+
+def test_when_a_disk_has_room_again_the_controller_asks_anew() -> None:
+    async def run() -> list[int]:
+        session = MemoryZooKeeper().session()
+        await session.start()
+        await session.ensure_path(LogDirEvent.directory())
+        replicas = Replicas().lead("t", replicas=(0, 1))
+        failures, guard = LogFailures(session, BROKER), replicas.manager.log(T0).guard
+        counts = []
+        for step in (lambda: guard.refuse(FULL), guard.has_room, failures.has_room, lambda: None):
+            step()
+            await failures.report(replicas.manager.partitions.values())
+            names, _ = await session.children(LogDirEvent.directory())
+            counts.append(len(names))
+        return counts
+
+    assert asyncio.run(run()) == [1, 1, 2, 2]
+
+
+def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_again() -> None:
+    replicas = Replicas().lead("t", leader=1, isr=(1,), replicas=(0, 1))
+    guard = replicas.manager.log(T0).guard
+    again = leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1))
+
+    def codes() -> list[int]:
+        answer = replicas.manager.become_leader_or_follower(again, NOW_MS)
+        return [each.error_code for each in answer.partition_errors]
+
+    assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    guard.refuse(FULL)
+    assert codes() == [ErrorCode.KAFKA_STORAGE_ERROR]
+    replicas.manager.stop([T0], delete=False).run()
+    assert replicas.fetchers.following == {}
+    guard.has_room()
+    assert codes() == [ErrorCode.NONE]
+    assert replicas.fetchers.following == {T0: 1}
+    assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
 
 
 def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to_say() -> None:

@@ -41,9 +41,10 @@ class Life:
     may_start_at: int = 0
     refused: dict[TopicPartition, int] = attrs.field(factory=lambda: {A0: 0, B0: 0})
     rounds: int = 0
+    failed: set[TopicPartition] = attrs.field(factory=set)  # in the end, in the last run
 
-    def run(self, root: Directory, *, close: bool) -> None:
-        """One run of the broker."""
+    def run(self, root: Directory, *, close: bool, heals: bool = False) -> None:
+        """One run of the broker, which with `heals` looks for room on a full disk all the time."""
         manager = LogManager([root], CONFIG, lambda: NOW_MS)
         try:
             manager.load()
@@ -55,7 +56,16 @@ class Life:
                 self._append(manager, tp)
             with contextlib.suppress(ApiError, OSError):
                 self._do(manager, step)
+            if heals:
+                self._look_for_room(manager)
+        self.failed = {tp for tp, log in manager.logs.items() if log.failure is not None}
         manager.close(clean=close)
+
+    def _look_for_room(self, manager: LogManager) -> None:
+        for log_dir in manager.full():
+            with contextlib.suppress(OSError):
+                log_dir.probe_room()
+                log_dir.go_on()
 
     def _append(self, manager: LogManager, tp: TopicPartition) -> None:
         self.rounds += 1
@@ -82,7 +92,7 @@ class Life:
                 flush.run()
                 log.end_flush(flush)
             except OSError as error:
-                log.guard.fail(error)
+                log.flush_failed(error)
         elif step == 3:
             manager.checkpoint_recovery_points()
         elif step == 4 and log.failure is None:
@@ -136,29 +146,31 @@ class Beginning:
             life.run(root, close=close)
         return cls(root, life)
 
-    def failures(self, number: int, *, of_reads: bool) -> Iterator[tuple[Fault, Life]]:
+    def failures(
+        self, number: int, *, of_reads: bool, heals: bool = False
+    ) -> Iterator[tuple[Fault, Life]]:
         """The next run, each of its operations failing once, then a start that nothing fails."""
         dry = Fault(number, of_reads=of_reads)
-        self._next(dry, close=True)
+        self._next(dry, close=True, heals=heals)
         for at in range(dry.count):
             fault = Fault(number, at, of_reads)
-            life, root = self._next(fault, close=at % 2 == 0)
+            life, root = self._next(fault, close=at % 2 == 0, heals=heals)
             if fault.struck is None:  # it would have been one of the close
                 fault = Fault(number, at, of_reads)
-                life, root = self._next(fault, close=True)
+                life, root = self._next(fault, close=True, heals=heals)
             try:
                 life.check(root)
             except Exception as error:
                 raise AssertionError(f"operation {at} failed, {fault.struck}: {error!r}") from error
             yield fault, life
 
-    def _next(self, fault: Fault, *, close: bool) -> tuple[Life, MemoryDirectory]:
+    def _next(self, fault: Fault, *, close: bool, heals: bool) -> tuple[Life, MemoryDirectory]:
         life = attrs.evolve(
             self.life,
             kept={tp: list(values) for tp, values in self.life.kept.items()},
             refused={A0: 0, B0: 0},
         )
         root = copied(self.root)
-        life.run(FailingDirectory(root, fault), close=close)
+        life.run(FailingDirectory(root, fault), close=close, heals=heals)
         root.disk.locked.clear()
         return life, root

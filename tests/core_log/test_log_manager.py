@@ -355,7 +355,9 @@ def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirector
     assert log.log_end_offset == 206
 
 
-def test_full_disk_fails_the_partition_and_the_clean_mark(memory: MemoryDirectory) -> None:
+def test_full_disk_refuses_what_does_not_fit_and_is_closed_clean_with_room(
+    memory: MemoryDirectory,
+) -> None:
     manager = loaded(memory)
     append(manager, A0)
     append(manager, A1)
@@ -367,9 +369,21 @@ def test_full_disk_fails_the_partition_and_the_clean_mark(memory: MemoryDirector
     memory.disk.free_bytes = None
     append(manager, A1)
     manager.close()
-    assert memory.read(CLEAN_SHUTDOWN) is None
+    assert memory.read(CLEAN_SHUTDOWN) == b""
     again = loaded(memory)
     assert {tp: log.log_end_offset for tp, log in again.logs.items()} == {A0: 1, A1: 2}
+
+
+def test_full_disk_that_stays_full_is_not_marked_clean(memory: MemoryDirectory) -> None:
+    manager = loaded(memory)
+    append(manager, A0)
+    memory.disk.free_bytes = 10
+    with pytest.raises(ApiError):
+        append(manager, A0)
+    manager.close()
+    assert memory.read(CLEAN_SHUTDOWN) is None
+    memory.disk.free_bytes = None
+    assert loaded(memory).logs[A0].log_end_offset == 1
 
 
 def test_log_that_cannot_be_loaded_leaves_the_others_served(memory: MemoryDirectory) -> None:

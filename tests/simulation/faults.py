@@ -263,16 +263,19 @@ class Faults:
         self._later((0.2, 2.0), lambda: self._start(node))
 
     def fill_disk(self) -> None:
-        """A disk has no room; who makes some starts the broker again."""
+        """A disk has no room; who makes some starts the broker again, or lets it find out."""
         node = self._running_node()
         if node is None:
             return
         disk = node.directory.disk
-        disk.free_bytes = self.chance.randrange(4096)
+        disk.free_bytes = left = self.chance.randrange(4096)
         self._tell("disk full", node.host, f"{disk.free_bytes} bytes left")
 
         def make_room() -> None:
             disk.free_bytes = None
+            if left % 2 and node.running:
+                self.cluster.world.story.tell(node.host, "has room again")
+                return
             if node.running:
                 self.cluster.world.story.tell(node.host, "has room again, and is started again")
                 node.stop()
