@@ -467,7 +467,7 @@ async def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     for number in range(4):
         house.write((f"only {number}", "1"))
         house.write_rounds(1)
-    house.disk.free_bytes = 100
+    house.disk.free_bytes = 10
     await house.live(1)
     assert len(house.records()) == 44
     assert house.leftovers() == []
