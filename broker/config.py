@@ -27,7 +27,7 @@ from core_log.config import BROKER_NAME, LogConfig
 from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, between, declared, ge, load, setting
+from protocol.settings import SettingError, between, declared, ge, int64, load, setting
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -106,19 +106,19 @@ class BrokerConfig:
     leader_replication_throttled_rate: int = setting(
         "leader.replication.throttled.rate",
         UNLIMITED,
-        validator=ge(0),
+        validator=int64(0),
         doc="Bytes a second for followers of throttled replicas that are not in sync (KIP-73).",
     )
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate",
         UNLIMITED,
-        validator=ge(0),
+        validator=int64(0),
         doc="Bytes a second that throttled replicas which lag may fetch (KIP-73).",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         UNLIMITED,
-        validator=ge(1),
+        validator=int64(1),
         doc="How fast replicas are moved between this broker's log directories (KIP-113).",
     )
     alter_log_dirs_replication_quota_window_num: int = setting(
@@ -329,12 +329,12 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
             try:
                 value = str(int(value) * factor if int(value) >= 0 else -1)
             except ValueError as error:
-                raise SettingError(name, f"{value!r} is not an integer") from error
+                raise SettingError(name, "Not a number of type INT", value) from error
         topic_values[topic_name], given_as[topic_name] = value, name
     try:
         return LogConfig.from_properties(LogConfig(), topic_values)
     except SettingError as error:
-        raise SettingError(given_as.get(error.name, error.name), error.reason) from error
+        raise error.renamed(given_as.get(error.name, error.name)) from error
 
 
 def _contradictions(config: BrokerConfig) -> list[str]:

@@ -16,9 +16,9 @@ import attrs
 from broker.config import BrokerConfig
 from broker.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_value
 from broker.entity_configs import Settings
-from core_log.config import LogConfig
+from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
-from protocol.settings import SettingError, declared
+from protocol.settings import SettingError, UnknownSetting, declared
 
 
 class Operation(IntEnum):
@@ -41,33 +41,46 @@ class Change:
 
 @attrs.frozen
 class Schema:
-    """The settings of one kind of entity: what each is where the entity has none of its own.
+    """The settings of an entity: what each is where it has none of its own.
 
-    `check(name, value)` raises SettingError, and NotDynamic for what nobody can change so.
+    `check(name, value)` raises UnknownSetting, NotDynamic for what nobody can change so, and
+    SettingError. `resource` and `unknown` are Kafka's words for the entity, and for a name that is
+    no setting; `contradiction` says why settings cannot be together.
     """
 
     defaults: Mapping[str, object]
     check: Callable[[str, str], object]
+    resource: str
+    unknown: str
+    contradiction: Callable[[Settings], str | None]
 
 
-def topic_schema(defaults: LogConfig) -> Schema:
-    """The settings of topics on a broker that has these of its own."""
+def topic_schema(defaults: LogConfig, topic: str) -> Schema:
+    """The settings of a topic on a broker that has these of its own."""
     known = {setting.name: getattr(defaults, f) for f, setting in declared(LogConfig).items()}
 
     def check(name: str, value: str) -> None:
         if name not in known:  # in this very spelling: others read it too
-            raise SettingError(name, "is not a setting of topics")
+            raise UnknownSetting(name, "is not a setting of topics")
         LogConfig.from_properties(defaults, {name: value})
 
-    return Schema(known, check)
+    return Schema(known, check, _resource("TOPIC", topic), UNKNOWN_TOPIC_CONFIG, contradiction)
 
 
-def broker_schema(config: BrokerConfig) -> Schema:
+def broker_schema(config: BrokerConfig, broker: str) -> Schema:
     """The settings of brokers that can change; those of this one are `config`."""
     return Schema(
         {name: dynamic_value(config, name) for name in DYNAMIC},
         partial(check_change, config),
+        _resource("BROKER", broker),
+        "Unknown Dynamic Configuration: ",
+        lambda settings: None,
     )
+
+
+def _resource(kind: str, name: str) -> str:
+    """As Kafka's ConfigResource.toString has it."""
+    return f"ConfigResource(type={kind}, name='{name}')"
 
 
 def altered(
@@ -82,6 +95,15 @@ def altered(
     if twice := [name for name, count in times.items() if count > 1]:
         keys = ",".join(twice)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {keys}")
+    unset = [
+        change.name if replaces else f"{_operation(change)}:{change.name}"
+        for change in changes
+        if change.value is None and change.operation != Operation.DELETE
+    ]
+    if unset:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(unset)}"
+        )
     after = {} if replaces else dict(current)
     for change in changes:
         value = _value(schema, change, current)
@@ -89,6 +111,8 @@ def altered(
             after.pop(change.name, None)
         else:
             after[change.name] = value
+    if fault := schema.contradiction(after):
+        raise ApiError(ErrorCode.INVALID_CONFIG, fault)
     return after
 
 
@@ -96,18 +120,27 @@ def _value(schema: Schema, change: Change, current: Settings) -> str | None:
     """What the setting becomes; None: it goes back to its default."""
     if change.operation == Operation.DELETE:
         return None
-    if change.value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+    assert change.value is not None
     value = change.value
     if change.operation != Operation.SET:
         value = _combined(schema, change, value, current.get(change.name))
     try:
         schema.check(change.name, value)
+    except UnknownSetting as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, schema.unknown + change.name) from error
     except SettingError as error:
-        known = change.name in schema.defaults or isinstance(error, NotDynamic)
-        code = ErrorCode.INVALID_REQUEST if known else ErrorCode.INVALID_CONFIG
-        raise ApiError(code, str(error)) from error
+        is_static = isinstance(error, NotDynamic)
+        why = f"Cannot update these configs dynamically: Set({change.name})"
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid config value for resource {schema.resource}: {why if is_static else error}",
+        ) from error
     return value
+
+
+def _operation(change: Change) -> str:
+    known = change.operation in tuple(Operation)
+    return Operation(change.operation).name if known else str(change.operation)
 
 
 def _combined(schema: Schema, change: Change, value: str, before: str | None) -> str:

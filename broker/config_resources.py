@@ -10,13 +10,13 @@ import attrs
 
 from broker.broker_configs import BrokerConfigs
 from broker.config_alteration import Change, Schema, altered, broker_schema, topic_schema
-from broker.entity_configs import BROKERS, TOPICS, alter
+from broker.entity_configs import BROKERS, TOPICS, alter, unknown_topic
 from broker.topic_configs import TopicConfigs
 from protocol.errors import ApiError, ErrorCode
 from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ZkError, ZkSession
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
 Verdict = tuple[ErrorCode, str | None]
 
@@ -47,7 +47,9 @@ class ConfigResources:
         for each in alterations:
             try:
                 if times[each.resource_type, each.resource_name] > 1:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
+                    why = "Each resource must appear at most once."
+                    raise ApiError(ErrorCode.INVALID_REQUEST, why)
+                _check_type(each.resource_type, replaces)
                 await self._alter(each, replaces, validate_only)
                 verdicts.append((ErrorCode.NONE, None))
             except ApiError as error:
@@ -68,18 +70,45 @@ class ConfigResources:
         """Where its settings are kept, and what they may be."""
         if resource_type == TOPIC:
             if not name:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a topic has a name")
-            return TOPICS, name, topic_schema(self.topics.defaults)
-        if resource_type == BROKER:
-            own = str(self.brokers.static.broker_id)
-            if name not in ("", own):
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Unexpected broker id, expected {own}, but received {name}",
-                )
-            return BROKERS, name or DEFAULT_ENTITY, broker_schema(self.brokers.now)
+                raise unknown_topic(name)
+            return TOPICS, name, topic_schema(self.topics.defaults, name)
+        own = self.brokers.static.broker_id
+        if name and broker_id(name) != own:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {own}, but received {name}",
+            )
+        entity = str(own) if name else DEFAULT_ENTITY
+        return BROKERS, entity, broker_schema(self.brokers.now, name)
+
+
+def broker_id(name: str) -> int:
+    """The broker that a resource is named for. Raises ApiError(INVALID_REQUEST)."""
+    try:
+        return int(name)
+    except ValueError:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            "AlterConfigs is only supported for topics and brokers, but resource type is "
-            f"{resource_type}",
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        ) from None
+
+
+def type_name(resource_type: int) -> str:
+    """Kafka's name of a type of resources."""
+    return {TOPIC: "TOPIC", BROKER: "BROKER", BROKER_LOGGER: "BROKER_LOGGER"}.get(
+        resource_type, "UNKNOWN"
+    )
+
+
+def _check_type(resource_type: int, replaces: bool) -> None:
+    """Refuse what has no settings, or none that are served here. Raises ApiError."""
+    if resource_type in (TOPIC, BROKER):
+        return
+    why = f"Unexpected resource type {type_name(resource_type)}"
+    if resource_type == BROKER_LOGGER:
+        why = (
+            "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+            if replaces
+            else "AlterConfigs is only supported for topics and brokers, but resource type is "
+            "BROKER_LOGGER"
         )
+    raise ApiError(ErrorCode.INVALID_REQUEST, why)

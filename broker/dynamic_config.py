@@ -17,7 +17,7 @@ from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, declared, load
+from protocol.settings import SettingError, UnknownSetting, declared, load
 
 MESSAGE_FORMAT = "log.message.format.version"
 """All brokers must agree on it, with `inter.broker.protocol.version`, when they start."""
@@ -64,7 +64,7 @@ def in_force(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
     try:
         log_config = LogConfig.from_properties(static.log, log)
     except SettingError as error:
-        raise SettingError(BROKER_NAME.get(error.name, error.name), error.reason) from error
+        raise error.renamed(BROKER_NAME.get(error.name, error.name)) from error
     given, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
     fields = {_OWN_FIELDS[name]: getattr(given, _OWN_FIELDS[name]) for name in own}
     cleaner = _cleaner(static.cleaner, dynamic)
@@ -108,4 +108,4 @@ def _refuse_static(name: str) -> None:
         raise NotDynamic(name, REFUSED[name])
     if name in _READ_ONCE:
         raise NotDynamic(name, "is read when the broker starts, and cannot change while it runs")
-    raise SettingError(name, "is not a setting of brokers")
+    raise UnknownSetting(name, "is not a setting of brokers")

@@ -126,7 +126,7 @@ async def alter(
             break
         except MultiFailed as failed:
             if topic and failed.index == 0:
-                raise _unknown(name) from failed
+                raise unknown_topic(name) from failed
             if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 raise
     told = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
@@ -138,7 +138,7 @@ async def alter(
 async def _node(zk: ZkSession, path: str, topic: str | None) -> tuple[EntityConfig, int | None]:
     """The node and its version; None: there is none yet."""
     if topic and not await retry_until_connected(zk, lambda: zk.exists(topic)):
-        raise _unknown(topic.rpartition("/")[2])
+        raise unknown_topic(topic.rpartition("/")[2])
     try:
         data, stat = await retry_until_connected(zk, lambda: zk.get(path))
     except NoNode:
@@ -150,5 +150,6 @@ async def _node(zk: ZkSession, path: str, topic: str | None) -> tuple[EntityConf
         return EntityConfig(config={}), stat.version
 
 
-def _unknown(topic: str) -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+def unknown_topic(topic: str) -> ApiError:
+    """What is said of a topic that is not there."""
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")

@@ -42,13 +42,18 @@ class TopicNames:
 
 def check_name(name: str, existing: TopicNames) -> None:
     """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
-    if (fault := why_illegal(name)) is not None:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    check_legal(name)
     if name in existing:
         raise already_exists(name)
     if (other := existing.colliding(name)) is not None:
         collision = f"Topic '{name}' collides with existing topics: {other}"
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, collision)
+
+
+def check_legal(name: str) -> None:
+    """Raises ApiError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    if (fault := why_illegal(name)) is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
 
 
 def already_exists(name: str) -> ApiError:

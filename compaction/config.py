@@ -74,8 +74,9 @@ def refuse_impossible(config: CleanerConfig) -> None:
 def refuse_leap(before: CleanerConfig, after: CleanerConfig) -> None:
     """Raise SettingError for a change of threads that is more than a halving or a doubling."""
     if not before.threads / 2 <= after.threads <= before.threads * 2:
+        is_fewer = after.threads < before.threads
+        leap = "reduced to less than half" if is_fewer else "increased to more than double"
         raise SettingError(
             "log.cleaner.threads",
-            f"{after.threads} is less than half or more than double of what it is, "
-            f"{before.threads}",
+            f"Log cleaner threads cannot be {leap} the current value {before.threads}",
         )

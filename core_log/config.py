@@ -24,30 +24,54 @@ import attrs
 
 from core_log.message_format import known_version, magic_of
 from protocol.records.batch_header import MAGIC
-from protocol.settings import between, declared, each_of, ge, load, one_of, setting
+from protocol.settings import (
+    Check,
+    SettingError,
+    between,
+    declared,
+    each_of,
+    int32,
+    int64,
+    load,
+    one_of,
+    setting,
+)
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
-_int = between(0, INT_MAX)
-_long = between(0, LONG_MAX)
-_long_or_none = between(-1, LONG_MAX)
+UNKNOWN_TOPIC_CONFIG = "Unknown topic config name: "
+"""How Kafka begins to say that a name is no setting of topics."""
+
+_int = int32(0)
+_long = int64(0)
+_long_or_none = int64(-1)
 _REPLICA = re.compile("[0-9]+:[0-9]+")
 
 
-def _replicas(listed: tuple[str, ...]) -> str | None:
-    if listed == ("*",) or all(map(_REPLICA.fullmatch, listed)):
-        return None
-    return "must be * or a list of partition:broker"
+def _replicas_of(name: str) -> Check:
+    def check(listed: tuple[str, ...]) -> str | None:
+        if listed == ("*",) or all(map(_REPLICA.fullmatch, listed)):
+            return None
+        return (
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+    return check
+
+
+_LEADERS = "leader.replication.throttled.replicas"
+_FOLLOWERS = "follower.replication.throttled.replicas"
 
 
 @attrs.frozen
 class LogConfig:
     """What a topic's logs are held to. Times in ms, sizes in bytes; -1 retention is no limit."""
 
-    segment_bytes: int = setting("segment.bytes", 2**30, validator=between(14, INT_MAX))
-    segment_ms: int = setting("segment.ms", WEEK_MS, validator=between(1, LONG_MAX))
+    segment_bytes: int = setting("segment.bytes", 2**30, validator=int32(14))
+    segment_ms: int = setting("segment.ms", WEEK_MS, validator=int64(1))
     segment_jitter_ms: int = setting("segment.jitter.ms", 0, validator=_long)
     segment_index_bytes: int = setting("segment.index.bytes", 10 * 2**20, validator=_int)
     index_interval_bytes: int = setting("index.interval.bytes", 4096, validator=_int)
@@ -58,18 +82,16 @@ class LogConfig:
     max_message_bytes: int = setting("max.message.bytes", 1_000_012, validator=_int)
     delete_retention_ms: int = setting("delete.retention.ms", 86_400_000, validator=_long)
     min_compaction_lag_ms: int = setting("min.compaction.lag.ms", 0, validator=_long)
-    max_compaction_lag_ms: int = setting(
-        "max.compaction.lag.ms", LONG_MAX, validator=between(1, LONG_MAX)
-    )
+    max_compaction_lag_ms: int = setting("max.compaction.lag.ms", LONG_MAX, validator=int64(1))
     file_delete_delay_ms: int = setting("file.delete.delay.ms", 60_000, validator=_long)
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", 0.5, validator=between(0, 1)
     )
     cleanup_policy: tuple[str, ...] = setting(
-        "cleanup.policy", ("delete",), validator=each_of("delete", "compact")
+        "cleanup.policy", ("delete",), validator=each_of("compact", "delete")
     )
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
-    min_insync_replicas: int = setting("min.insync.replicas", 1, validator=ge(1))
+    min_insync_replicas: int = setting("min.insync.replicas", 1, validator=int32(1))
     compression_type: str = setting(
         "compression.type",
         "producer",
@@ -87,10 +109,10 @@ class LogConfig:
     )
     message_downconversion_enable: bool = setting("message.downconversion.enable", True)
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
-        "leader.replication.throttled.replicas", (), validator=_replicas
+        _LEADERS, (), validator=_replicas_of(_LEADERS)
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
-        "follower.replication.throttled.replicas", (), validator=_replicas
+        _FOLLOWERS, (), validator=_replicas_of(_FOLLOWERS)
     )
     keeps_all: bool = False
     """No setting: the log's settings are not known for certain, and until they are nothing of it is
@@ -153,6 +175,23 @@ class LogConfig:
     def compacts(self) -> bool:
         """Whether the cleaner keeps the newest record of each key."""
         return "compact" in self.cleanup_policy and not self.keeps_all
+
+
+def contradiction(overrides: Mapping[str, str]) -> str | None:
+    """Say in Kafka's words why a topic's own settings cannot be together; None if they can.
+
+    What one of them alone cannot be is not looked at.
+    """
+    lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    given = {name: overrides[name] for name in lags if name in overrides}
+    try:
+        config = LogConfig.from_properties(LogConfig(), given)
+    except SettingError:
+        return None
+    least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if least <= most:
+        return None
+    return f"conflict topic config setting {lags[0]} ({least}) > {lags[1]} ({most})"
 
 
 _BROKER_NAME_APART = {

@@ -30,5 +30,5 @@ def known_version(version: str) -> str | None:
     try:
         magic_of(version)
     except ValueError:
-        return "is no version of Kafka up to 2.8"
+        return f"Version `{version}` is not a valid version"
     return None

@@ -18,7 +18,7 @@ import attrs
 from protocol.errors import KgroupError
 
 T = TypeVar("T")
-Check = Callable[[Any], str | None]
+Check = Callable[[Any], "str | BadWord | None"]
 REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
@@ -27,12 +27,33 @@ _KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
 
 
 class SettingError(KgroupError, ValueError):
-    """A setting that cannot be: `name` says which, the text says why."""
+    """A setting that cannot be: `name` says which, the text says why.
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
+    With a `value` it is the value that cannot be, said in the words of Kafka's ConfigException.
+    """
+
+    def __init__(self, name: str, reason: str, value: str | None = None) -> None:
+        told = name if value is None else f"Invalid value {value} for configuration {name}"
+        super().__init__(f"{told}: {reason}")
         self.name = name
         self.reason = reason
+        self.value = value
+
+    def renamed(self, name: str) -> SettingError:
+        """The same of a setting that goes by another name where it was given."""
+        return SettingError(name, self.reason, self.value)
+
+
+class UnknownSetting(SettingError):
+    """A name that no setting has."""
+
+
+@attrs.frozen
+class BadWord:
+    """What a check says of a list in which one word is wrong."""
+
+    word: str
+    reason: str
 
 
 @attrs.frozen
@@ -86,30 +107,36 @@ def load(
         field = names.get(_plain(given))
         if field is None:
             if _plain(given) not in allowed:
-                raise SettingError(given, "is not a setting known here" + _near(given, cls, names))
+                why = "is not a setting known here" + _near(given, cls, names)
+                raise UnknownSetting(given, why)
             name, reason = allowed[_plain(given)]
             notes.append(f"{name}={raw}: {reason}")
         elif field in values:
             raise SettingError(given, "is given twice, or with one of its other names")
         else:
-            values[field] = convert(given, raw, hints[field])
+            validator = declared(cls)[field].validator
+            number = validator.type_name if isinstance(validator, Whole) else "INT"
+            values[field] = convert(given, raw, hints[field], number)
     for field, declaration in declared(cls).items():
         if field in values and declaration.validator and values[field] is not None:
-            problem = declaration.validator(values[field])
-            if problem:
-                raise SettingError(declaration.name, f"{_shown(values[field])} {problem}")
+            _check(declaration.name, values[field], declaration.validator)
         if field not in values and field in required:
             raise SettingError(declaration.name, "is required")
     return cls(**values), notes
 
 
-def _shown(value: Any) -> str:
-    """As whoever wrote it knows it: a list has commas and no brackets."""
-    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
+def _check(name: str, value: Any, check: Check) -> None:
+    problem = check(value)
+    if isinstance(problem, BadWord):
+        raise SettingError(name, problem.reason, problem.word)
+    if problem:
+        shown = f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+        raise SettingError(name, problem, shown)
 
 
-def convert(name: str, raw: Any, hint: Any) -> Any:
-    """Read a value given as text, or as the right type already. Raises SettingError."""
+def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
+    """Read a value given as text, or as the right type already. Raises SettingError, which calls
+    whole numbers by Kafka's name of their type."""
     union = get_origin(hint) in (Union, UnionType)
     options = get_args(hint) if union else (hint,)
     kinds = [get_origin(kind) or kind for kind in options if kind is not type(None)]
@@ -120,8 +147,8 @@ def convert(name: str, raw: Any, hint: Any) -> Any:
     try:
         return _CONVERTERS.get(kind, lambda value: value)(raw)
     except (ValueError, TypeError) as error:
-        expected = getattr(kind, "__name__", str(kind))
-        raise SettingError(name, f"{raw!r} is not of type {expected}") from error
+        expected = _EXPECTED.get(kind, f"Not a number of type {whole_number}")
+        raise SettingError(name, expected, str(raw)) from error
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -149,29 +176,65 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def ge(least: float) -> Check:
     """At least `least`."""
-    return lambda value: None if value >= least else f"must be at least {least}"
+    return lambda value: None if value >= least else f"Value must be at least {least}"
 
 
 def gt(bound: float) -> Check:
     """More than `bound`."""
-    return lambda value: None if value > bound else f"must be more than {bound}"
+    return lambda value: None if value > bound else f"Value must be more than {bound}"
 
 
 def between(least: float, most: float) -> Check:
     """From `least` to `most`, both included."""
-    return lambda value: None if least <= value <= most else f"must be between {least} and {most}"
+
+    def check(value: float) -> str | None:
+        if value < least:
+            return f"Value must be at least {least}"
+        return None if value <= most else f"Value must be no more than {most}"
+
+    return check
+
+
+@attrs.frozen
+class Whole:
+    """A whole number, at least `least`, that Kafka keeps in one of Java's types."""
+
+    type_name: str
+    least: int
+    most: int
+
+    def __call__(self, value: int) -> str | None:
+        if not -self.most - 1 <= value <= self.most:
+            return f"Not a number of type {self.type_name}"
+        return None if value >= self.least else f"Value must be at least {self.least}"
+
+
+def int32(least: int) -> Whole:
+    """An INT of Kafka's, at least `least`."""
+    return Whole("INT", least, 2**31 - 1)
+
+
+def int64(least: int) -> Whole:
+    """A LONG of Kafka's, at least `least`."""
+    return Whole("LONG", least, 2**63 - 1)
 
 
 def one_of(*allowed: Any) -> Check:
     """One of the values given."""
+    kind = "String" if all(isinstance(a, str) for a in allowed) else "Value"
     words = ", ".join(str(a) for a in allowed)
-    return lambda value: None if value in allowed else f"must be one of {words}"
+    return lambda value: None if value in allowed else f"{kind} must be one of: {words}"
 
 
 def each_of(*allowed: str) -> Check:
     """A list of the values given."""
     words = ", ".join(allowed)
-    return lambda value: None if set(value) <= set(allowed) else f"must be a list of {words}"
+
+    def check(value: tuple[str, ...]) -> BadWord | None:
+        wrong = next((word for word in value if word not in allowed), None)
+        return None if wrong is None else BadWord(wrong, f"String must be one of: {words}")
+
+    return check
 
 
 def _boolean(raw: Any) -> bool:
@@ -203,6 +266,13 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     float: float,
     str: lambda raw: str(raw).strip(),
     tuple: _words,
+}
+
+_EXPECTED: dict[Any, str] = {
+    bool: "Expected value to be either true or false",
+    float: "Not a number of type DOUBLE",
+    str: "Expected value to be a string",
+    tuple: "Expected a comma separated list.",
 }
 
 

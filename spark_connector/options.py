@@ -181,7 +181,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     try:
         config, _ = load(ReaderConfig, client, accepted=IGNORED)
     except SettingError as error:
-        raise SettingError(_CLIENT + error.name, error.reason) from error
+        raise error.renamed(_CLIENT + error.name) from error
     start = options.starting_offsets or (LATEST if streaming else EARLIEST)
     options = attrs.evolve(
         options,

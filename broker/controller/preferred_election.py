@@ -112,13 +112,11 @@ def _sorted_out(
         elif each.topic in state.deletions:
             refused[each] = (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"{each.topic} is being deleted",
+                "The topic is being deleted",
             )
         elif not _is_needed(state, each, unclean=unclean):
-            refused[each] = (
-                ErrorCode.ELECTION_NOT_NEEDED,
-                "Leader election not needed for topic partition.",
-            )
+            not_needed = ErrorCode.ELECTION_NOT_NEEDED
+            refused[each] = not_needed, not_needed.meaning
     return tuple(each for each in partitions if each not in refused), refused
 
 
@@ -148,8 +146,8 @@ def _elected(
 def _verdict(state: ControllerState, partition: TopicPartition, *, unclean: bool) -> Verdict:
     if not _is_needed(state, partition, unclean=unclean):
         return ErrorCode.NONE, ""
+    code, strategy = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "PreferredReplica"
     if unclean:
-        code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        return code, f"no replica of {partition} is on a broker that lives"
-    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    return code, f"broker {state.replicas(partition)[0]} is not live and in sync for {partition}"
+        code, strategy = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Offline"
+    kafkas = f"{strategy}PartitionLeaderElectionStrategy{'(true)' if unclean else ''}"
+    return code, f"Failed to elect leader for partition {partition} under strategy {kafkas}"

@@ -167,7 +167,8 @@ def _alter(
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     if target is None:
         if running is None:
-            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not on the move")
+            none = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            raise ApiError(none, none.meaning)
         target = running.original
     elif running is None and target == current:
         return False

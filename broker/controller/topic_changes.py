@@ -3,13 +3,13 @@ CreatePartitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
 from broker.controller.replica_placement import place_replicas
 from broker.topic_names import TopicNames, check_name
-from core_log.config import LogConfig
+from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
@@ -17,7 +17,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
-from protocol.settings import SettingError
+from protocol.settings import SettingError, UnknownSetting
 from zk.znodes import EntityConfig, TopicAssignment
 
 BROKER_DEFAULT = -1
@@ -56,8 +56,12 @@ def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
     """Raises ApiError(INVALID_CONFIG), naming the setting."""
     try:
         LogConfig.from_properties(defaults, configs)
+    except UnknownSetting as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, UNKNOWN_TOPIC_CONFIG + error.name) from error
     except SettingError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    if fault := contradiction(configs):
+        raise ApiError(ErrorCode.INVALID_CONFIG, fault)
 
 
 def plan_topic(
@@ -156,12 +160,14 @@ def plan_partitions(
     check_count(topic.count)
     if 0 not in existing:
         raise ApiError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"topic {topic.name} has no partition 0 to go by"
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Unexpected existing replica assignment for topic '{topic.name}', partition id 0 is "
+            "missing.",
         )
     first = existing[0]
     if topic.assignments is not None:
         given = [tuple(each.broker_ids) for each in topic.assignments]
-        _check_growth(given, added, len(first), racks)
+        _check_growth(given, before, topic.count, len(first), racks)
         return dict(enumerate(given, start=len(existing)))
     brokers = sorted(racks)
     start = next((place for place, each in enumerate(brokers) if each >= first[0]), 0)
@@ -171,23 +177,42 @@ def plan_partitions(
 
 
 def _check_growth(
-    given: Sequence[tuple[int, ...]], added: int, factor: int, brokers: Collection[int]
+    given: Sequence[tuple[int, ...]],
+    before: int,
+    after: int,
+    factor: int,
+    brokers: Collection[int],
 ) -> None:
-    if len(given) != added:
+    """In the order in which Kafka looks: who has several faults is told of the same one."""
+    named = dict.fromkeys(each for replicas in given for each in replicas)
+    if absent := [each for each in named if each not in brokers]:
+        raise _bad_assignment(f"Unknown broker(s) in replica assignment: {_listed(absent)}.")
+    if len(given) != after - before:
         raise _bad_assignment(
-            f"Increasing the number of partitions by {added} but {len(given)} assignments provided."
+            f"Increasing the number of partitions by {after - before} but {len(given)} assignments "
+            "provided."
         )
-    for replicas in given:
-        if len(replicas) != factor:
+    for partition, replicas in enumerate(given, start=before):
+        if not replicas:
             raise _bad_assignment(
-                f"{list(replicas)}: the topic's partitions have {factor} replicas"
+                f"Cannot have replication factor of 0 for partition id {partition}."
             )
         if len(set(replicas)) != len(replicas):
-            listed = ", ".join(map(str, replicas))
-            raise _bad_assignment(f"Duplicate brokers not allowed in replica assignment: {listed}")
-        if absent := [each for each in replicas if each not in brokers]:
-            unknown = ", ".join(map(str, absent))
-            raise _bad_assignment(f"Unknown broker(s) in replica assignment: {unknown}.")
+            raise _bad_assignment(
+                f"Duplicate brokers not allowed in replica assignment: {_listed(replicas)} for "
+                f"partition id {partition}."
+            )
+    unlike = {p: len(each) for p, each in enumerate(given, start=before) if len(each) != factor}
+    if unlike:
+        raise _bad_assignment(
+            f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
+            f"partitions [{_listed(unlike)}] have replication factors [{_listed(unlike.values())}],"
+            " respectively."
+        )
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _configs(given: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:

@@ -14,11 +14,12 @@ import attrs
 
 from broker.accepted_settings import ACCEPTED
 from broker.broker_configs import BrokerConfigs
-from broker.config_resources import BROKER, TOPIC
+from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id, type_name
 from broker.dispatch import RequestContext
 from broker.dynamic_config import DYNAMIC
 from broker.metadata_cache import MetadataCache
 from broker.topic_configs import TopicConfigs
+from broker.topic_names import check_legal
 from core_log.config import BROKER_NAME, LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_configs import (
@@ -78,7 +79,7 @@ def _describe(
                 if wanted is None or each.name in wanted
             ]
         except ApiError as error:
-            code, message = error.code, error.detail or error.code.meaning
+            code, message = error.code, error.detail or None
         results.append(
             DescribeConfigsResponseResult(
                 error_code=code,
@@ -131,15 +132,18 @@ def _resource(
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         if not cache.has_topic(name):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            check_legal(name)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not topics.is_known(name):
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper does not tell those of {name}")
         return _topic(brokers, topics.overrides(name))
     if resource.resource_type != BROKER:
+        kind = type_name(resource.resource_type)
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"resource type {resource.resource_type}: only topics ({TOPIC}) and brokers ({BROKER})"
-            " have settings",
+            f"Unsupported resource type: {kind}"
+            if resource.resource_type == BROKER_LOGGER
+            else f"Unexpected resource type {kind} for resource {name}",
         )
     if not name:
         return [
@@ -147,8 +151,11 @@ def _resource(
             for each, value in sorted(brokers.cluster.items())
         ]
     own = brokers.static.broker_id
-    if name != str(own):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {name} is not this one, {own}")
+    if broker_id(name) != own:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+        )
     return _broker(brokers)
 
 

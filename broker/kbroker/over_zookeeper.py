@@ -17,6 +17,7 @@ from broker.controller.topic_changes import (
     plan_partitions,
     plan_topic,
 )
+from broker.entity_configs import unknown_topic
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
 from broker.partition_creation import add_partitions
 from broker.topic_creation import TopicCreator
@@ -117,7 +118,7 @@ class OverZooKeeper:
                 path = TopicAssignment.path(name)
                 assignments[name] = TopicAssignment.decode(node[0], path)
             elif names is not None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+                raise unknown_topic(name)
         return assignments
 
     async def marked_for_deletion(self) -> Collection[str]:
@@ -169,7 +170,7 @@ class OverZooKeeper:
             verdicts[name] = None
             if name not in existing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                verdicts[name] = ApiError(code, f"there is no topic {name}")
+                verdicts[name] = ApiError(code, f"The topic '{name}' does not exist.")
             elif name in INTERNAL_TOPICS:
                 why = f"topic {name} is one of Kafka's own, and may not be deleted"
                 verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
@@ -206,7 +207,7 @@ class OverZooKeeper:
         kind, name = entity(resource)
         if kind == "topics":
             if name not in await children_if_there(self.zk, TOPICS):
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+                raise unknown_topic(name)
             check_configs(values, DEFAULTS.log)
         path, content = EntityConfig.path(kind, name), attrs.evolve(before, config=values).encode()
         try:

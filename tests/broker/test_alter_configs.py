@@ -202,7 +202,16 @@ async def test_each_resource_stands_or_falls_for_itself(site: Site) -> None:
         assert [code for code, _ in verdicts] == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.NONE,
-            *[ErrorCode.INVALID_REQUEST] * 4,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            *[ErrorCode.INVALID_REQUEST] * 3,
+        ]
+        assert [message for _, message in verdicts] == [
+            "The topic 'u' does not exist.",
+            None,
+            "The topic '' does not exist.",
+            "Unexpected broker id, expected 1, but received 2",
+            "Broker id must be an integer, but it is: x",
+            "Unexpected resource type UNKNOWN",
         ]
         assert stored(site, "topics", "u") is None
         twice = await alter(connection, (TOPIC, "t", good), (TOPIC, "t", {}))
@@ -236,8 +245,12 @@ async def test_what_is_stored_for_a_broker_is_in_force_when_it_starts(site: Site
 @pytest.mark.parametrize(
     ("setting", "code", "reason"),
     [
-        ("num.partitions", ErrorCode.INVALID_REQUEST, "read when the broker starts"),
-        ("nonsense", ErrorCode.INVALID_CONFIG, "nonsense"),
+        (
+            "num.partitions",
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically: Set(num.partitions)",
+        ),
+        ("nonsense", ErrorCode.INVALID_CONFIG, "Unknown Dynamic Configuration: nonsense"),
     ],
 )
 async def test_a_broker_refuses_by_name_what_it_cannot_change(

@@ -17,8 +17,8 @@ from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = Operation
-TOPIC = topic_schema(LogConfig())
-BROKER = broker_schema(load_broker_config({"zookeeper.connect": "zk:1"})[0])
+TOPIC = topic_schema(LogConfig(), "t")
+BROKER = broker_schema(load_broker_config({"zookeeper.connect": "zk:1"})[0], "1")
 POLICY = "cleanup.policy"
 
 
@@ -76,7 +76,7 @@ def test_a_list_gets_more_words_or_fewer(
 
 def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
     found = altered(
-        topic_schema(LogConfig(cleanup_policy=("compact",))),
+        topic_schema(LogConfig(cleanup_policy=("compact",)), "t"),
         [Change(POLICY, "delete", APPEND)],
         {},
         replaces=False,

@@ -9,7 +9,7 @@ import pytest
 
 from broker.broker_configs import BrokerConfigs
 from broker.config import load_broker_config
-from broker.config_resources import BROKER, TOPIC
+from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC
 from broker.handlers import describe_configs
 from broker.metadata_cache import MetadataCache
 from broker.purgatory import Wait
@@ -147,8 +147,23 @@ async def test_only_the_keys_asked_for_are_told() -> None:
 
 
 async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
-    assert await World().describe(TOPIC, "u") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
-    assert (await World().result(TOPIC, "u")).error_message == "there is no topic u"
+    result = await World().result(TOPIC, "u")
+    assert (result.error_code, result.configs) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (TOPIC, "u", None),  # what the code says is all there is to say
+        (TOPIC, "..", 'Topic name cannot be "." or ".."'),
+        (BROKER, "7", "Unexpected broker id, expected 5 or empty string, but received 7"),
+        (BROKER, "x", "Broker id must be an integer, but it is: x"),
+        (BROKER_LOGGER, "5", "Unsupported resource type: BROKER_LOGGER"),
+        (3, "g", "Unexpected resource type UNKNOWN for resource g"),
+    ],
+)
+async def test_refusal_has_the_words_of_kafka(kind: int, name: str, message: str | None) -> None:
+    assert (await World().result(kind, name)).error_message == message
 
 
 async def test_a_broker_tells_its_own_settings_which_only_its_file_can_change() -> None:

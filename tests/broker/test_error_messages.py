@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.config_alteration import Change, Operation, altered, topic_schema
+from broker.config import load_broker_config
+from broker.config_alteration import Change, Operation, altered, broker_schema, topic_schema
+from broker.controller.events import (
+    ElectionRequested,
+    ReassignmentRequested,
+    TopicsMarkedForDeletion,
+)
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
 from broker.topic_names import TopicNames
@@ -17,6 +23,8 @@ from protocol.messages.create_partitions import (
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
 )
+from protocol.topic_partition import TopicPartition
+from tests.broker.controller.reign import P0, P1, Reign, led, reigning
 from tests.broker.controller.test_topic_changes import topic
 
 LONG = "x" * 250
@@ -40,7 +48,29 @@ def grown(count: int, *assigned: tuple[int, ...]) -> None:
 
 
 def configured(*changes: Change) -> None:
-    altered(topic_schema(LogConfig()), changes, {}, replaces=False)
+    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=False)
+
+
+def replaced(**settings: str | None) -> None:
+    changes = [Change(name.replace("_", "."), value) for name, value in settings.items()]
+    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=True)
+
+
+def broker_configured(name: str, value: str) -> None:
+    config, _ = load_broker_config({"zookeeper.connect": "zk:1", "log.cleaner.threads": "2"})
+    altered(broker_schema(config, "1"), [Change(name, value)], {}, replaces=True)
+
+
+def created_with(**settings: str) -> None:
+    created(configs={name.replace("_", "."): value for name, value in settings.items()})
+
+
+IN_TOPIC = "Invalid config value for resource ConfigResource(type=TOPIC, name='t'): "
+IN_BROKER = "Invalid config value for resource ConfigResource(type=BROKER, name='1'): "
+REPLICAS_FORMAT = (
+    "must be the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +145,22 @@ def configured(*changes: Change) -> None:
             "Increasing the number of partitions by 2 but 1 assignments provided.",
         ),
         (
+            lambda: grown(3, ()),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Cannot have replication factor of 0 for partition id 2.",
+        ),
+        (
+            lambda: grown(3, (1, 1)),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Duplicate brokers not allowed in replica assignment: 1, 1 for partition id 2.",
+        ),
+        (
+            lambda: grown(4, (1, 2), (2, 1)),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Inconsistent replication factor between partitions, partition 0 has 1 while "
+            "partitions [2, 3] have replication factors [2, 2], respectively.",
+        ),
+        (
             lambda: grown(3, (7,)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Unknown broker(s) in replica assignment: 7.",
@@ -127,12 +173,118 @@ def configured(*changes: Change) -> None:
         (
             lambda: configured(Change("retention.ms", None)),
             ErrorCode.INVALID_REQUEST,
-            "Null value not supported for : retention.ms",
+            "Null value not supported for : SET:retention.ms",
         ),
         (
             lambda: configured(Change("retention.ms", "1", Operation.APPEND)),
             ErrorCode.INVALID_REQUEST,
             "Config value append is not allowed for config key: retention.ms",
+        ),
+        (
+            lambda: replaced(retention_ms=None, segment_ms=None),
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms,segment.ms",
+        ),
+        (
+            lambda: configured(Change("retention.millis", "1")),
+            ErrorCode.INVALID_CONFIG,
+            "Unknown topic config name: retention.millis",
+        ),
+        (
+            lambda: created_with(retention_millis="1"),
+            ErrorCode.INVALID_CONFIG,
+            "Unknown topic config name: retention.millis",
+        ),
+        (
+            lambda: created_with(segment_bytes="13"),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value 13 for configuration segment.bytes: Value must be at least 14",
+        ),
+        (
+            lambda: created_with(segment_bytes="2147483648"),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value 2147483648 for configuration segment.bytes: Not a number of type INT",
+        ),
+        (
+            lambda: created_with(min_compaction_lag_ms="5", max_compaction_lag_ms="3"),
+            ErrorCode.INVALID_CONFIG,
+            "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (3)",
+        ),
+        (
+            lambda: replaced(min_compaction_lag_ms="5", max_compaction_lag_ms="3"),
+            ErrorCode.INVALID_CONFIG,
+            "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (3)",
+        ),
+        (
+            lambda: replaced(retention_ms="soon"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC
+            + "Invalid value soon for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            lambda: replaced(retention_ms="-2"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            lambda: replaced(preallocate="yes"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value yes for configuration preallocate: "
+            "Expected value to be either true or false",
+        ),
+        (
+            lambda: replaced(min_cleanable_dirty_ratio="1.5"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value 1.5 for configuration min.cleanable.dirty.ratio: "
+            "Value must be no more than 1",
+        ),
+        (
+            lambda: replaced(min_cleanable_dirty_ratio="half"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value half for configuration min.cleanable.dirty.ratio: "
+            "Not a number of type DOUBLE",
+        ),
+        (
+            lambda: replaced(cleanup_policy="delete,burn"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value burn for configuration cleanup.policy: "
+            "String must be one of: compact, delete",
+        ),
+        (
+            lambda: replaced(compression_type="brotli"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value brotli for configuration compression.type: "
+            "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+        ),
+        (
+            lambda: replaced(message_format_version="9.9"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC + "Invalid value 9.9 for configuration message.format.version: "
+            "Version `9.9` is not a valid version",
+        ),
+        (
+            lambda: replaced(leader_replication_throttled_replicas="0:1,2"),
+            ErrorCode.INVALID_REQUEST,
+            IN_TOPIC
+            + "Invalid value [0:1, 2] for configuration leader.replication.throttled.replicas: "
+            + f"leader.replication.throttled.replicas {REPLICAS_FORMAT}",
+        ),
+        (
+            lambda: broker_configured("broker.id", "2"),
+            ErrorCode.INVALID_REQUEST,
+            IN_BROKER + "Cannot update these configs dynamically: Set(broker.id)",
+        ),
+        (
+            lambda: broker_configured("log.segment.bytes", "x"),
+            ErrorCode.INVALID_REQUEST,
+            IN_BROKER
+            + "Invalid value x for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            lambda: broker_configured("leader.replication.throttled.rate", "-1"),
+            ErrorCode.INVALID_REQUEST,
+            IN_BROKER + "Invalid value -1 for configuration leader.replication.throttled.rate: "
+            "Value must be at least 0",
         ),
     ],
 )
@@ -142,3 +294,98 @@ def test_refusal_has_the_words_of_kafka(
     with pytest.raises(ApiError) as refused:
         attempt()
     assert (refused.value.code, refused.value.detail) == (code, message)
+
+
+def reign() -> Reign:
+    """Brokers 1 and 2; partition 0 of "t" prefers 1, which is down, and is led by 2."""
+    return Reign(reigning([2, 3], {0: (1, 2)}, {P0: led(2, [2])}))
+
+
+@pytest.mark.parametrize(
+    ("partition", "target", "code", "message"),
+    [
+        (P1, (2,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."),
+        (
+            P0,
+            None,
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            "No partition reassignment is in progress.",
+        ),
+        (
+            P0,
+            (),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Empty replica list specified in partition reassignment.",
+        ),
+        (
+            P0,
+            (2, 2),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Duplicate replica ids in partition reassignment replica list: 2, 2",
+        ),
+        (
+            P0,
+            (2, -1),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Invalid broker id in replica list: 2, -1",
+        ),
+        (
+            P0,
+            (2, 7),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Replica assignment has brokers that are not alive. Replica list: 7, live broker list: "
+            "2, 3",
+        ),
+    ],
+)
+def test_refusal_to_reassign_has_the_words_of_kafka(
+    partition: TopicPartition, target: tuple[int, ...] | None, code: ErrorCode, message: str
+) -> None:
+    asked = ReassignmentRequested({partition: target}, request_id=1)
+    assert reign().answer(asked) == {partition: (code, message)}
+
+
+@pytest.mark.parametrize(
+    ("partition", "unclean", "code", "message"),
+    [
+        (P1, False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."),
+        (
+            P0,
+            True,
+            ErrorCode.ELECTION_NOT_NEEDED,
+            "Leader election not needed for topic partition.",
+        ),
+        (
+            P0,
+            False,
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            "Failed to elect leader for partition t-0 under strategy "
+            "PreferredReplicaPartitionLeaderElectionStrategy",
+        ),
+    ],
+)
+def test_refusal_to_elect_has_the_words_of_kafka(
+    partition: TopicPartition, unclean: bool, code: ErrorCode, message: str
+) -> None:
+    asked = ElectionRequested((partition,), unclean, request_id=1)
+    assert reign().answer(asked) == {partition: (code, message)}
+
+
+def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
+    nobody = Reign(reigning([3], {0: (1, 2)}, {P0: led(-1, [2])}))
+    asked = ElectionRequested((P0,), unclean=True, request_id=1)
+    assert nobody.answer(asked) == {
+        P0: (
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "Failed to elect leader for partition t-0 under strategy "
+            "OfflinePartitionLeaderElectionStrategy(true)",
+        )
+    }
+
+
+def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> None:
+    going = reign()
+    going.take(TopicsMarkedForDeletion(("t",)))
+    assert going.answer(ElectionRequested((P0,), request_id=1)) == {
+        P0: (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+    }

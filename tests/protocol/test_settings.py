@@ -53,13 +53,25 @@ def test_a_value_of_the_right_type_is_taken_as_it_is() -> None:
     [
         ({"fetch.min.bytes": 1}, "group.id: is required"),
         ({"group.id": "g", "fetch.min.byte": 1}, "did you mean fetch.min.bytes"),
-        ({"group.id": "g", "fetch.min.bytes": 0}, "fetch.min.bytes: 0 must be at least 1"),
-        ({"group.id": "g", "fetch.min.bytes": "x"}, "fetch.min.bytes: 'x' is not of type int"),
-        ({"group.id": "g", "auto.commit.enable": "yes"}, "is not of type bool"),
-        ({"group.id": "g", "auto.offset.reset": "none"}, "must be one of smallest, largest"),
+        (
+            {"group.id": "g", "fetch.min.bytes": 0},
+            "Invalid value 0 for configuration fetch.min.bytes: Value must be at least 1",
+        ),
+        (
+            {"group.id": "g", "fetch.min.bytes": "x"},
+            "Invalid value x for configuration fetch.min.bytes: Not a number of type INT",
+        ),
+        (
+            {"group.id": "g", "auto.commit.enable": "yes"},
+            "Expected value to be either true or false",
+        ),
+        (
+            {"group.id": "g", "auto.offset.reset": "none"},
+            "String must be one of: smallest, largest",
+        ),
         (
             {"group.id": "g", "policy": "delete,burn"},
-            "policy: 'delete,burn' must be a list of delete, compact",
+            "Invalid value burn for configuration policy: String must be one of: delete, compact",
         ),
         ({"group.id": "g", "group_id": "h"}, "given twice"),
     ],

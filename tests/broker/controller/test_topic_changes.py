@@ -157,7 +157,7 @@ def test_added_partitions_begin_anywhere_when_that_leader_has_no_successor() -> 
 
 def test_topic_without_partition_0_cannot_grow() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=3, assignments=None)
-    with pytest.raises(ApiError, match="no partition 0"):
+    with pytest.raises(ApiError, match="partition id 0 is missing"):
         plan_partitions(more, {1: (1,)}, {1: None})
 
 
