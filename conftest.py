@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core_log import loop_guard
 from tests import turn_guard
 from tests.virtual_time import VirtualTimeLoop
 
@@ -19,13 +20,18 @@ from tests.virtual_time import VirtualTimeLoop
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run the coroutine on a clock that jumps")
     asyncio.set_event_loop_policy(turn_guard.GuardedLoops())
+    loop_guard.turn_on()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Complain of a test that has stopped an event loop; under CI=true it fails."""
     turn_guard.begin()
+    loop_guard.take_refused()
     yield
+    refused = loop_guard.take_refused()
+    if refused:
+        pytest.fail("\n".join(refused), pytrace=False)
     complaint = turn_guard.complaint(item.nodeid)
     if complaint is not None and os.environ.get("CI") == "true":
         pytest.fail(complaint, pytrace=False)

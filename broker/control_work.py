@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.log_work import LogWork
 from broker.purgatory import Wait
 from broker.replica_manager import ReplicaManager, State
+from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,

@@ -7,8 +7,9 @@ from typing import Any
 
 import attrs
 
-from broker.log_work import LogWork
 from broker.partition import Partition
+from core_log.log_work import LogWork
+from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
 
@@ -33,16 +34,12 @@ class Flusher:
         log = partition.log
         try:
             while True:
-                async with self.work.turn(log):
-                    flush = log.begin_flush()
-                    await self.work.in_thread(flush.run)
-                    log.end_flush(flush)
+                await self.work.flush(log)
                 self.flushed(partition)
                 log = partition.log  # another one, if the replica was moved meanwhile
                 if not log.flush_due(self.now_ms()):
                     break
-        except OSError as error:
-            log.flush_failed(error)
+        except ApiError:  # the log has said it
             self.flushed(partition)
         finally:
             self._running.discard(partition.topic_partition)

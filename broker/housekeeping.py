@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -15,13 +16,13 @@ from broker.flusher import Flusher
 from broker.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
 from broker.listener import Listener
 from broker.log_failures import LogFailures
-from broker.log_work import LogWork
 from broker.partition import Partition
 from broker.periodic import every
 from broker.replica_manager import ReplicaManager
 from broker.replication_failures import told_of
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogDirectoryError, LogManager
+from core_log.log_work import LogWork
 from protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -125,18 +126,8 @@ class Housekeeping:
 
     async def _retain_log(self, partition: Partition) -> None:
         """Let go of old segments; a failure has been logged, and the log takes no more."""
-        log, now_ms = partition.log, self.now_ms()
-        try:
-            retention = log.begin_retention(partition.high_watermark, now_ms)
-            if retention is None:
-                return
-            async with self.work.turn(log):
-                await self.work.in_thread(retention.run)
-                log.end_retention(retention, now_ms)
-        except OSError as error:
-            log.guard.fail(error)
-        except ApiError:
-            return
+        with contextlib.suppress(ApiError):
+            await self.work.retain(partition.log, partition.high_watermark, self.now_ms())
 
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import attrs
 
 from broker.replica_manager import ReplicaManager
+from core_log.log import AppendLater
+from groups.coordinator.offsets_log import NotYet
 from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode
 
@@ -23,7 +25,11 @@ class ReplicatedOffsetsLog:
         most = self.max_batch_bytes(partition)
         if len(batch) > most:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {most} allowed")
-        return self.replicas.append_local(offsets_partition(partition), batch, now_ms).last_offset
+        try:
+            tp = offsets_partition(partition)
+            return self.replicas.append_local(tp, batch, now_ms).last_offset
+        except AppendLater as later:
+            raise NotYet(str(later)) from later
 
     def max_batch_bytes(self, partition: int) -> int:
         """The topic's max.message.bytes."""

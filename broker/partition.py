@@ -133,7 +133,7 @@ class Partition:
     def append(
         self, batch: ValidBatch | ValidMessages, *, all_in_sync: bool, now_ms: int
     ) -> Appended:
-        """Append as the leader. Raises ApiError; nothing is kept when it does."""
+        """Append as the leader. Raises ApiError, and AppendLater; nothing is kept then."""
         self.require_leader()
         if all_in_sync and not self.is_enough_in_sync:
             raise ApiError(
@@ -151,13 +151,14 @@ class Partition:
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
             max_timestamp=batch.max_timestamp,
+            may_sync=False,
         )
 
     def _append_messages(self, messages: ValidMessages, now_ms: int) -> Appended:
         """Their offsets are in them, as in what a follower is given, and so they are written."""
         assert messages.first_offset == self.log.log_end_offset
         self.log.check_fits(len(messages.data))
-        self.log.append_follower(messages.data, now_ms=now_ms)
+        self.log.append_follower(messages.data, now_ms=now_ms, may_sync=False)
         return Appended(
             messages.first_offset,
             messages.last_offset,

@@ -9,12 +9,12 @@ import attrs
 
 from broker.config import BrokerConfig
 from broker.controlled_shutdown import Departure, ShutdownConfig
-from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.registration import Registration
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication_quota import ReplicationQuota
 from clients.connection import Connection, ConnectionFailed
+from core_log.log_work import LogWork
 from zk.api import ZkSession
 
 

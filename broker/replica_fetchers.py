@@ -23,13 +23,13 @@ import attrs
 
 from broker.fetch_sessions import SessionReader
 from broker.following import FIRST_DELAY_SECONDS, Following, epochs_request, offsets_request
-from broker.log_work import LogWork
 from broker.partition import Partition, append_as_fetched
 from broker.replication_failures import Culprit, culprit
 from broker.replication_quota import ReplicationQuota
 from broker.truncation import Truncation, truncation
 from clients.connection import ConnectionFailed
-from core_log.log import SyncNeeded
+from core_log.log import AppendLater
+from core_log.log_work import LogWork
 from core_log.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
@@ -466,16 +466,19 @@ class _Fetcher:
                 self.owner.appended(partition, now_ms)
 
     async def _append(self, partition: Partition, records: memoryview, now_ms: int) -> None:
-        """Append what the leader gave, in a thread where a segment has to be synced first.
+        """Append what the leader gave, after a flush where a segment has to be synced first.
 
         Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
         """
         log = partition.log
         try:
-            log.append_follower(records, now_ms=now_ms, may_sync=False)
-        except SyncNeeded as needed:
-            append = partial(append_as_fetched, log, needed.rest, now_ms)
-            await self.owner.work.lend(log, append)
+            while records:
+                try:
+                    log.append_follower(records, now_ms=now_ms, may_sync=False)
+                    break
+                except AppendLater as later:
+                    records = later.rest
+                    await self.owner.work.flush(log)
         except UnexpectedAppendOffset:
             if log.log_start_offset < log.log_end_offset:
                 raise

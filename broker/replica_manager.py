@@ -21,7 +21,7 @@ from broker.lost_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.appended import Appended
 from core_log.config import LogConfig
-from core_log.log import Log
+from core_log.log import AppendLater, Log
 from core_log.log_manager import LogManager, NewLog
 from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
@@ -156,6 +156,7 @@ class ReplicaManager:
     leadership_known: bool = False
     in_sync: InSyncSets = attrs.field(init=False)
     _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
+    _awaiting_flush: set[TopicPartition] = attrs.field(factory=set)
     _leadership: list[LeadershipListener] = attrs.field(factory=list)
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
@@ -236,8 +237,8 @@ class ReplicaManager:
         return found
 
     def has_lent(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the log of any of these is lent."""
-        return any(log.is_lent for log in self.known_logs(partitions))
+        """Whether the log of any of these is lent or held."""
+        return any(log.is_lent or log.is_held for log in self.known_logs(partitions))
 
     def known_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
         """The logs that are here of these partitions."""
@@ -399,7 +400,7 @@ class ReplicaManager:
         zstd_allowed: bool,
         now_ms: int,
     ) -> Appended:
-        """Append what a producer sent for one partition. Raises ApiError."""
+        """Append what a producer sent for one partition. Raises ApiError and AppendLater."""
         partition = self.partition(tp)
         partition.require_leader()
         batch = validate(
@@ -450,22 +451,29 @@ class ReplicaManager:
         *,
         all_in_sync: bool,
         now_ms: int,
+        appended: list[Appended],
     ) -> Appended:
         """Append what a check has made, some time ago, and would make `again`; offsets -1 for
-        nothing. Raises ApiError, also when the partition is not led here any more."""
+        nothing. What is in `appended` is passed over, and what is new is put there: after
+        AppendLater the rest is to be appended.
+
+        Raises ApiError, also when the partition is not led here any more, and AppendLater.
+        """
         partition = self.partition(tp)
         log = partition.log
-        if any(
+        if not appended and any(
             isinstance(m, ValidMessages) and m.first_offset != log.log_end_offset for m in valid
         ):
             valid = again()  # others were faster
         if not valid:
             return Appended(-1, -1, -1, log.log_start_offset)
-        appended = [self._append(partition, batch, all_in_sync, now_ms) for batch in valid]
+        for batch in valid[len(appended) :]:
+            appended.append(self._append(partition, batch, all_in_sync, now_ms))
         return appended[0]._replace(last_offset=appended[-1].last_offset)
 
     def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> Appended:
-        """Append a batch this broker built itself, as with acks=all. Raises ApiError."""
+        """Append a batch this broker built itself, as with acks=all. Raises ApiError and
+        AppendLater."""
         header = read_header(batch)
         valid = ValidBatch(batch, header, header.max_timestamp)
         return self._append_batch(self.partition(tp), valid, True, now_ms)
@@ -492,7 +500,14 @@ class ReplicaManager:
         all_in_sync: bool,
         now_ms: int,
     ) -> Appended:
-        appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
+        """Raises AppendLater while the log has to be flushed first: whoever waits for the partition
+        is woken then."""
+        try:
+            appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
+        except AppendLater:
+            self._awaiting_flush.add(partition.topic_partition)
+            self.start_flush(partition)
+            raise
         if partition.log.flush_due(now_ms):
             self.start_flush(partition)
         self.in_sync.grown(partition.topic_partition)
@@ -534,7 +549,8 @@ class ReplicaManager:
     def flushed(self, partition: Partition, now_ms: int) -> None:
         """A flush of the partition ended: wake what waited for it."""
         tp = partition.topic_partition
-        if partition.log.failure is not None:
+        if partition.log.failure is not None or tp in self._awaiting_flush:
+            self._awaiting_flush.discard(tp)
             self._changed(tp)
         if not partition.is_leader:
             self.followers.flushed(partition)

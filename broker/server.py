@@ -41,7 +41,6 @@ from broker.housekeeping import Housekeeping
 from broker.isr_writer import IsrWriter
 from broker.listener import Bind, Listener, bound_socket
 from broker.log_failures import LogFailures
-from broker.log_work import LogWork
 from broker.machine import own_host_name, wall_clock_ms
 from broker.metadata_cache import MetadataCache
 from broker.offsets_leadership import OffsetsLeadership
@@ -64,6 +63,7 @@ from compaction.worker_pool import WorkerPool, Workers
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
 from core_log.storage import Directory
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import offset_value_version

@@ -11,6 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
+from core_log.loop_guard import off_loop
 from core_log.segment_file import SegmentFile
 
 LOCK_NAME = ".lock"
@@ -26,11 +27,13 @@ class ReadableDirectory:
         """The last part of the path."""
         return os.path.basename(self.path)
 
+    @off_loop
     def files(self) -> list[str]:
         """The names of the files in it, sorted."""
         with os.scandir(self.path) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
+    @off_loop
     def children(self) -> list[str]:
         """The names of the directories in it, sorted."""
         with os.scandir(self.path) as entries:
@@ -73,6 +76,7 @@ class LogDirectory(ReadableDirectory):
         """The directory of that name in it; made if there is none."""
         return LogDirectory(self._of(name))
 
+    @off_loop
     def rename_to(self, name: str) -> None:
         """Give this directory another name beside its siblings."""
         renamed = os.path.join(os.path.dirname(self.path), name)
@@ -80,6 +84,7 @@ class LogDirectory(ReadableDirectory):
         self.path = renamed
         self._name_is_new = True
 
+    @off_loop
     def remove_child(self, name: str) -> None:
         """Remove a directory and all in it. Nothing happens if there is none."""
         if os.path.isdir(self._of(name)):
@@ -98,14 +103,21 @@ class LogDirectory(ReadableDirectory):
         modified_ns = modified_ms * 1_000_000
         os.utime(self._of(name), ns=(modified_ns, modified_ns))
 
+    @off_loop
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be."""
         os.replace(self._of(old), self._of(new))
 
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
+        if self.size(name) is not None:
+            self._unlink(name)
+
+    @off_loop
+    def _unlink(self, name: str) -> None:
         Path(self._of(name)).unlink(missing_ok=True)
 
+    @off_loop
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole.
 
@@ -119,6 +131,7 @@ class LogDirectory(ReadableDirectory):
             os.fsync(file.fileno())
         os.replace(temporary, self._of(name))
 
+    @off_loop
     def fsync_dir(self) -> None:
         """Make what was created, renamed and removed here safe, and this directory's own name."""
         _fsync_directory(self.path)

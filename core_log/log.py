@@ -48,12 +48,13 @@ InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampO
 """Has something done while the event loop goes on."""
 
 
-class SyncNeeded(Exception):
-    """A segment has to be synced before `rest` is appended, which is not for the event loop."""
+class AppendLater(Exception):
+    """A segment has to be synced before `rest` is appended, which is not for the event loop, or
+    the log takes nothing for the moment: to be tried again after a flush (`LogWork.flush`)."""
 
-    def __init__(self, rest: memoryview) -> None:
-        super().__init__(f"{len(rest)} bytes wait for a segment to be synced")
-        self.rest = rest
+    def __init__(self, rest: memoryview | None = None) -> None:
+        super().__init__("the log has to be flushed first")
+        self.rest = memoryview(b"") if rest is None else rest
 
 
 @attrs.define(eq=False, repr=False)
@@ -72,6 +73,9 @@ class Log:
     damage: Cut | None = None
     cut: Callable[[int], None] = lambda offset: None
     is_lent: bool = False
+    is_held: bool = False
+    """Nothing is appended by the event loop, which goes on to read."""
+    _is_closing: bool = False
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
@@ -123,12 +127,14 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         max_timestamp: int,
+        may_sync: bool = True,
     ) -> Appended:
         """Write one batch as the leader: it gets the next offsets and the leader's epoch.
 
         `header` is the batch's, `max_timestamp` the true latest timestamp of its records. What
         its producer wrote before is not appended again. Raises ApiError RECORD_LIST_TOO_LARGE,
-        KAFKA_STORAGE_ERROR and those of `ProducerState.check`, with nothing appended.
+        KAFKA_STORAGE_ERROR and those of `ProducerState.check`, and, without `may_sync`,
+        AppendLater, with nothing appended.
         """
         self.check_fits(header.size)
         if header.producer_id >= 0:
@@ -147,7 +153,7 @@ class Log:
         buffers = stamp(batch, header, base_offset, leader_epoch, attributes, max_timestamp)
         latest = TimestampOffset(max_timestamp, last_offset)
         try:
-            self._write(buffers, base_offset, last_offset, latest, now_ms)
+            self._write(buffers, base_offset, last_offset, latest, now_ms, may_sync)
         except OSError as error:
             raise self.guard.refuse(error) from error
         self._note_epoch(leader_epoch, base_offset)
@@ -174,16 +180,18 @@ class Log:
 
         A partial batch at the end is left out. A batch larger than segment.bytes, which may have
         been lowered since it was written, gets a segment of its own. Raises CorruptRecord,
-        UnexpectedAppendOffset or, without `may_sync`, SyncNeeded (what was whole before it is
+        UnexpectedAppendOffset or, without `may_sync`, AppendLater (what was whole before it is
         appended), and ApiError KAFKA_STORAGE_ERROR.
         """
         records, done_bytes = memoryview(batches), 0
         for run in runs(records, self.log_end_offset, self.config.segment_bytes):
             self.guard.check()
-            if not may_sync and self._syncs(len(run.records), run.last_offset, run.latest, now_ms):
-                raise SyncNeeded(records[done_bytes:])
+            bounds = run.first_offset, run.last_offset
             try:
-                self._write([run.records], run.first_offset, run.last_offset, run.latest, now_ms)
+                self._write([run.records], *bounds, run.latest, now_ms, may_sync)
+            except AppendLater as later:
+                later.rest = records[done_bytes:]
+                raise
             except OSError as error:
                 raise self.guard.refuse(error) from error
             for header in run.headers:
@@ -344,7 +352,14 @@ class Log:
             return False
         bounds = self.segments.active.base_offset, self.log_end_offset
         is_due = self.segments.flushes.due(self.config, *bounds, now_ms)
-        return is_due or self.leader_epochs.is_file_stale
+        is_waited_for = self._is_closing and not self.is_synced
+        return is_due or is_waited_for or self.leader_epochs.is_file_stale
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether another segment may begin, and the active one end, as far as the disk goes."""
+        is_on_disk = not self.config.hides_holes or self.recovery_point >= self.log_end_offset
+        return is_on_disk and self.segments.flushes.names_are_safe
 
     def begin_flush(self) -> Flush:
         """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
@@ -392,15 +407,23 @@ class Log:
             self.end_retention(retention, now_ms)
         return len(retention.segments)
 
-    def begin_retention(self, high_watermark: int, now_ms: int) -> Retention | None:
+    def begin_retention(
+        self, high_watermark: int, now_ms: int, *, may_sync: bool = True
+    ) -> Retention | None:
         """Let go of the segments that retention does not keep; `run` of what is returned does the
         rest, off the loop. A log that is full may do so too, but keeps the active segment while
-        there is no room for another one. Raises ApiError KAFKA_STORAGE_ERROR."""
+        there is no room for another one.
+
+        Raises ApiError KAFKA_STORAGE_ERROR and, without `may_sync`, AppendLater where the active
+        segment is to go too, and has to be synced first.
+        """
         self.guard.check_failure()
         ages = self.segments.ages()
         going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
         self._now_ms = now_ms
         if going == len(self.segments):
+            if not may_sync and not self.is_synced:
+                raise AppendLater
             try:
                 self._roll(self.log_end_offset, now_ms)
             except OSError as error:
@@ -478,13 +501,6 @@ class Log:
             self.config, size, last_offset, latest.timestamp, now_ms
         )
 
-    def _syncs(self, size: int, last_offset: int, latest: TimestampOffset, now_ms: int) -> bool:
-        """Whether a segment has to be synced before so much is appended."""
-        flushes = self.segments.flushes
-        if flushes.names_are_safe and not self.config.hides_holes:
-            return False
-        return self._rolls(size, last_offset, latest, now_ms)
-
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
             self.leader_epochs.assign(epoch, start_offset)
@@ -496,10 +512,20 @@ class Log:
         last_offset: int,
         latest: TimestampOffset,
         now_ms: int,
+        may_sync: bool,
     ) -> None:
-        """Write batches to the active segment, or a new one, and move the log's end."""
+        """Write batches to the active segment, or a new one, and move the log's end.
+
+        A segment that has to be synced before the next one begins takes nothing more until that is
+        done, or it would never be: something would always have come since.
+        """
+        if self.is_held and not may_sync:
+            raise AppendLater
         size, interval_bytes = sum(map(len, buffers)), self.config.index_interval_bytes
-        if self._rolls(size, last_offset, latest, now_ms):
+        if self._is_closing or self._rolls(size, last_offset, latest, now_ms):
+            if not may_sync and not self.is_synced:
+                self._is_closing = True
+                raise AppendLater
             self._roll(first_offset, now_ms)
         self.segments.active.append(buffers, last_offset, latest, interval_bytes)
         self.segments.flushes.appended(self.log_end_offset, size, now_ms)
@@ -508,12 +534,13 @@ class Log:
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""
+        self._is_closing = False
         active = self.segments.active
         if active.base_offset >= base_offset:
             return
         try:
             active.seal()
-            if self.config.hides_holes:
+            if self.config.hides_holes and self.recovery_point < self.log_end_offset:
                 sync(active.log)
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, now_ms)

@@ -15,6 +15,7 @@ from typing import IO
 
 import attrs
 
+from core_log.loop_guard import off_loop
 from core_log.storage import BytesLike, FileRange
 
 Survivor = Callable[[bytes, bytes], bytes]
@@ -133,6 +134,7 @@ class MemoryFile:
         """Give back what it takes of the disk; it stays readable for those who hold it."""
         self.disk.give_back(len(self._now))
 
+    @off_loop
     def fsync(self) -> None:
         """Make the bytes safe from `lose_power`."""
         self.disk.check()
@@ -173,10 +175,12 @@ class MemoryDirectory:
         """Where it is, to be shown to people."""
         return f"{self.parent.path if self.parent else ''}/{self.name}"
 
+    @off_loop
     def files(self) -> list[str]:
         """The names of the files in it, sorted."""
         return sorted(self._files)
 
+    @off_loop
     def children(self) -> list[str]:
         """The names of the directories in it, sorted."""
         return sorted(self._children)
@@ -187,12 +191,14 @@ class MemoryDirectory:
             self._children[name] = MemoryDirectory(name, self.disk, self)
         return self._children[name]
 
+    @off_loop
     def rename_to(self, name: str) -> None:
         """Give this directory another name beside its siblings."""
         assert self.parent is not None
         self.parent._children[name] = self.parent._children.pop(self.name)
         self.name = name
 
+    @off_loop
     def remove_child(self, name: str) -> None:
         """Remove a directory and all in it. Nothing happens if there is none."""
         child = self._children.pop(name, None)
@@ -226,6 +232,7 @@ class MemoryDirectory:
         """Have a file say that it was last written to then."""
         self._existing(name).modified_ms = modified_ms
 
+    @off_loop
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if need be. Raises FileNotFoundError."""
         self._existing(old)
@@ -235,15 +242,19 @@ class MemoryDirectory:
 
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
-        file = self._files.pop(name, None)
-        if file is not None:
-            file.remove()
+        if name in self._files:
+            self._unlink(name)
+
+    @off_loop
+    def _unlink(self, name: str) -> None:
+        self._files.pop(name).remove()
 
     def read(self, name: str) -> bytes | None:
         """A small file's bytes, None if there is none."""
         file = self._files.get(name)
         return None if file is None else file.read(0, file.size)
 
+    @off_loop
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
         file = MemoryFile(self.disk, self.disk.now_ms())
@@ -252,6 +263,7 @@ class MemoryDirectory:
         self.remove(name)
         self._files[name] = file
 
+    @off_loop
     def fsync_dir(self) -> None:
         """Make what was created, renamed and removed here safe, and this directory's own name."""
         self._synced_files = dict(self._files)

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Sequence
 
+from core_log.loop_guard import off_loop
 from core_log.storage import BytesLike, FileRange
 
 __all__ = ["FileRange", "SegmentFile"]
@@ -101,6 +102,7 @@ class SegmentFile:
             os.ftruncate(self._fd, self.size)
             self._reserved = False
 
+    @off_loop
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss. May run in another thread."""
         os.fsync(self._fd)

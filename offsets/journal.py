@@ -106,6 +106,12 @@ class Journal(Generic[T]):
         ]
         return encode_batch(rows, codec=self.codec)
 
+    def put_back(self) -> None:
+        """Have the entries of the batch in flight, which was not written, wait again, first."""
+        for entry in reversed(self.take()):
+            self._waiting.appendleft(entry)
+            self._waiting_bytes += entry.size
+
     def take(self) -> list[Entry[T]]:
         """The entries of the batch in flight, which ended: replicated, or refused."""
         ended, self._in_flight = self._in_flight, []

@@ -20,9 +20,10 @@ from broker.dispatch import RequestContext
 from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
 from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.partition_waits import SETTLED, WATERMARK
-from broker.purgatory import Wait
+from broker.purgatory import NO_ANSWER, Wait
 from broker.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appended import Appended
+from core_log.log import AppendLater
 from core_log.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_REWRITTEN_BYTES,
@@ -60,12 +61,33 @@ OUT_OF_STEP = {
 @attrs.define(eq=False)
 class _Pending:
     """One partition's part of the answer; `until` is the offset to be reached, or -1: by the high
-    watermark, or, where the leader alone is asked, by what its disk has settled."""
+    watermark, or, where the leader alone is asked, by what its disk has settled.
+
+    `append_again` is there while nothing could be appended, for the log has to be flushed first.
+    """
 
     tp: TopicPartition
     response: ProduceResponsePartition
     until: int = -1
     all_in_sync: bool = False
+    append_again: Callable[[], _Pending] | None = None
+    _is_trying: bool = False
+
+    def try_again(self) -> bool:
+        """Append what could not be appended; whether it is, or never will be.
+
+        What is appended wakes who waits for the partition, this one too: not twice.
+        """
+        if self.append_again is None or self._is_trying:
+            return not self._is_trying
+        self._is_trying = True
+        try:
+            now = self.append_again()
+        finally:
+            self._is_trying = False
+        self.response, self.until = now.response, now.until
+        self.all_in_sync, self.append_again = now.all_in_sync, now.append_again
+        return self.append_again is None
 
 
 def handle(
@@ -107,21 +129,25 @@ def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
 
 
 def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
-    if request.acks == 0:
-        failed = any(part.response.error_code for part in parts)
-        return CLOSE if failed else None
-    if all(_done(replicas, part) for part in parts):
+    held = [part for part in parts if part.append_again is not None]
+    if request.acks == 0 and not held:
+        return CLOSE if _failed_any(parts) else None
+    if not held and all(_done(replicas, part) for part in parts):
         return _response(parts)
     return Wait(
-        keys=(),
+        keys=tuple((key, part.tp) for part in held for key in (SETTLED, WATERMARK)),
         offsets=tuple(
             ((WATERMARK if part.all_in_sync else SETTLED, part.tp), part.until)
             for part in parts
             if part.until >= 0
         ),
         timeout_ms=request.timeout_ms,
-        try_complete=lambda expired: _try_complete(replicas, parts, expired),
+        try_complete=lambda expired: _try_complete(replicas, request, parts, expired),
     )
+
+
+def _failed_any(parts: list[_Pending]) -> bool:
+    return any(part.response.error_code for part in parts)
 
 
 def _append(
@@ -141,9 +167,15 @@ def _append(
             zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
             now_ms=context.now_ms,
         )
+    except AppendLater:
+        return _held(tp, partial(_append, replicas, cache, tp, part, acks, context))
     except ApiError as error:
         return _refused(replicas, tp, error, context)
     return _appended(replicas, tp, appended, acks)
+
+
+def _held(tp: TopicPartition, append_again: Callable[[], _Pending]) -> _Pending:
+    return _Pending(tp, _failed(tp, ErrorCode.REQUEST_TIMED_OUT), append_again=append_again)
 
 
 def _refused(
@@ -180,6 +212,8 @@ def _appended(
 
 def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     """Whether nothing more is to be waited for; a partition that was lost ends in an error."""
+    if not part.try_again():
+        return False
     if part.until < 0:
         return True
     try:
@@ -200,7 +234,9 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     return True
 
 
-def _try_complete(replicas: ReplicaManager, parts: list[_Pending], expired: bool) -> Any:
+def _try_complete(
+    replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending], expired: bool
+) -> Any:
     done = [_done(replicas, part) for part in parts]
     if not all(done):
         if not expired:
@@ -208,6 +244,8 @@ def _try_complete(replicas: ReplicaManager, parts: list[_Pending], expired: bool
         for part in parts:
             if part.until >= 0:
                 part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+    if request.acks == 0:
+        return CLOSE if _failed_any(parts) else NO_ANSWER
     return _response(parts)
 
 
@@ -245,6 +283,7 @@ class _Unchecked:
     check: Check = attrs.field(init=False)
     valid: ValidSet = ()
     error: ApiError | None = None
+    appended: list[Appended] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         try:
@@ -273,7 +312,10 @@ class _Unchecked:
                 lambda: self.begin()(MAX_PRODUCED_BYTES),
                 all_in_sync=acks == -1,
                 now_ms=context.now_ms,
+                appended=self.appended,
             )
+        except AppendLater:
+            return _held(self.tp, partial(self.append, replicas, acks, context))
         except ApiError as error:
             return _refused(replicas, self.tp, error, context)
         return _appended(replicas, self.tp, appended, acks)

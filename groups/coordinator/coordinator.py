@@ -43,7 +43,7 @@ from groups.coordinator.events import (
 )
 from groups.coordinator.expiry import EXPIRY_SLICE, group_slices
 from groups.coordinator.listing import GroupDescription, GroupOverview
-from groups.coordinator.offsets_log import OffsetsLog
+from groups.coordinator.offsets_log import NotYet, OffsetsLog
 from groups.coordinator.owned import Owned
 from groups.coordinator.shard import Shard
 from offsets.committed import CommittedOffsets
@@ -191,7 +191,7 @@ class GroupCoordinator:
     def _advance(self, owned: Owned) -> None:
         """Settle what is replicated and write what waits, until the log has to be waited for."""
         while owned.in_flight_until is None or self._settle(owned, owned.in_flight_until):
-            if not owned.journal.waiting:
+            if not owned.journal.waiting or owned.is_held_up:
                 return
             self._append(owned)
 
@@ -200,6 +200,9 @@ class GroupCoordinator:
         batch = owned.journal.next_batch(self.log.max_batch_bytes(owned.partition), now_ms)
         try:
             owned.in_flight_until = self.log.append(owned.partition, batch, now_ms) + 1
+        except NotYet:
+            owned.journal.put_back()
+            owned.is_held_up = True
         except ApiError as error:
             owned.failed_appends += 1
             entries = owned.journal.take()
@@ -233,7 +236,8 @@ class GroupCoordinator:
         if owned.loaded_until is not None:
             self._serve(owned, owned.loaded_until)
         # The log also calls from within the append that moved it: nothing is in flight then yet.
-        elif owned.in_flight_until is not None:
+        elif owned.in_flight_until is not None or owned.is_held_up:
+            owned.is_held_up = False
             self._advance(owned)
 
     # ---- deletions

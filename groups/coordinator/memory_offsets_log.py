@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
+from groups.coordinator.offsets_log import NotYet
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
 
@@ -18,6 +19,7 @@ class MemoryPartition:
     end_offset: int = 0
     committed_end: int = 0
     failure: ErrorCode | None = None
+    is_held: bool = False
     is_enough_in_sync: bool = True
     listener: Callable[[], None] | None = None
 
@@ -33,6 +35,8 @@ class MemoryOffsetsLog:
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
         """See OffsetsLog."""
         log = self._serving(partition)
+        if log.is_held:
+            raise NotYet
         if len(batch) > self.batch_bytes:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes")
         log.batches.append((log.end_offset, log.end_offset.to_bytes(8, "big") + batch[8:]))
@@ -79,6 +83,17 @@ class MemoryOffsetsLog:
         """Let everything appended so far be replicated."""
         log = self.partition(partition)
         log.committed_end = log.end_offset
+        if log.listener is not None:
+            log.listener()
+
+    def hold(self, partition: int) -> None:
+        """Take no appends until `release`."""
+        self.partition(partition).is_held = True
+
+    def release(self, partition: int) -> None:
+        """Take appends again, and say so."""
+        log = self.partition(partition)
+        log.is_held = False
         if log.listener is not None:
             log.listener()
 

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 
+class NotYet(Exception):
+    """Nothing can be appended now; who listens to `on_committed` is called when it can."""
+
+
 class OffsetsLog(Protocol):
     """The partitions of the topic that this broker leads. All calls may raise ApiError."""
 
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
-        """Append one batch as with acks=all; the offset of its last record."""
+        """Append one batch as with acks=all; the offset of its last record. Raises NotYet too."""
 
     def max_batch_bytes(self, partition: int) -> int:
         """The largest batch the partition takes."""

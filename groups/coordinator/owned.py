@@ -19,9 +19,9 @@ class Owned:
     """What the coordinator's shell knows of one. `refusal` is what its groups are told: NONE once
     it is served.
 
-    `loaded_until` is where the load ended; `deleted` what was deleted before it is served,
-    `dropping` what is dropped a slice at a time, with `recommitted`, what was committed for it
-    since; `stale` the offsets that could not be dropped.
+    `is_held_up` while the log takes nothing; `loaded_until` is where the load ended; `deleted` what
+    was deleted before it is served, `dropping` what is dropped a slice at a time, with
+    `recommitted`, what was committed for it since; `stale` the offsets that could not be dropped.
     """
 
     partition: int
@@ -29,6 +29,7 @@ class Owned:
     shard: Shard = attrs.field(factory=Shard)
     refusal: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     in_flight_until: int | None = None
+    is_held_up: bool = False
     loaded_until: int | None = None
     failed_appends: int = 0
     deleted: set[TopicPartition] = attrs.field(factory=set)

@@ -7,12 +7,12 @@ from typing import Any
 
 from broker.following import Following
 from broker.handlers import fetch
-from broker.log_work import LogWork
 from broker.partition import Partition
 from broker.purgatory import Wait
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers, _Fetcher
 from broker.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
+from core_log.log_work import LogWork
 from protocol.messages.fetch import FetchResponse
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch, context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,6 @@ from broker.control_work import ControlWork
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.fetch_sessions import FetchSessions
-from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import IsrChange, Partition
 from broker.partition_waits import PartitionWaits
@@ -22,7 +22,9 @@ from broker.purgatory import Purgatory, Wait
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
+from core_log.log import AppendLater
 from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
 from core_log.memory_directory import MemoryDirectory
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.messages.leader_and_isr import (
@@ -39,6 +41,7 @@ from protocol.messages.update_metadata import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
+from tests.in_thread import as_in_thread
 
 NOW_MS = 1_400_000_000_000
 
@@ -49,7 +52,7 @@ class AtOnce(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
-            done.set_result(fn(*args, **kwargs))
+            done.set_result(as_in_thread(partial(fn, *args, **kwargs)))
         except Exception as error:
             done.set_exception(error)
         return done
@@ -132,6 +135,27 @@ class Replicas:
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
         return self
 
+    def write(self, tp: TopicPartition, data: bytes, now_ms: int = NOW_MS) -> None:
+        """Append a batch, after a flush if it takes one."""
+
+        def append() -> None:
+            self.manager.append(tp, data, all_in_sync=False, zstd_allowed=True, now_ms=now_ms)
+
+        try:
+            append()
+        except AppendLater:
+            self.flush()
+            append()
+
+    def flush(self) -> None:
+        """Flush the logs for which that was asked."""
+        while self.flushes:
+            partition = self.flushes.pop()
+            flush = partition.log.begin_flush()
+            as_in_thread(flush.run)
+            partition.log.end_flush(flush)
+            self.manager.flushed(partition, NOW_MS)
+
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
         """What obeys control requests; logs are made in the caller's thread unless told."""
         return ControlWork(
@@ -149,6 +173,7 @@ class Replicas:
             done: list[Any] = []
             self.purgatory.park(answer, done.append)
             while not done:
+                self.flush()
                 await asyncio.sleep(0)
             (answer,) = done
         return answer

@@ -19,7 +19,6 @@ from broker.fetch_sessions import FetchSessions
 from broker.flusher import Flusher
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from broker.isr_writer import IsrWriter
-from broker.log_work import LogWork
 from broker.metadata_cache import MetadataCache
 from broker.partition import Partition
 from broker.partition_waits import PartitionWaits
@@ -30,6 +29,7 @@ from broker.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
 from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import DeleteRecordsRequest

@@ -26,6 +26,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
+from tests.in_thread import as_in_thread
 
 T0 = TopicPartition("t", 0)
 SLICES = 3
@@ -46,7 +47,7 @@ class HeldExecutor(Executor):
     async def do_next(self) -> None:
         """Do what was asked for first, and let the loop hear of it."""
         future, work = self.asked.pop(0)
-        future.set_result(work())
+        future.set_result(as_in_thread(work))
         await turns()
 
 

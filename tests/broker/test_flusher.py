@@ -10,9 +10,9 @@ import attrs
 
 from broker.flusher import Flusher
 from broker.handlers import produce
-from broker.log_work import LogWork
 from broker.partition import Partition
 from core_log.config import LogConfig
+from core_log.log_work import LogWork
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     ProduceRequest,
@@ -22,6 +22,7 @@ from protocol.messages.produce import (
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, Replicas, batch, context
 from tests.broker.spawning import Spawned
+from tests.in_thread import as_in_thread
 
 T0 = TopicPartition("t", 0)
 
@@ -41,7 +42,7 @@ class Disk(Executor):
         """Do the oldest piece of work, or fail at it; return when that has been taken in."""
         future, work = self.waiting.pop(0)
         if failure is None:
-            work()
+            as_in_thread(work)
             future.set_result(None)
         else:
             future.set_exception(failure)

@@ -12,8 +12,8 @@ import pytest
 
 from broker.config import load_broker_config
 from broker.housekeeping import Housekeeping
-from broker.log_work import LogWork
 from core_log.config import LogConfig
+from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch
@@ -109,7 +109,7 @@ async def nobody(partitions: Any) -> None: ...
 
 
 def written(replicas: Replicas) -> None:
-    replicas.manager.append(T0, batch(b"new"), all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
+    replicas.write(T0, batch(b"new", timestamp_ms=NOW_MS))
 
 
 def filled(config: LogConfig) -> Replicas:
@@ -117,7 +117,7 @@ def filled(config: LogConfig) -> Replicas:
     replicas = Replicas(config=config).lead("t")
     for timestamp in (1, 1, NOW_MS):
         sent = batch(b"abc", key=b"k", timestamp_ms=timestamp)
-        replicas.manager.append(T0, sent, all_in_sync=False, zstd_allowed=True, now_ms=NOW_MS)
+        replicas.write(T0, sent)
     return replicas
 
 

@@ -70,9 +70,7 @@ class Live:
         """A batch of one record for each timestamp."""
         for timestamp in timestamps or (self.now_ms,):
             batch = encode_batch([(timestamp, None, value, ())])
-            self.replicas.manager.append(
-                T0, batch, all_in_sync=False, zstd_allowed=True, now_ms=self.now_ms
-            )
+            self.replicas.write(T0, batch, self.now_ms)
 
     @property
     def log(self) -> Log:

@@ -7,8 +7,8 @@ import asyncio
 import attrs
 import pytest
 
-from broker.log_work import LogWork
 from core_log.log import Log
+from core_log.log_work import LogWork
 from tests.broker.replicas import Replicas
 from tests.broker.test_flusher import Disk, turns
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from typing import Any
 
 import attrs
@@ -9,7 +11,7 @@ import pytest
 
 from broker.connection import CLOSE
 from broker.handlers import produce
-from broker.purgatory import Wait
+from broker.purgatory import NO_ANSWER, Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -212,6 +214,103 @@ def test_where_every_message_is_flushed_the_answer_waits_for_the_disk() -> None:
     flush.run()
     partition.log.end_flush(flush)
     assert codes(wait.try_complete(False)) == [ErrorCode.NONE]
+
+
+# ---- while a segment is synced
+
+
+def compacted(partitions: int = 1, **settings: Any) -> Replicas:
+    """A leader of logs whose segments have to be on disk before others begin."""
+    config = LogConfig(cleanup_policy=("compact",), segment_bytes=250, **settings)
+    return Replicas(config=config).lead("t", partitions)
+
+
+LONG, SHORT = batch(bytes(100), key=b"k"), batch(b"a", key=b"k")
+
+
+def test_a_segment_begins_when_a_thread_has_synced_the_one_before_and_nothing_overtakes() -> None:
+    replicas = compacted()
+    handle(replicas, request(("t", 0, LONG)))
+    waits = [handle(replicas, request(("t", 0, sent))) for sent in (LONG, SHORT)]
+
+    assert [wait.try_complete(False) for wait in waits] == [None, None]
+    assert replicas.manager.log(T0).log_end_offset == 1
+
+    parked = park_all(replicas, waits)
+    replicas.flush()
+
+    answers = [answer.responses[0].partition_responses[0] for (answer,) in parked]
+    assert [(p.error_code, p.base_offset) for p in answers] == [(0, 1), (0, 2)]
+    assert [segment.base_offset for segment in replicas.manager.log(T0).segments] == [0, 1]
+
+
+def test_a_flush_that_comes_too_early_for_the_last_of_a_segment_is_followed_by_another() -> None:
+    replicas = compacted()
+    handle(replicas, request(("t", 0, SHORT)))
+    log = replicas.manager.log(T0)
+    early = log.begin_flush()
+    handle(replicas, request(("t", 0, SHORT)))
+    (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
+    early.run()
+    log.end_flush(early)
+    replicas.manager.flushed(replicas.manager.partition(T0), NOW_MS)
+
+    assert (parked, log.log_end_offset, log.flush_due(NOW_MS)) == ([], 2, True)
+    replicas.flush()
+    assert codes(parked[0]) == [ErrorCode.NONE]
+
+
+def test_other_partitions_of_the_request_are_appended_at_once_and_once() -> None:
+    replicas = compacted(2)
+    handle(replicas, request(("t", 0, LONG)))
+    both = request(("t", 0, LONG), ("t", 1, LONG))
+    (parked,) = park_all(replicas, [handle(replicas, both)])
+
+    ends = [replicas.manager.log(TopicPartition("t", index)).log_end_offset for index in (0, 1)]
+    assert ends == [1, 1]
+    replicas.flush()
+    ends = [replicas.manager.log(TopicPartition("t", index)).log_end_offset for index in (0, 1)]
+    assert (codes(parked[0]), ends) == ([ErrorCode.NONE] * 2, [2, 1])
+
+
+def test_who_wants_no_answer_gets_none_when_it_is_appended() -> None:
+    replicas = compacted()
+    handle(replicas, request(("t", 0, LONG)))
+    (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG), acks=0))])
+    replicas.flush()
+    assert (parked, replicas.manager.log(T0).log_end_offset) == ([NO_ANSWER], 2)
+
+
+def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None:
+    replicas = compacted()
+    handle(replicas, request(("t", 0, LONG)))
+    (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
+    partition = replicas.manager.partition(T0)
+    partition.log.guard.fail(OSError(errno.EIO, "Input/output error"))
+    replicas.manager.flushed(partition, NOW_MS)
+    assert codes(parked[0]) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_flush_that_takes_longer_than_the_producer_waits_leaves_nothing_behind() -> None:
+    replicas = compacted()
+    handle(replicas, request(("t", 0, LONG)))
+    wait = handle(replicas, request(("t", 0, LONG)))
+    assert codes(wait.try_complete(True)) == [ErrorCode.REQUEST_TIMED_OUT]
+    replicas.flush()
+    assert replicas.manager.log(T0).log_end_offset == 1
+
+
+def park_all(replicas: Replicas, waits: list[Wait]) -> list[list[Any]]:
+    """Have them wait; where their answers will be."""
+    parked: list[list[Any]] = []
+
+    async def park() -> None:
+        for wait in waits:
+            parked.append([])
+            replicas.purgatory.park(wait, parked[-1].append)
+
+    asyncio.run(park())
+    return parked
 
 
 def test_a_full_disk_fails_that_partition_alone() -> None:

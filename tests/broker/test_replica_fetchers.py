@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.log_work import LogWork
 from broker.partition import Partition
 from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
 from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (

@@ -55,7 +55,7 @@ def codes(response: LeaderAndIsrResponse | StopReplicaResponse) -> list[ErrorCod
 
 
 def append(replicas: Replicas, tp: TopicPartition, *values: bytes) -> None:
-    replicas.manager.append(tp, batch(*values), all_in_sync=False, zstd_allowed=True, now_ms=1_000)
+    replicas.write(tp, batch(*values), 1_000)
 
 
 def test_a_broker_leads_what_it_is_told_to() -> None:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tests.in_thread import as_in_thread
+
 if TYPE_CHECKING:
     from tests.simulation.world import Process
 
@@ -191,7 +193,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             if done.cancelled():
                 return
             try:
-                result = func(*args)
+                result = as_in_thread(func, *args)
             except Exception as error:
                 done.set_exception(error)
             else:

@@ -10,6 +10,7 @@ from random import Random
 
 import attrs
 
+from core_log import loop_guard
 from tests.simulation.cluster import PARTITIONS, Cluster, until
 from tests.simulation.faults import Faults
 from tests.simulation.story import Violation
@@ -183,11 +184,14 @@ class Outcome:
 def outcome_of(seed: int) -> Outcome:
     """Live the story of a seed."""
     began = time.process_time()
+    loop_guard.turn_on()
+    loop_guard.take_refused()
     simulation, violation = Simulation(seed), ""
     try:
         simulation.run()
     except Violation as told:
         violation = str(told)
+    violation = violation or "; ".join(loop_guard.take_refused())
     story = simulation.story
     return Outcome(
         seed,

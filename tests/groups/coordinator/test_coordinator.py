@@ -52,6 +52,26 @@ def test_commit_is_neither_answered_nor_seen_before_it_is_replicated(replicated:
     assert replicated.committed() == 42
 
 
+def test_commits_that_come_while_the_log_takes_nothing_are_written_together_when_it_does(
+    bench: Bench,
+) -> None:
+    bench.log.hold(0)
+    pending = [bench.commit(offset) for offset in range(3)]
+    assert [each.error for each in pending] == [None] * 3
+    bench.log.release(0)
+    assert [each.error for each in pending] == [ErrorCode.NONE] * 3
+    assert (bench.batches(), bench.committed()) == ([3], 2)
+
+
+def test_who_is_no_coordinator_any_more_refuses_what_the_log_has_not_taken(bench: Bench) -> None:
+    bench.log.hold(0)
+    pending = bench.commit(42)
+    bench.coordinator.on_leadership([], [0])
+    assert pending.error is ErrorCode.NOT_COORDINATOR
+    bench.log.release(0)
+    assert bench.batches() == []
+
+
 def test_commits_that_arrive_while_one_is_in_flight_share_the_next_batch(
     replicated: Bench,
 ) -> None:

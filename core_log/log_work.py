@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from core_log.log import Log
+from core_log.log import AppendLater, Log
 
 T = TypeVar("T")
 
@@ -44,6 +44,47 @@ class LogWork:
         """Have a log's turn for a while; the loop goes on with the log."""
         async with self._turns.setdefault(log, asyncio.Lock()):
             yield
+
+    async def flush(self, log: Log) -> None:
+        """Flush what the log holds now; what could not be appended before then can be.
+
+        Raises ApiError KAFKA_STORAGE_ERROR: the log has failed, or is full.
+        """
+        async with self.turn(log):
+            await self._flush(log)
+
+    async def _flush(self, log: Log) -> None:
+        try:
+            flush = log.begin_flush()
+            await self.to_its_end(flush.run)
+            log.end_flush(flush)
+        except OSError as error:
+            raise log.flush_failed(error) from error
+
+    async def retain(self, log: Log, high_watermark: int, now_ms: int) -> None:
+        """Let go of old segments, and mark their files as deleted. Raises ApiError
+        KAFKA_STORAGE_ERROR."""
+        async with self.turn(log):
+            while True:
+                try:
+                    retention = log.begin_retention(high_watermark, now_ms, may_sync=False)
+                    break
+                except AppendLater:
+                    await self._flush(log)
+            if retention is not None:
+                with log.guard:
+                    await self.to_its_end(retention.run)
+                    log.end_retention(retention, now_ms)
+
+    async def to_its_end(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread for who has a turn, and keep it until the work has ended: also
+        when nobody wants what comes of it any more."""
+        running = asyncio.ensure_future(self.in_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
 
     def has_turn_taken(self, log: Log) -> bool:
         """Whether somebody has the log's turn."""
@@ -67,8 +108,8 @@ class LogWork:
                     running.add_done_callback(lambda _: _take_back(log))
 
     async def until_back(self, logs: Collection[Log]) -> None:
-        """Wait until none of these logs is lent, all at the same moment."""
-        while lent := [log for log in logs if log.is_lent]:
+        """Wait until none of these logs is lent or held, all at the same moment."""
+        while lent := [log for log in logs if log.is_lent or log.is_held]:
             async with self.turn(lent[0]):
                 pass
             await asyncio.sleep(0)  # the turn is free while a thread that nobody waits for works on
