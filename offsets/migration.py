@@ -31,6 +31,9 @@ repeat them or, by auto.offset.reset, skip.)
   not committed since, both must hold the same. That is what is *verified* before this step, and
   before this step alone. Between its two writes a commit may be in Kafka alone: it is not yet
   acknowledged, and it is not above processed.
+- A copy that comes behind a newer commit of a member's takes back what that wrote, in the store
+  that nobody reads. The stores differ then: it is copied anew, or the next commit puts it right,
+  and until both agree the step across the middle is not taken.
 - Members that come. They make their node below the znode first, read the znode afterwards, and
   only then their first offset; the command writes the znode first and lists the members afterwards.
   One of the two sees the other: a member that the list missed reads the new mode, and is in the

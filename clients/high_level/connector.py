@@ -13,7 +13,8 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from clients.cluster import Cluster
@@ -28,7 +29,13 @@ from clients.high_level.streams import MessageAndMetadata, MessageStream, Partit
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
 from groups.zookeeper.filters import TopicFilter
-from groups.zookeeper.member import ConsumerIdInUse, Member, MembershipLost, StrategyConflict
+from groups.zookeeper.member import (
+    ConsumerIdInUse,
+    ConsumerRebalanceFailed,
+    Member,
+    MembershipLost,
+    StrategyConflict,
+)
 from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import (
     FilterSubscription,
@@ -43,7 +50,8 @@ from offsets.governed_store import GovernedStore
 from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.session import KazooSession, ZkError, ZkSession
+from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
+from zk.session import KazooSession
 
 _log = logging.getLogger(__name__)
 
@@ -78,11 +86,7 @@ class ConsumerConnector:
             else f"{group_id}_{name}"
         )
         self._owns_zk = zk is None
-        self._zk: ZkSession = zk or KazooSession(
-            self.config.zookeeper_connect,
-            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
-        )
+        self._zk = zk or self._session()
         self._cluster = Cluster(
             self.config.bootstrap_servers,
             config=self.config.cluster_config,
@@ -139,14 +143,16 @@ class ConsumerConnector:
         """Join the group with so many streams of each topic; return once it has rebalanced.
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
-        Raises MessageStreamsExist, ValueError, ZooKeeperError; ConsumerIdInUse, StrategyConflict
-        and MembershipLost, after which the connector is shut down; ConsumerRebalanceFailed and its
-        kind MalformedMember, after which the member goes on trying until `shutdown`, and `streams`
-        has what it feeds.
+        Raises MessageStreamsExist, ValueError; ConsumerIdInUse, StrategyConflict and
+        MembershipLost, after which the connector is shut down; ConsumerRebalanceFailed and its kind
+        MalformedMember, after which the member goes on trying until `shutdown`, and `streams` has
+        what it feeds; ZooKeeperError when ZooKeeper is out of reach for
+        zookeeper.connection.timeout.ms: if `streams` is empty then, call it again; else the member
+        goes on trying too.
         """
         subscription = StaticSubscription(dict(topic_count_map))
         check_subscription(subscription)
-        self._create_once()
+        await self._create_once()
         self._streams = streams = {
             topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
@@ -168,7 +174,7 @@ class ConsumerConnector:
         """
         subscription = FilterSubscription(topic_filter, num_streams)
         check_subscription(subscription)
-        self._create_once()
+        await self._create_once()
         streams = [self._stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
         self._streams = {"*": streams}
         self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
@@ -263,14 +269,82 @@ class ConsumerConnector:
         self._started = True
         for note in self.notes:
             _log.info("%s", note)
-        if self._owns_zk:
+        if not self._owns_zk:
+            return
+        try:
             with from_zookeeper():
                 await self._zk.start()
+        except BaseException:
+            self._started = False
+            self._zk = self._session()  # a session starts once
+            self._store = self._delivery.store = self._offset_store()
+            raise
 
-    def _create_once(self) -> None:
+    def _session(self) -> ZkSession:
+        return KazooSession(
+            self.config.zookeeper_connect,
+            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
+        )
+
+    async def _create_once(self) -> None:
+        """Come as far as a session to join with. Who could not, may try again."""
         if self._created:
             raise MessageStreamsExist(f"{self.consumer_id} has created its message streams")
         self._created = True
+        try:
+            await self._start()
+            async with self._in_reach():
+                await self._connected()
+            if self._closing:
+                raise ConsumerRebalanceFailed(f"{self.consumer_id} was shut down before it joined")
+        except BaseException:
+            self._created = False
+            raise
+
+    async def _connected(self) -> None:
+        """Return when the session is connected, or closed for good."""
+        changed = asyncio.Event()
+
+        def heard(state: SessionState) -> None:
+            changed.set()
+
+        self._zk.add_state_listener(heard)
+        try:
+            while self._zk.state not in (SessionState.CONNECTED, SessionState.CLOSED):
+                changed.clear()
+                await changed.wait()
+        finally:
+            self._zk.remove_state_listener(heard)
+
+    @asynccontextmanager
+    async def _in_reach(self) -> AsyncIterator[None]:
+        """End the block with ZooKeeperError when the session is without a connection for
+        zookeeper.connection.timeout.ms."""
+        loop = asyncio.get_running_loop()
+        timeout_ms = self.config.zookeeper_connection_timeout_ms or self._zk.session_timeout_ms
+
+        def changed(state: SessionState) -> None:
+            if patience.expired():
+                return
+            if state in (SessionState.CONNECTED, SessionState.CLOSED):
+                patience.reschedule(None)
+            elif patience.when() is None:
+                patience.reschedule(loop.time() + timeout_ms / 1000)
+
+        try:
+            async with asyncio.timeout(None) as patience:
+                changed(self._zk.state)
+                self._zk.add_state_listener(changed)
+                try:
+                    yield
+                finally:
+                    self._zk.remove_state_listener(changed)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            with from_zookeeper():
+                raise ConnectionLoss(f"out of reach for {timeout_ms} ms") from None
 
     def _stream(
         self, topic: str, index: int, key_decoder: Decoder, value_decoder: Decoder
@@ -296,7 +370,6 @@ class ConsumerConnector:
             self._fetchers.wake()
 
     async def _join(self, subscription: Subscription) -> None:
-        await self._start()
         tree = GroupTree(
             self._zk,
             self.config.group_id,
@@ -317,7 +390,8 @@ class ConsumerConnector:
         self._store.takes_part = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
-            await self._member.join()
+            async with self._in_reach():
+                await self._member.join()
         except (ConsumerIdInUse, StrategyConflict, MembershipLost):
             await self.shutdown()
             raise

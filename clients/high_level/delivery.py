@@ -86,6 +86,7 @@ class StreamDelivery:
         self.start({p: (threads[p], feed.position) for p, feed in moved.items()})
         for partition, feed in moved.items():
             self._feeds[partition].committed = feed.committed
+            self._feeds[partition].rewinds = feed.rewinds
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds."""
@@ -200,6 +201,7 @@ class StreamDelivery:
                 wanted = {p: offset for p, offset in wanted.items() if p in only}
             foreign = wanted.keys() - self._feeds.keys()
             owned = {p: offset for p, offset in wanted.items() if p not in foreign}
+            rewinds = {p: self._feeds[p].rewinds for p in owned}
             if not owned:
                 return foreign
             if self.paused or not self.entitled():
@@ -208,20 +210,26 @@ class StreamDelivery:
                 async with asyncio.timeout(None) as self._under_way:
                     await self.store.commit(self.group_id, owned)
             except CommitFailed as failure:
-                self._note_committed(owned, owned.keys() - failure.errors.keys())
+                self._note_committed(owned, owned.keys() - failure.errors.keys(), rewinds)
                 raise
             except (ClientError, ApiError, TimeoutError) as error:
                 raise _all_failed(owned, str(error) or "interrupted") from error
             finally:
                 self._under_way = None
-            self._note_committed(owned, owned.keys())
+            self._note_committed(owned, owned.keys(), rewinds)
             return foreign
 
     def _note_committed(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], partitions: Partitions
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        partitions: Partitions,
+        rewinds: Mapping[TopicPartition, int],
     ) -> None:
+        """A reset that came while they were under way may lead back, to before them."""
         for partition in partitions & self._feeds.keys():
-            self._feeds[partition].committed = offsets[partition].offset
+            feed = self._feeds[partition]
+            if feed.rewinds == rewinds[partition]:
+                feed.committed = offsets[partition].offset
 
     async def fetch_offsets(
         self, partitions: Partitions

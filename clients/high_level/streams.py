@@ -173,6 +173,8 @@ class PartitionFeed:
     leader: int | None = None
     """The broker it is fetched from."""
     live: bool = True
+    rewinds: int = 0
+    """How often going back was allowed."""
     _lost: int | None = None
     _resets: deque[Reset] = attrs.field(factory=deque)
     """Those that the stream has not come to; as many as it has chunks for them."""
@@ -200,14 +202,18 @@ class PartitionFeed:
         if not self.live:
             return
         self.fetch_offset = offset
-        self.committed = None
+        self._allow_to_go_back()
         self._resets.append(Reset(self._lost, offset))
         self.stream.put(Chunk(self, offset, offset, reset=True))
 
     def pass_reset(self) -> None:
         """The stream has come to the first reset: what was queued before it is consumed."""
         self._resets.popleft()
-        self.committed = None  # the application may have committed what came before
+        self._allow_to_go_back()  # the application may have committed what came before
+
+    def _allow_to_go_back(self) -> None:
+        self.committed = None
+        self.rewinds += 1
 
     def close(self) -> None:
         """From now on nothing this feed carries is delivered or counted; `position` stays."""

@@ -58,7 +58,7 @@ Examples:
 )
 @click.option(
     "--membership",
-    type=click.Choice(["zookeeper", "coordinator"]),
+    type=click.Choice(["zookeeper"]),
     help="Who keeps the group's members.  [default: zookeeper]",
 )
 @click.option(
@@ -208,7 +208,7 @@ def session_of(
 ) -> "Session":
     """What a member of a group does. Raises UsageError."""
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
-    if not zookeeper and settings.get("membership") != "coordinator":
+    if not zookeeper:
         raise click.UsageError("--zookeeper is needed: the group's members meet there")
     generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
     return Session(

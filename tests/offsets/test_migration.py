@@ -384,6 +384,15 @@ def test_stores_that_have_come_apart_since_verify_keep_finalize_from_crossing() 
     assert faults(last(Command.FINALIZE, *looks)) == {"t-0": "DIVERGED"}
 
 
+def test_a_copy_that_came_behind_a_newer_commit_is_made_good_and_nobody_crosses_before() -> None:
+    copied_over = stores({"p0": 8}, {"p0": 5})  # both had 8, and the copy was of 5
+    looks = [seen(STARTED, ("g_a", 1), now_ms=now, **copied_over) for now in (0, 20_000)]
+    assert last(Command.START, looks[0], looks[0]) == Copy(KAFKA, {P0: 8})
+    assert faults(last(Command.VERIFY, *looks))["t-0"] == "DIVERGED"
+    verified = [attrs.evolve(look, migration=VERIFIED) for look in looks]
+    assert faults(last(Command.FINALIZE, *verified)) == {"t-0": "DIVERGED"}
+
+
 def test_a_commit_on_its_way_is_waited_for_before_crossing() -> None:
     on_its_way = stores({"p0": 5}, {"p0": 6})
     looks = [

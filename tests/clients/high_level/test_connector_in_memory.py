@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clients.errors import ZooKeeperError
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import Chunk
@@ -352,5 +353,69 @@ def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> No
         assert connector.metrics.rebalance_error is None
         assert connector.metrics.owned_partitions_count == 2
         await connector.shutdown()
+
+    play(scene)
+
+
+def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        session = await work.session()
+        work.zookeeper.suspend(session)
+        settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
+        connector = ConsumerConnector(
+            settings | {"zookeeper.connection.timeout.ms": 4000}, zk=session
+        )
+        loop = asyncio.get_running_loop()
+        for until_s in (4.0, 8.0):
+            with pytest.raises(ZooKeeperError, match="out of reach for 4000 ms") as refused:
+                await connector.create_message_streams({"t": 1})
+            assert refused.value.retriable
+            assert (loop.time(), connector.streams) == (until_s, {})
+        work.zookeeper.resume(session)
+        await connector.create_message_streams({"t": 1})
+        assert work.owners() == {"0": "g_a-0"}
+        await connector.shutdown()
+
+    play(scene)
+
+
+def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        session = await work.session()
+        settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
+        connector = ConsumerConnector(
+            settings | {"zookeeper.connection.timeout.ms": 4000}, zk=session
+        )
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        while "/consumers/g/ids/g_a" not in work.zookeeper.tree:
+            await asyncio.sleep(0)
+        work.zookeeper.suspend(session)
+        with pytest.raises(ZooKeeperError):
+            await joining
+        assert list(connector.streams) == ["t"]
+        work.zookeeper.resume(session)
+        await asyncio.sleep(10)
+        assert work.owners() == {"0": "g_a-0"}
+        await connector.shutdown()
+
+    play(scene)
+
+
+def test_a_connector_that_is_shut_down_while_it_waits_for_zookeeper_does_not_join_later() -> None:
+    async def scene(work: World) -> None:
+        await work.topic(1)
+        session = await work.session()
+        work.zookeeper.suspend(session)
+        settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
+        connector = ConsumerConnector(settings, zk=session)
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await asyncio.sleep(1)
+        await connector.shutdown()
+        work.zookeeper.resume(session)
+        with pytest.raises(ConsumerRebalanceFailed, match="shut down"):
+            await joining
+        assert not any("/consumers/g" in path for path in work.zookeeper.tree)
 
     play(scene)

@@ -334,6 +334,26 @@ def test_what_the_application_commits_of_before_a_reset_does_not_hide_what_comes
     play(scene)
 
 
+def test_a_commit_under_way_when_a_reset_leads_back_does_not_hold_the_group_there() -> None:
+    """The log was truncated to 60 while 100 was being committed: 60 is where the group goes on."""
+
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 95)})
+        await work.consume(P0, 95, 100)
+        work.store.latency_s = 3.0
+        commit = asyncio.ensure_future(work.delivery.commit_offsets())
+        await asyncio.sleep(1)
+        (feed,) = work.delivery.owned
+        feed.lose_place(101)
+        feed.reset(60)
+        await commit
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 100}, {P0: 60}]
+
+    play(scene)
+
+
 def test_what_was_committed_before_a_reply_was_lost_counts_as_not_committed() -> None:
     async def scene() -> None:
         work = Scene()

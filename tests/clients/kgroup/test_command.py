@@ -35,6 +35,13 @@ def test_the_sub_command_is_found_wherever_it_stands(typed: str, understood: str
     assert sub_command_first(typed.split(), ROWS, KAFKA_ACTIONS) == understood.split()
 
 
+def test_consume_offers_the_membership_that_there_is() -> None:
+    offered = CliRunner().invoke(main, ["consume", "--help"]).output
+    assert "--membership [zookeeper]" in offered
+    arguments = ["consume", "--topic", "t", "--zookeeper", "z:1", "--membership", "coordinator"]
+    assert "'coordinator' is not" in CliRunner().invoke(main, arguments).stderr
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_every_sub_command_shows_an_example(name: str) -> None:
     result = CliRunner().invoke(main, [name, "--help"])
