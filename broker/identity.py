@@ -34,14 +34,17 @@ async def cluster_id(zk: ZkSession) -> str:
             return fresh
 
 
-def refuse_foreign_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> None:
-    """Raise InconsistentMetaProperties when a directory is another broker's or cluster's.
+def check_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> int:
+    """This broker's number as far as it is known: -1 if it is to be given one.
+
+    Raises InconsistentMetaProperties when a directory is another broker's or cluster's.
 
     To be asked before the logs are loaded: loading takes away the mark of a clean stop, and
     recovery cuts. A directory that cannot be read is left to the loading, which can do without.
     """
     with contextlib.suppress(OSError):
-        agree(logs.stored_meta_properties(), config.broker_id, cluster)
+        return agree(logs.stored_meta_properties(), config.broker_id, cluster).broker_id
+    return config.broker_id
 
 
 async def broker_id(zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster: str) -> int:

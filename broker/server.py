@@ -323,15 +323,27 @@ class Broker:
         )
         parts.enter_context(self._not_serving)
         self._not_serving.callback(logs.close, clean=False)
-        identity.refuse_foreign_disks(config, logs, cluster)
+        known_id = identity.check_disks(config, logs, cluster)
+        log_config = await self._stored_log_config(known_id)
+        logs.defaults = log_config
+        configs.set_defaults(log_config)
         topics = await stored_topics(self._zk)
-        log_configs = {topic: settings.over(config.log) for topic, settings in topics.items()}
+        log_configs = {topic: settings.over(log_config) for topic, settings in topics.items()}
         await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, log_configs)
         here = {topic_partition.topic for topic_partition in logs.logs}
         configs.know({topic: topics.get(topic, NO_SETTINGS) for topic in here})
         broker_id = await identity.broker_id(self._zk, config, logs, cluster)
         self.config = attrs.evolve(config, broker_id=broker_id)
         return logs
+
+    async def _stored_log_config(self, broker_id: int) -> LogConfig:
+        """What logs without settings of their own are held to: recovery has to know, as much as of
+        a topic's own, whether they may have been compacted."""
+        configs = BrokerConfigs(
+            self._zk, attrs.evolve(self.config, broker_id=broker_id), self._tasks.spawn
+        )
+        await configs.read()
+        return configs.now.log
 
     def _replicas(
         self,

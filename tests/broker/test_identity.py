@@ -109,7 +109,7 @@ async def test_a_disk_that_is_not_its_own_is_refused_and_left_as_it_is(
     made = [disk(*each) for each in disks]
     before = [each.read("meta.properties") for each in made]
     with pytest.raises(InconsistentMetaProperties, match=reason):
-        identity.refuse_foreign_disks(config(**given), LogManager(made, LogConfig(), int), CLUSTER)
+        identity.check_disks(config(**given), LogManager(made, LogConfig(), int), CLUSTER)
     with pytest.raises(InconsistentMetaProperties, match=reason):
         await identity.broker_id(await session(), config(**given), logs(*made), CLUSTER)
     assert [each.read("meta.properties") for each in made] == before

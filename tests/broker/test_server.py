@@ -32,8 +32,9 @@ from protocol.settings import parse_properties
 from tests.broker.replicas import batch
 from tests.broker.site import DEADLINE_S, Site, connected, until
 from tests.broker.test_config import SHIPPED
+from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ConnectionLoss
-from zk.znodes import BrokerId, Endpoint
+from zk.znodes import BrokerId, Endpoint, EntityConfig
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 
@@ -419,3 +420,30 @@ async def test_it_runs_until_it_is_told_to_stop(site: Site) -> None:
         assert not running.done()
         stop.set()
         await asyncio.wait_for(running, DEADLINE_S)
+
+
+async def test_a_default_that_was_changed_for_all_brokers_is_known_when_logs_are_recovered(
+    site: Site,
+) -> None:
+    """Of a log that may have been compacted, segments may be missing between others."""
+    async with site.running(log_segment_bytes="80") as broker, connected(broker) as connection:
+        await led(connection, "t")
+        for value in (b"a", b"b", b"c"):
+            await produce(connection, "t", value)
+    directory = site.directory / "logs-1"
+    (directory / CLEAN_MARK).unlink()
+    for file in (directory / "t-0").glob(f"{1:020}.*"):
+        file.unlink()
+
+    session = site.zookeeper.session()
+    await session.start()
+    compacted = EntityConfig({"log.cleanup.policy": "compact"}).encode()
+    path = EntityConfig.path("brokers", DEFAULT_ENTITY)
+    await session.create(path, compacted, make_parents=True)
+
+    async with site.running(log_segment_bytes="80") as broker, connected(broker) as connection:
+        await led(connection, "t")
+        assert await fetch(connection, "t") == [b"a"]
+        answer = await connection.call(fetch_request("t", 1))
+        (found,) = answer.responses[0].partitions
+        assert [record.offset for record in decode_records(bytes(found.records))] == [2]
