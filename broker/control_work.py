@@ -30,7 +30,7 @@ from protocol.messages.leader_and_isr import (
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, partitions
 from protocol.topic_partition import TopicPartition
 
-PARTITIONS_A_TURN = 200
+PARTITIONS_A_TURN = 100
 """Partitions that become led, followed or stopped in one turn: under 10 ms."""
 
 T = TypeVar("T")
