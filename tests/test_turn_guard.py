@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 
@@ -37,6 +38,16 @@ def test_a_turn_that_computes_for_long_is_a_fault(
     turn_guard.begin()  # for this test may
     assert complaint is not None
     assert complaint.startswith("a turn of an event loop took 0.")
+
+
+def test_garbage_that_is_collected_in_a_turn_does_not_count() -> None:
+    async def collecting() -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < turn_guard.LONGEST_TURN_S * 1.1:
+            gc.collect()
+
+    asyncio.run(collecting())
+    assert turn_guard.complaint("tests/some_test.py::test") is None
 
 
 def test_many_turns_that_compute_a_little_are_none() -> None:
