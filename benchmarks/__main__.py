@@ -1,9 +1,10 @@
 """`make bench`: start both brokers, ask every question, print the table and keep it.
 
-    python -m benchmarks [--rounds N] [--seconds S] [QUESTION…]
+    python -m benchmarks [--rounds N] [--seconds S] [--before PATH] [QUESTION…]
 
 A QUESTION is the name of a module here; RESULTS.md is written when all were asked and the
-peer was there.
+peer was there. PATH is a checkout of an earlier state, with its virtual environment in `.venv`: the
+questions `turns` and `idle-costs` have it in the peer's place.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from benchmarks import (
     fetch,
     flood,
     idle_cluster,
+    idle_costs,
     idle_partitions,
     large_group,
     latency,
@@ -43,9 +45,17 @@ from benchmarks import (
     replicated_produce,
     simulated,
     startup,
+    turns,
     zookeeper_commits,
 )
-from benchmarks.brokers import Broker, Side, our_side, start_broker, start_our_zookeeper
+from benchmarks.brokers import (
+    Broker,
+    Side,
+    earlier_side,
+    our_side,
+    start_broker,
+    start_our_zookeeper,
+)
 from benchmarks.rounds import Rounds
 from benchmarks.table import Row, render, results
 
@@ -55,9 +65,11 @@ QUIET_LOAD = 0.5
 
 @attrs.frozen
 class Arena:
-    """Both sides (ours alone when there is no peer) and, once started, their brokers."""
+    """Both sides (ours alone when there is no peer) and, once started, their brokers; and ours with
+    an earlier state, if there is one."""
 
     sides: Sequence[Side]
+    over_time: Sequence[Side]
     brokers: Sequence[Broker]
     directory: Path
     rounds: Rounds
@@ -98,6 +110,8 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     ),
     "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),
     "idle-cluster": lambda arena: idle_cluster.measure(arena.sides, arena.directory, arena.rounds),
+    "turns": lambda arena: turns.measure(arena.over_time, arena.directory, arena.rounds),
+    "idle-costs": lambda arena: idle_costs.measure(arena.over_time, arena.directory, arena.rounds),
     "simulated": lambda arena: simulated.measure(arena.rounds),
 }
 
@@ -105,8 +119,13 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
 @click.command()
 @click.option("--rounds", default=3, show_default=True, help="For each row and side.")
 @click.option("--seconds", default=2.0, show_default=True, help="For each round.")
+@click.option(
+    "--before",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="A checkout of an earlier state, with its .venv.",
+)
 @click.argument("questions", nargs=-1, type=click.Choice(list(QUESTIONS)))
-def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
+def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str, ...]) -> None:
     """Measure our speed beside stock Kafka's: same machine, same run, same requests."""
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc: they run on Linux alone")
@@ -115,18 +134,18 @@ def main(rounds: int, seconds: float, questions: tuple[str, ...]) -> None:
     if others > QUIET_LOAD:
         click.echo(f"Others are at work here (load average {others:.1f}): expect noise.", err=True)
     rows: list[Row] = []
-    with arena(Rounds(rounds, seconds)) as both:
+    with arena(Rounds(rounds, seconds), before) as both:
         for name in questions or QUESTIONS:
             click.echo(f"{name} …", err=True)
             rows += QUESTIONS[name](both)
     click.echo(render(rows))
     if not questions and len(both.brokers) > 1:
-        before = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
-        RESULTS.write_text(results(rows, heading(both.rounds, others), before), "utf-8")
+        kept = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
+        RESULTS.write_text(results(rows, heading(both.rounds, others), kept), "utf-8")
 
 
 @contextlib.contextmanager
-def arena(rounds: Rounds) -> Iterator[Arena]:
+def arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
     """Start everything in a directory that is gone afterwards."""
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="kgroup-benchmarks-"))
@@ -134,6 +153,8 @@ def arena(rounds: Rounds) -> Iterator[Arena]:
         zookeeper, address = start_our_zookeeper(directory / "our-zookeeper")
         stack.callback(zookeeper.stop)
         sides = [our_side(address)]
+        earlier = [earlier_side(before, address)] if before else []
+        over_time = [*sides, *earlier]
         try:
             jars = peer.fetch_jars()
         except peer.PeerMissing as missing:
@@ -147,7 +168,7 @@ def arena(rounds: Rounds) -> Iterator[Arena]:
             broker = start_broker(side, directory / f"broker-{number}", "benchmarks")
             stack.callback(broker.process.stop, at_once=True)
             brokers.append(broker)
-        yield Arena(sides, brokers, directory, rounds)
+        yield Arena(sides, over_time, brokers, directory, rounds)
 
 
 def heading(rounds: Rounds, others: float) -> str:

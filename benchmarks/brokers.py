@@ -45,6 +45,11 @@ class Side:
     command: tuple[str, ...]
     zookeeper: str
 
+    @property
+    def python(self) -> Sequence[str]:
+        """The interpreter of one of ours, and where it runs."""
+        return self.command[: self.command.index("-m")]
+
 
 @attrs.define(eq=False)
 class Broker:
@@ -123,6 +128,12 @@ class Broker:
 def our_side(zookeeper: str) -> Side:
     """How a broker of ours is started."""
     return Side("ours", (*_kbroker(), "start"), zookeeper)
+
+
+def earlier_side(checkout: Path, zookeeper: str) -> Side:
+    """How a broker of another checkout, which has a virtual environment, is started."""
+    python = str(checkout / ".venv" / "bin" / "python")
+    return Side("before", ("env", "-C", str(checkout), *_kbroker(python), "start"), zookeeper)
 
 
 def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
@@ -214,5 +225,5 @@ def _until(holds: Callable[[], bool], process: Process) -> None:
         time.sleep(_POLL_S)
 
 
-def _kbroker() -> tuple[str, ...]:
-    return (sys.executable, "-m", "broker.kbroker.command")
+def _kbroker(python: str = sys.executable) -> tuple[str, ...]:
+    return (python, "-m", "broker.kbroker.command")

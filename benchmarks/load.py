@@ -202,10 +202,11 @@ def connect(address: Address) -> socket.socket:
 def ask(connection: socket.socket, request: bytes) -> bytes:
     """Send one request; its answer, without the size. Raises LoadError, OSError."""
     connection.sendall(request)
-    return _exactly(connection, int.from_bytes(_exactly(connection, _SIZE_BYTES), "big"))
+    return exactly(connection, int.from_bytes(exactly(connection, _SIZE_BYTES), "big"))
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """The next so many bytes. Raises LoadError, OSError."""
     received = bytearray()
     while len(received) < size:
         chunk = connection.recv(size - len(received))

@@ -32,6 +32,12 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
     @property
+    def loop_cpu_s(self) -> float:
+        """Processor seconds used so far by its first thread, which runs the event loop."""
+        ran_ns, _, _ = Path(f"/proc/{self.child.pid}/schedstat").read_text().split()
+        return int(ran_ns) / 1e9
+
+    @property
     def resident_bytes(self) -> int:
         """Memory it occupies now (VmRSS)."""
         status = Path(f"/proc/{self.child.pid}/status").read_text()

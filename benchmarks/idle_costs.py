@@ -1,0 +1,158 @@
+"""What a broker pays for what is idle: the same little work among ever more of it.
+
+A record that a follower fetches, among partitions where nothing happens; one that is produced while
+others wait for their records to be replicated; the connections a follower makes as it comes to
+follow more; and how members of a group work out who gets what, of whom few want the same topic. In
+the peer's place stands an earlier state of this tree, if one is named (`--before PATH`).
+"""
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.brokers import Side, install
+from benchmarks.load import connect
+from benchmarks.rounds import Rounds
+from benchmarks.stage import LEADER, LOCAL, Stage, encode, stage_of
+from benchmarks.table import Row, at_most
+from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from protocol.records.builder import encode_batch
+
+IDLE = (300, 1_000, 3_300, 10_000)
+WAITING = (50, 200, 1_000)
+MEMBERS = (50, 200, 1_000)
+NEW_TOPICS = 20
+TOPIC = "t"
+_LESS = at_most(1.25)
+_BATCH = encode_batch([(time.time_ns() // 1_000_000, None, b"x" * 100, ())])
+_ASSIGNMENT = """
+import sys, time
+from groups.zookeeper.assignment import assign_round_robin
+members = int(sys.argv[1])
+threads = {
+    f"topic-{t}": [f"group_{m:04}-0" for m in range(members) if (m + t) % 10 == 0]
+    for t in range(1000)
+}
+partitions = {topic: range(4) for topic in threads}
+began = time.process_time()
+assign_round_robin(threads, partitions)
+print(time.process_time() - began)
+"""
+
+_numbers = itertools.count()
+
+Figures = list[tuple[float, ...]]
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """A row for each question and number of what is idle."""
+    before = " · before" if len(sides) > 1 else ""
+    for partitions in IDLE:
+        costs = _of_each(sides, directory, partial(_fetch_costs, partitions, rounds))
+        title = f"CPU of a record replicated among {partitions:,} idle partitions{before}"
+        yield Row(title, "µs", _LESS, costs)
+    for waiting in WAITING:
+        costs = _of_each(sides, directory, partial(_produce_costs, waiting, rounds))
+        title = f"CPU of a record produced while {waiting:,} wait on the partition{before}"
+        yield Row(title, "µs", _LESS, costs)
+    connections = _of_each(sides, directory, _connections)
+    title = f"connections to a leader after {NEW_TOPICS} LeaderAndIsr with a new partition{before}"
+    yield Row(title, "connections", _LESS, connections)
+    for members in MEMBERS:
+        costs = [
+            tuple(_assignment_ms(side, members) for _ in range(rounds.number)) for side in sides
+        ]
+        title = f"round robin among {members:,} members, a tenth of which want each topic{before}"
+        yield Row(title, "ms", _LESS, costs)
+
+
+def _of_each(
+    sides: Sequence[Side], directory: Path, figures: Callable[[Stage], tuple[float, ...]]
+) -> Figures:
+    """What a fresh broker of each side has to say."""
+    found = []
+    for side in sides:
+        name = f"idle-{next(_numbers)}"
+        place = install(side, directory / name, f"{directory.name}-{name}")
+        try:
+            with stage_of(place) as stage:
+                found.append(figures(stage))
+        finally:
+            shutil.rmtree(place.directory)
+    return found
+
+
+def _fetch_costs(partitions: int, rounds: Rounds, stage: Stage) -> tuple[float, ...]:
+    stage.lead({TOPIC: partitions}, (LOCAL, LEADER))
+    stage.know({TOPIC: partitions}, LOCAL)
+    wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
+    session = stage.call(wanted(session_epoch=0, topics=[_fetched(partitions)])).session_id
+    epochs = itertools.count(1)
+
+    def work() -> None:
+        epoch = next(epochs)
+        stage.produce(TOPIC, 1, _BATCH)
+        moved = [_fetched(1, epoch - 1)]
+        stage.call(wanted(session_id=session, session_epoch=epoch, topics=moved))
+
+    return _micros(stage, work, rounds)
+
+
+def _produce_costs(waiting: int, rounds: Rounds, stage: Stage) -> tuple[float, ...]:
+    stage.lead({TOPIC: 1}, (LOCAL, LEADER))
+    stage.know({TOPIC: 1}, LOCAL)
+    partition = ProduceRequestPartition(index=0, records=_BATCH)
+    data = [ProduceRequestTopic(name=TOPIC, partition_data=[partition])]
+    request = encode(ProduceRequest(acks=-1, timeout_ms=600_000, topic_data=data))
+    with contextlib.ExitStack() as opened:
+        for _ in range(waiting):
+            opened.enter_context(connect(stage.broker.address)).sendall(request)
+        return _micros(stage, partial(stage.produce, TOPIC, 1, _BATCH), rounds)
+
+
+def _connections(stage: Stage) -> tuple[float, ...]:
+    stage.know({}, LEADER)
+    for nth in range(NEW_TOPICS):
+        stage.follow({f"{TOPIC}-{nth}": 1}, is_new=True)
+        stage.until(partial(_fetches, stage, nth + 1))
+    return (float(stage.leader.connections),)
+
+
+def _fetches(stage: Stage, topics: int) -> bool:
+    return len(stage.leader.topics) == topics
+
+
+def _assignment_ms(side: Side, members: int) -> float:
+    command = [*side.python, "-c", _ASSIGNMENT, str(members)]
+    return float(subprocess.run(command, capture_output=True, check=True).stdout) * 1000
+
+
+def _micros(stage: Stage, work: Callable[[], None], rounds: Rounds) -> tuple[float, ...]:
+    """Microseconds of the broker's processor time that a piece of work takes, for each round."""
+    work()
+    figures = []
+    for _ in range(rounds.number):
+        done, cpu_s, began = 0, stage.broker.process.loop_cpu_s, time.perf_counter()
+        while time.perf_counter() < began + rounds.seconds:
+            work()
+            done += 1
+        figures.append((stage.broker.process.loop_cpu_s - cpu_s) / done * 1e6)
+    return tuple(figures)
+
+
+def _fetched(partitions: int, offset: int = 0) -> FetchRequestTopic:
+    wanted = [
+        FetchRequestPartition(partition=p, fetch_offset=offset, partition_max_bytes=2**20)
+        for p in range(partitions)
+    ]
+    return FetchRequestTopic(topic=TOPIC, partitions=wanted)

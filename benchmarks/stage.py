@@ -1,0 +1,364 @@
+"""A stage: one broker under measurement, and around it a controller and a leader that are played.
+
+What a broker is told comes from its controller, and what it cuts from its leader; both are played
+here, so that a scene happens at once, in the same way and alone. The controller that is played has
+a later epoch than any real one of the broker's, which is obeyed no more from then on. The leader is
+broker LEADER, has no records, and says where the epochs of all logs end.
+"""
+
+import contextlib
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from benchmarks.brokers import Broker, Installation
+from benchmarks.load import LoadError, connect, exactly
+from broker.kbroker.local_cluster import HOST
+from protocol.api_key import ApiKey
+from protocol.header import (
+    encode_request,
+    encode_response,
+    read_request,
+    read_request_header,
+    read_response,
+)
+from protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+)
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrRequestLiveLeader,
+    LeaderAndIsrRequestPartitionState,
+    LeaderAndIsrRequestTopicState,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRequestTopic
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+from protocol.registry import API
+
+LOCAL, LEADER, CONTROLLER = 0, 1, 1
+CONTROLLER_EPOCH = 1_000_000
+PATIENCE_S = 300.0
+POLL_S = 0.02
+VERSIONS = {
+    ApiKey.PRODUCE: 5,
+    ApiKey.FETCH: 11,
+    ApiKey.LIST_OFFSETS: 5,
+    ApiKey.METADATA: 5,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 3,
+    ApiKey.API_VERSIONS: 0,
+    ApiKey.LEADER_AND_ISR: 2,
+    ApiKey.UPDATE_METADATA: 5,
+    ApiKey.STOP_REPLICA: 1,
+    ApiKey.DELETE_RECORDS: 1,
+}
+"""What is spoken on the stage."""
+_KEYS = {api.request: key for key, api in API.items()}
+_NO_ERROR = 0
+
+Topics = Mapping[str, int]
+"""Names, and how many partitions each has."""
+
+
+@attrs.define(eq=False)
+class Stage:
+    """The broker, and the connection on which the played controller and clients talk to it."""
+
+    place: Installation
+    broker: Broker
+    leader: "PlayedLeader"
+    _connection: socket.socket
+    _epochs: Iterator[int] = attrs.field(factory=itertools.count)
+
+    def call(self, request: Any) -> Any:
+        """Ask, and wait for the answer. Raises LoadError, OSError."""
+        key = _KEYS[type(request)]
+        self._connection.sendall(encode(request))
+        frame = exactly(self._connection, int.from_bytes(exactly(self._connection, 4), "big"))
+        return read_response(key, VERSIONS[key], frame)[1]
+
+    def restart(self) -> None:
+        """Stop the broker as it should be stopped, and start it again."""
+        self._connection.close()
+        self.broker.process.stop(timeout_s=PATIENCE_S)
+        self.start()
+
+    def start(self) -> None:
+        """Start the broker that was stopped."""
+        self.broker = self.place.start()
+        self._connection = connect(self.broker.address)
+
+    # ---- the controller
+
+    def lead(
+        self, topics: Topics, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
+    ) -> None:
+        """Have the broker lead so many partitions of each topic."""
+        self._obey(topics, LOCAL, replicas, is_new)
+
+    def follow(self, topics: Topics, *, is_new: bool = False) -> None:
+        """Have the broker follow the played leader."""
+        self._obey(topics, LEADER, (LEADER, LOCAL), is_new)
+
+    def _obey(self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool) -> None:
+        answer = self.call(self._leader_and_isr(topics, leader, replicas, is_new))
+        if answer.error_code or any(p.error_code for p in answer.partition_errors):
+            raise LoadError(f"{self.broker.name} refuses LeaderAndIsr: {str(answer)[:200]}")
+
+    def _leader_and_isr(
+        self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
+    ) -> LeaderAndIsrRequest:
+        host, port = self.leader.address
+        epoch = next(self._epochs)
+
+        def state(partition: int) -> LeaderAndIsrRequestPartitionState:
+            return LeaderAndIsrRequestPartitionState(
+                partition_index=partition,
+                controller_epoch=CONTROLLER_EPOCH,
+                leader=leader,
+                leader_epoch=epoch,
+                isr=replicas,
+                partition_epoch=epoch,
+                replicas=replicas,
+                is_new=is_new,
+            )
+
+        return LeaderAndIsrRequest(
+            controller_id=CONTROLLER,
+            controller_epoch=CONTROLLER_EPOCH,
+            topic_states=[
+                LeaderAndIsrRequestTopicState(
+                    topic_name=name, partition_states=list(map(state, range(number)))
+                )
+                for name, number in topics.items()
+            ],
+            live_leaders=[
+                LeaderAndIsrRequestLiveLeader(broker_id=LEADER, host_name=host, port=port)
+            ],
+        )
+
+    def delete(self, topics: Topics) -> None:
+        """Have the broker delete so many partitions of each topic."""
+        named = [
+            StopReplicaRequestTopic(name=name, partition_indexes=list(range(number)))
+            for name, number in topics.items()
+        ]
+        answer = self.call(
+            StopReplicaRequest(
+                controller_id=CONTROLLER,
+                controller_epoch=CONTROLLER_EPOCH,
+                delete_partitions=True,
+                topics=named,
+            )
+        )
+        if answer.error_code or any(p.error_code for p in answer.partition_errors):
+            raise LoadError(f"{self.broker.name} refuses StopReplica: {str(answer)[:200]}")
+
+    def know(self, topics: Topics, leader: int) -> None:
+        """Tell the broker, and by it all clients, that so many partitions of each topic have this
+        leader."""
+
+        def state(partition: int) -> UpdateMetadataRequestPartitionState:
+            return UpdateMetadataRequestPartitionState(
+                partition_index=partition,
+                controller_epoch=CONTROLLER_EPOCH,
+                leader=leader,
+                leader_epoch=0,
+                isr=(LEADER, LOCAL),
+                zk_version=0,
+                replicas=(LEADER, LOCAL),
+            )
+
+        def live(broker_id: int, port: int) -> UpdateMetadataRequestLiveBroker:
+            endpoint = UpdateMetadataRequestEndpoint(
+                port=port, host=HOST, listener="PLAINTEXT", security_protocol=0
+            )
+            return UpdateMetadataRequestLiveBroker(id=broker_id, endpoints=[endpoint])
+
+        self.call(
+            UpdateMetadataRequest(
+                controller_id=CONTROLLER,
+                controller_epoch=CONTROLLER_EPOCH,
+                topic_states=[
+                    UpdateMetadataRequestTopicState(
+                        topic_name=name, partition_states=list(map(state, range(number)))
+                    )
+                    for name, number in topics.items()
+                ],
+                live_brokers=[
+                    live(LOCAL, self.broker.address[1]),
+                    live(LEADER, self.leader.address[1]),
+                ],
+            )
+        )
+
+    # ---- clients
+
+    def produce(self, topic: str, partitions: int, batch: bytes) -> None:
+        """Write a batch to each partition, in one request."""
+        data = [ProduceRequestPartition(index=each, records=batch) for each in range(partitions)]
+        of_topic = [ProduceRequestTopic(name=topic, partition_data=data)]
+        answer = self.call(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=of_topic))
+        (answered,) = answer.responses
+        if errors := {p.error_code for p in answered.partition_responses if p.error_code}:
+            raise LoadError(f"{self.broker.name} does not take a batch: {errors}")
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Return when something is so, that is seen from outside. Raises RuntimeError."""
+        ends = time.monotonic() + PATIENCE_S
+        while not holds():
+            if time.monotonic() > ends:
+                raise RuntimeError(f"{self.broker.name} does not do what it should")
+            self.broker.process.check_alive()
+            time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def stage_of(place: Installation) -> Iterator[Stage]:
+    """Start everything; it is gone at the end."""
+    with PlayedLeader() as leader:
+        broker = place.start()
+        stage = Stage(place, broker, leader, connect(broker.address))
+        try:
+            yield stage
+        finally:
+            stage.broker.process.stop(at_once=True)
+
+
+def encode(request: Any) -> bytes:
+    """A request with its size in front."""
+    key = _KEYS[type(request)]
+    return encode_request(key, VERSIONS[key], 0, "stage", request)
+
+
+class PlayedLeader:
+    """A leader of whatever is asked: `end_offset` is where the epochs of all logs end, and
+    `fetched` the offsets from which followers have fetched since the stage was set, `topics` what
+    they have fetched, on so many `connections`."""
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self.fetched: set[int] = set()
+        self.topics: set[str] = set()
+        self.connections = 0
+        self._listening = socket.create_server((HOST, 0))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, port = self._listening.getsockname()
+        return host, port
+
+    def __enter__(self) -> "PlayedLeader":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError, LoadError):
+            while True:
+                frame = exactly(connection, int.from_bytes(exactly(connection, 4), "big"))
+                header, position = read_request_header(frame)
+                answer = self._answer(read_request(header, frame, position))
+                out, _ = encode_response(
+                    header.api_key, header.api_version, header.correlation_id, answer
+                )
+                connection.sendall(out)
+
+    def _answer(self, request: Any) -> Any:
+        if isinstance(request, ApiVersionsRequest):
+            return _versions()
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            return self._ends(request)
+        assert isinstance(request, FetchRequest)
+        self.fetched |= {p.fetch_offset for topic in request.topics for p in topic.partitions}
+        self.topics |= {topic.topic for topic in request.topics}
+        time.sleep(request.max_wait_ms / 1000)
+        return _nothing(request)
+
+    def _ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderEpochResponseTopic(
+                    topic=topic.topic,
+                    partitions=[
+                        OffsetForLeaderEpochResponsePartition(
+                            error_code=_NO_ERROR,
+                            partition=p.partition,
+                            leader_epoch=p.leader_epoch,
+                            end_offset=self.end_offset,
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+def _versions() -> ApiVersionsResponse:
+    keys = [
+        ApiVersionsResponseKey(api_key=key, min_version=0, max_version=version)
+        for key, version in VERSIONS.items()
+    ]
+    return ApiVersionsResponse(error_code=_NO_ERROR, api_keys=keys)
+
+
+def _nothing(request: FetchRequest) -> FetchResponse:
+    """What a leader answers that has no more than the follower."""
+    return FetchResponse(
+        responses=[
+            FetchResponseTopic(
+                topic=topic.topic,
+                partitions=[
+                    FetchResponsePartition(
+                        partition_index=p.partition,
+                        error_code=_NO_ERROR,
+                        high_watermark=p.fetch_offset,
+                        log_start_offset=0,
+                        records=b"",
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

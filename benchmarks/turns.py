@@ -1,0 +1,503 @@
+"""Turns: for how long an event stops the broker's event loop, as everybody else sees it.
+
+Each scene is played on a broker of its own, which has been given what the scene needs; while it
+lasts a probe asks the broker for next to nothing (`probe`). In the peer's place stands an earlier
+state of this tree, if one is named (`--before PATH`), with the same scenes in the same run.
+
+Not here, for they take another disk or hours: appends while the page cache is full of what is to be
+written, and reads of what has left it; a flush of the leader epochs of thousands of logs; and the
+wait for a checkpoint that another thread is writing.
+"""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from benchmarks.brokers import Installation, Side, install
+from benchmarks.clusters import Cluster, cluster_of
+from benchmarks.load import FrameCounter, LoadError, connect
+from benchmarks.probe import probed
+from benchmarks.rounds import Rounds
+from benchmarks.stage import LEADER, LOCAL, PATIENCE_S, POLL_S, Stage, Topics, encode, stage_of
+from benchmarks.table import Row, at_most
+from benchmarks.written_log import write_log
+from clients.admin import Admin, ConfigResource, NewTopic
+from core_log.checkpoint import CLEANER_OFFSETS, CheckpointError, decode_offsets
+from protocol.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.records.batch import Codec
+from protocol.records.builder import BatchBuilder, encode_batch
+from zk.api import get_if_there
+from zk.znodes import Controller
+
+Act = Callable[[], None]
+
+LONGEST = at_most(20, "ms")
+LOG_BYTES, BATCH_BYTES, INDEX_ENTRY_BYTES = 256 * 2**20, 1024, 8
+LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
+SMALL_SEGMENT_BYTES = 600
+"""A batch of `_batch` fits, two do not."""
+TIMED_RECORDS = 2_000
+BOMB_BYTES = 60 * 2**20
+MANY_RECORDS = 1_000_000
+FRAMES_BEGUN, FRAME_BYTES = 10, 100 * 10**6
+PIPELINED_BYTES = 256 * 1024
+AGAIN = 5
+AFTERMATH_S = 1.0
+"""What an event leads to after it has been answered is seen too."""
+TOPIC = "t"
+_NOW_MS = time.time_ns() // 1_000_000
+_EXPIRED_SETTING, _DIRTY_SETTING = "log.retention.ms", "log.cleaner.min.cleanable.ratio"
+_SMALL_SEGMENTS = {"log.segment.bytes": str(SMALL_SEGMENT_BYTES)}
+
+_numbers = itertools.count()
+
+
+@attrs.frozen
+class Scene:
+    """What happens, and what prepares it: `prepare` gives the act that is watched."""
+
+    title: str
+    prepare: Callable[[Stage], Act]
+    settings: Mapping[str, str] = {}
+
+
+def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """For each scene the longest stop, and how long all stops were; then how long a controller that
+    stops keeps its seat."""
+    for scene in SCENES:
+        longest, stops = by_turns(
+            [partial(_play, scene, side, directory) for side in sides], rounds.number
+        )
+        title = f"{scene.title}{_BEFORE if len(sides) > 1 else ''}"
+        yield Row(f"{title}: longest stop", "ms", LONGEST, longest)
+        yield Row(f"{title}: stops above 20 ms, together", "ms", None, stops)
+    (seconds,) = by_turns([partial(_stop, side, directory) for side in sides], rounds.number)
+    title = f"a controller with {NEW_LOGS:,} logs stops{_BEFORE if len(sides) > 1 else ''}"
+    yield Row(f"{title}: until another one rules", "s", None, seconds)
+
+
+_BEFORE = " · before"
+
+
+def by_turns(
+    contestants: Sequence[Callable[[], tuple[float, ...]]], rounds: int
+) -> list[list[tuple[float, ...]]]:
+    """As `rounds.alternate`, without warming up: every broker here is a new one."""
+    turns = [[contestant() for contestant in contestants] for _ in range(rounds)]
+    by_contestant = [list(zip(*figures, strict=True)) for figures in zip(*turns, strict=True)]
+    return [list(figure) for figure in zip(*by_contestant, strict=True)]
+
+
+def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
+    """The longest wait, and the sum of those that were stops, in ms."""
+    place = _place(side, directory, scene.settings)
+    try:
+        with stage_of(place) as stage:
+            act = scene.prepare(stage)
+            time.sleep(AFTERMATH_S)
+            with probed(stage.broker) as waits:
+                act()
+                time.sleep(AFTERMATH_S)
+            return waits.longest_ms, waits.stops_ms
+    finally:
+        shutil.rmtree(place.directory)
+
+
+def _place(side: Side, directory: Path, settings: Mapping[str, str]) -> Installation:
+    name = f"stage-{next(_numbers)}"
+    return install(side, directory / name, f"{directory.name}-{name}", settings)
+
+
+# ---- the scenes
+
+
+def _demoted(stage: Stage) -> Act:
+    """After a clean restart the broker leads no more, and has a batch that its leader lacks."""
+    batches = _lay_log(stage)
+    stage.leader.end_offset = batches - 1
+
+    def act() -> None:
+        stage.follow({TOPIC: 1})
+        stage.until(lambda: batches - 1 in stage.leader.fetched)
+
+    return act
+
+
+def _read_past_bad_index(stage: Stage) -> Act:
+    batches = _lay_log(stage, spoil=_spoil_index)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=2**20, topics=[_fetched(range(1), batches // 2)]
+    )
+    return partial(_call_again, stage, request, 1)
+
+
+def _make_logs(stage: Stage) -> Act:
+    return lambda: stage.lead({TOPIC: NEW_LOGS})
+
+
+def _make_topics(stage: Stage) -> Act:
+    topics = {f"{TOPIC}-{each}": 2 for each in range(NEW_LOGS // 2)}
+    return lambda: stage.lead(topics)
+
+
+def _begin_to_follow(stage: Stage) -> Act:
+    _lead(stage, NEW_LOGS)
+    return lambda: stage.follow({TOPIC: NEW_LOGS})
+
+
+def _roll(stage: Stage) -> Act:
+    _fill(stage, 1)
+    return lambda: stage.produce(TOPIC, LOGS, _batch())
+
+
+def _retain(stage: Stage) -> Act:
+    _fill(stage, 3)
+
+    def act() -> None:
+        _alter(stage, _EXPIRED_SETTING, "1")
+        stage.until(lambda: all(len(_segments(stage, each)) == 1 for each in range(LOGS)))
+
+    return act
+
+
+def _delete_records(stage: Stage) -> Act:
+    _fill(stage, 3)
+    partitions = [DeleteRecordsRequestPartition(partition_index=p, offset=-1) for p in range(LOGS)]
+    named = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
+    request = DeleteRecordsRequest(topics=named, timeout_ms=30_000)
+    return lambda: stage.call(request)
+
+
+def _delete_topic(stage: Stage) -> Act:
+    _fill(stage, 3)
+
+    def act() -> None:
+        stage.delete({TOPIC: LOGS})
+        stage.until(lambda: not list(stage.place.log_directory.glob(f"{TOPIC}-*")))
+
+    return act
+
+
+def _clean(stage: Stage) -> Act:
+    _fill(stage, 4, CLEANED)
+
+    def act() -> None:
+        _alter(stage, _DIRTY_SETTING, "0")
+        stage.until(lambda: _cleaned(stage.place.log_directory / CLEANER_OFFSETS) == CLEANED)
+
+    return act
+
+
+def _take_bomb(stage: Stage) -> Act:
+    _lead(stage, 1)
+    return lambda: stage.produce(TOPIC, 1, _bomb())
+
+
+def _take_many_records(stage: Stage) -> Act:
+    _lead(stage, 1)
+    return lambda: stage.produce(TOPIC, 1, _many_records())
+
+
+def _look_times_up(stage: Stage) -> Act:
+    _lead(stage, LOGS)
+    builder = BatchBuilder(Codec.GZIP)
+    for nth in range(TIMED_RECORDS):
+        builder.try_append(_NOW_MS + nth, None, b"value")
+    stage.produce(TOPIC, LOGS, builder.build())
+    time_ms = _NOW_MS + TIMED_RECORDS // 2
+    asked = [ListOffsetsRequestPartition(partition_index=p, timestamp=time_ms) for p in range(LOGS)]
+    of_topic = [ListOffsetsRequestTopic(name=TOPIC, partitions=asked)]
+    request = ListOffsetsRequest(replica_id=-1, topics=of_topic)
+    return lambda: stage.call(request)
+
+
+def _begin_frames(stage: Stage) -> Act:
+    def act() -> None:
+        with contextlib.ExitStack() as opened:
+            for _ in range(FRAMES_BEGUN):
+                connection = opened.enter_context(connect(stage.broker.address))
+                connection.sendall(FRAME_BYTES.to_bytes(4, "big"))
+            time.sleep(AFTERMATH_S)
+
+    return act
+
+
+def _pipeline(stage: Stage) -> Act:
+    stage.know({TOPIC: 1}, LEADER)
+    request = encode(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]))
+    number = PIPELINED_BYTES // len(request)
+
+    def act() -> None:
+        with connect(stage.broker.address) as connection:
+            connection.sendall(request * number)
+            _take_answers(connection, number)
+
+    return act
+
+
+def _fetch_all(stage: Stage) -> Act:
+    _lead(stage, FOLLOWED, (LOCAL, LEADER))
+    request = FetchRequest(
+        replica_id=LEADER,
+        max_wait_ms=0,
+        min_bytes=1,
+        session_epoch=-1,
+        topics=[_fetched(range(FOLLOWED), 0)],
+    )
+    return partial(_call_again, stage, request, AGAIN)
+
+
+def _fetch_news(stage: Stage) -> Act:
+    """A session of all; each round brings one of them a batch."""
+    _lead(stage, FOLLOWED, (LOCAL, LEADER))
+    wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
+    session = stage.call(wanted(session_epoch=0, topics=[_fetched(range(FOLLOWED), 0)])).session_id
+
+    def act() -> None:
+        for each in range(AGAIN):
+            stage.produce(TOPIC, 1, _batch())
+            moved = [_fetched(range(1), each)]
+            stage.call(wanted(session_id=session, session_epoch=each + 1, topics=moved))
+
+    return act
+
+
+def _learn_metadata(stage: Stage) -> Act:
+    return lambda: stage.know(_known_topics(), LEADER)
+
+
+def _ask_for_metadata(stage: Stage) -> Act:
+    """Each time something has changed."""
+    stage.know(_known_topics(), LEADER)
+
+    def act() -> None:
+        for _ in range(AGAIN):
+            stage.know({TOPIC: 1}, LEADER)
+            stage.call(MetadataRequest(topics=None))
+
+    return act
+
+
+def _make_and_delete_topic(stage: Stage) -> Act:
+    """Here the controller is a real one, the broker itself."""
+
+    async def administer(admin: Admin) -> None:
+        refusals = await admin.create_topics([NewTopic(TOPIC, NEW_LOGS, 1)])
+        if refusals[TOPIC]:
+            raise LoadError(f"no topic is made: {refusals[TOPIC]}")
+
+    async def delete(admin: Admin) -> None:
+        await admin.delete_topics([TOPIC])
+
+    def directories() -> int:
+        return len(list(stage.place.log_directory.glob(f"{TOPIC}-*")))
+
+    def act() -> None:
+        stage.broker.administer(administer, round(PATIENCE_S * 1000))
+        stage.until(lambda: directories() == NEW_LOGS)
+        stage.broker.administer(delete, round(PATIENCE_S * 1000))
+        stage.until(lambda: directories() == 0)
+
+    return act
+
+
+SCENES = (
+    Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _demoted),
+    Scene(f"a bad index of {LOG_BYTES >> 20} MB is read by", _read_past_bad_index),
+    Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _make_logs),
+    Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _make_topics),
+    Scene(f"{NEW_LOGS:,} logs begin to follow", _begin_to_follow),
+    Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _make_and_delete_topic),
+    Scene(f"{LOGS:,} logs roll in one request", _roll, _SMALL_SEGMENTS),
+    Scene(
+        f"retention of {LOGS:,} logs",
+        _retain,
+        {**_SMALL_SEGMENTS, _EXPIRED_SETTING: "-1", "log.retention.check.interval.ms": "1000"},
+    ),
+    Scene(f"DeleteRecords of {LOGS:,} logs", _delete_records, _SMALL_SEGMENTS),
+    Scene(f"{LOGS:,} logs are deleted", _delete_topic, _SMALL_SEGMENTS),
+    Scene(
+        f"{CLEANED:,} logs are cleaned",
+        _clean,
+        {
+            **_SMALL_SEGMENTS,
+            "log.cleanup.policy": "compact",
+            "log.cleaner.backoff.ms": "100",
+            _DIRTY_SETTING: "1",
+        },
+    ),
+    Scene(f"a batch decompresses to {BOMB_BYTES >> 20} MB", _take_bomb),
+    Scene(
+        f"a batch of {MANY_RECORDS:,} records",
+        _take_many_records,
+        {"message.max.bytes": str(100 * 2**20)},
+    ),
+    Scene(f"ListOffsets by time in compressed batches of {LOGS:,} partitions", _look_times_up),
+    Scene(f"{FRAMES_BEGUN} frames of 100 MB begin", _begin_frames),
+    Scene(f"{PIPELINED_BYTES >> 10} KB of requests arrive at once", _pipeline),
+    Scene(f"a follower's first fetch of {FOLLOWED:,} partitions", _fetch_all),
+    Scene(f"a follower's fetch of news of {FOLLOWED:,} partitions", _fetch_news),
+    Scene(f"UpdateMetadata of {KNOWN:,} partitions", _learn_metadata),
+    Scene(f"Metadata of {KNOWN:,} partitions, each time after a change", _ask_for_metadata),
+)
+
+
+# ---- a controller that stops
+
+
+def _stop(side: Side, directory: Path) -> tuple[float]:
+    """Seconds from SIGTERM to a controller that has its logs until there is another one."""
+    with cluster_of(side, directory) as cluster:
+        return (asyncio.run(_stop_controller(cluster)),)
+
+
+async def _stop_controller(cluster: Cluster) -> float:
+    async with cluster.observed() as zk:
+        content, _ = await zk.get(Controller.path())
+        ruling = Controller.decode(content).broker_id
+        async with cluster.admin() as admin:
+            topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (ruling,)))
+            if refusal := (await admin.create_topics([topic]))[TOPIC]:
+                raise LoadError(f"no topic is made: {refusal}")
+        await cluster.until_led(TOPIC, [ruling] * NEW_LOGS)
+        began = time.perf_counter()
+        stopping = asyncio.get_running_loop().run_in_executor(
+            None, partial(cluster.members[ruling].process.stop, timeout_s=PATIENCE_S)
+        )
+        while True:
+            seat = await get_if_there(zk, Controller.path())
+            if seat is not None and Controller.decode(seat[0]).broker_id != ruling:
+                break
+            await asyncio.sleep(POLL_S)
+        took_s = time.perf_counter() - began
+        await stopping
+        return took_s
+
+
+# ---- what scenes need
+
+
+def _lay_log(stage: Stage, spoil: Callable[[Path], None] = lambda directory: None) -> int:
+    """Have the broker lead a large log that it has opened after a clean stop; its end offset."""
+    stage.lead({TOPIC: 1})
+    stage.broker.process.stop(timeout_s=PATIENCE_S)
+    there = stage.place.log_directory / f"{TOPIC}-0"
+    shutil.rmtree(there)
+    batches = LOG_BYTES // BATCH_BYTES
+    batch = encode_batch([(_NOW_MS, None, b"x" * (BATCH_BYTES - 70), ())], leader_epoch=0)
+    log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
+    log.lay(there)
+    (there / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    spoil(there)
+    stage.start()
+    _lead(stage, 1, (LOCAL, LEADER), is_new=False)
+    return batches
+
+
+def _spoil_index(directory: Path) -> None:
+    """Write nonsense into the middle third of an offset index."""
+    (path,) = directory.glob("*.index")
+    content = bytearray(path.read_bytes())
+    third = len(content) // 3 // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
+    content[third : 2 * third] = b"\x7f" * third
+    path.write_bytes(content)
+
+
+def _lead(
+    stage: Stage, partitions: int, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
+) -> None:
+    """Have the broker lead so many partitions, and let clients know."""
+    stage.lead({TOPIC: partitions}, replicas, is_new=is_new)
+    stage.know({TOPIC: partitions}, LOCAL)
+
+
+def _fill(stage: Stage, batches: int, logs: int = LOGS) -> None:
+    """Have the broker lead so many partitions, with so many batches; where segments are small each
+    is a segment."""
+    _lead(stage, logs)
+    for _ in range(batches):
+        stage.produce(TOPIC, logs, _batch())
+
+
+@functools.cache
+def _batch() -> bytes:
+    return encode_batch([(_NOW_MS, b"key", b"x" * 400, ())])
+
+
+@functools.cache
+def _bomb() -> bytes:
+    return encode_batch([(_NOW_MS, None, bytes(BOMB_BYTES), ())], codec=Codec.GZIP)
+
+
+@functools.cache
+def _many_records() -> bytes:
+    return encode_batch(((_NOW_MS, None, b"x", ()) for _ in range(MANY_RECORDS)), codec=Codec.GZIP)
+
+
+def _fetched(partitions: range, offset: int) -> FetchRequestTopic:
+    wanted = [
+        FetchRequestPartition(partition=p, fetch_offset=offset, partition_max_bytes=2**20)
+        for p in partitions
+    ]
+    return FetchRequestTopic(topic=TOPIC, partitions=wanted)
+
+
+def _known_topics() -> Topics:
+    return {f"{TOPIC}-{each}": 100 for each in range(KNOWN // 100)}
+
+
+def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
+    for _ in range(times):
+        stage.call(request)
+
+
+def _take_answers(connection: socket.socket, number: int) -> None:
+    frames, buffer = FrameCounter(), memoryview(bytearray(2**20))
+    while number > 0:
+        received = connection.recv_into(buffer)
+        if not received:
+            raise LoadError("the broker closed the connection")
+        number -= frames.feed(buffer[:received])
+
+
+def _alter(stage: Stage, name: str, value: str) -> None:
+    """Change a setting of the broker while it runs."""
+    resource = ConfigResource.broker(LOCAL)
+
+    async def alter(admin: Admin) -> None:
+        if refusal := (await admin.incremental_alter_configs({resource: {name: value}}))[resource]:
+            raise LoadError(f"{name} cannot be changed: {refusal}")
+
+    stage.broker.administer(alter)
+
+
+def _segments(stage: Stage, partition: int) -> list[Path]:
+    return list((stage.place.log_directory / f"{TOPIC}-{partition}").glob("*.log"))
+
+
+def _cleaned(path: Path) -> int:
+    """How many logs the cleaner has been through."""
+    try:
+        return len(decode_offsets(path.read_bytes() if path.exists() else None))
+    except CheckpointError:
+        return 0
