@@ -221,7 +221,7 @@ class Broker:
             config.cleaner,
             spawn,
             now_ms,
-            self._executor,
+            work,
         )
         effects = ConfigEffects(
             configs, broker_configs, replicas, quotas, controller, cleaner, spawn

@@ -2,8 +2,8 @@
 
 It looks at all compacted logs each log.cleaner.backoff.ms, and has the dirtiest ones cleaned by
 workers, log.cleaner.threads at once, one after the other until it looks again.
-Everything here runs on the broker's loop between two events of a worker, so nothing is ever half
-done when somebody else comes to a log.
+What it decides it decides on the broker's loop; files are a thread's work, which has the log's turn
+meanwhile (`core_log.log_work`).
 
 Nobody has to ask it to let go of a log. It compares instead: what was cut, deleted, moved or given
 another policy since a job began is not what the job was made from, and the job is dropped.
@@ -17,8 +17,8 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -33,7 +33,8 @@ from compaction.worker_pool import CleaningFailed, Workers
 from core_log.file_name import CLEANED
 from core_log.log import Log
 from core_log.log_manager import LogManager
-from core_log.storage import INNOCENT
+from core_log.log_work import LogWork
+from core_log.storage import INNOCENT, Directory
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 @attrs.define(eq=False)
 class Cleaner:
     """`high_watermark` is a replica's, None where there is none here; `spawn` runs a guarded task,
-    `executor` has the threads that write status files."""
+    `work` has the threads for the disk."""
 
     logs: LogManager
     high_watermark: Callable[[TopicPartition], int | None]
@@ -58,7 +59,7 @@ class Cleaner:
     config: CleanerConfig
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     now_ms: Callable[[], int]
-    executor: Executor
+    work: LogWork
     _dirty: list[Dirtiness] = attrs.field(factory=list)
     _running: dict[TopicPartition, asyncio.Task[None]] = attrs.field(factory=dict)
     _looking: asyncio.Task[None] | None = None
@@ -101,32 +102,30 @@ class Cleaner:
         """Go through all logs, then through what was dirty, until it is time to look again."""
         while True:
             config = self.config
-            self._try(self.look)
+            with _failure_logged():
+                await self.look()
             try:
                 async with asyncio.timeout(max(config.backoff_ms / 1000, SHORTEST_WAIT_S)):
                     while self.config is config:
                         await self._woken.wait()
                         self._woken.clear()
-                        self._try(self._begin_dirtiest)
+                        with _failure_logged():
+                            self._begin_dirtiest()
             except TimeoutError:
                 if not self._running:
                     await self.workers.rest()
 
-    def _try(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception:
-            _log.exception("looking for dirty logs failed")
-
     # ---- choosing
 
-    def look(self) -> None:
-        """Measure all logs, and have the dirtiest cleaned, as many as there are threads free."""
-        self._dirty = [
-            found
-            for topic_partition in self.logs.logs
-            if (found := self._measured(topic_partition)) is not None
-        ]
+    async def look(self) -> None:
+        """Measure all logs, after their retention, and have the dirtiest cleaned, as many as there
+        are threads free."""
+        self._dirty = []
+        for topic_partition in list(self.logs.logs):
+            await self._retain(topic_partition)
+            found = self._measured(topic_partition)
+            if found is not None:
+                self._dirty.append(found)
         self._begin_dirtiest()
 
     def _begin_dirtiest(self) -> None:
@@ -142,7 +141,7 @@ class Cleaner:
                 self._begin(self.logs.logs[tp], now)
 
     def _measured(self, topic_partition: TopicPartition) -> Dirtiness | None:
-        """How dirty a log is, after its retention; None for one that must not be cleaned now."""
+        """How dirty a log is; None for one that must not be cleaned now."""
         log, log_dir = self.logs.get(topic_partition), self.logs.dir_of(topic_partition)
         if log is None or log_dir is None or topic_partition in self._running:
             return None
@@ -150,7 +149,6 @@ class Cleaner:
         if high_watermark is None or self._why_untouched(log) is not None:
             return None
         self.status.watch(log)
-        self._retain(log, high_watermark)
         if log.failure is not None:
             return None
         quarantine = self.status.get(topic_partition).quarantine
@@ -180,10 +178,14 @@ class Cleaner:
             return "it is being moved to another directory"
         return None
 
-    def _retain(self, log: Log, high_watermark: int) -> None:
+    async def _retain(self, topic_partition: TopicPartition) -> None:
         """Take away old segments, which of compacted logs is the cleaner's to do (KAFKA-7400)."""
-        with contextlib.suppress(ApiError):  # the log has said it
-            log.delete_old_segments(high_watermark, self.now_ms())
+        log, high_watermark = self.logs.get(topic_partition), self.high_watermark(topic_partition)
+        if log is None or high_watermark is None or self._why_untouched(log) is not None:
+            return
+        if topic_partition not in self._running and not self.work.has_turn_taken(log):
+            with contextlib.suppress(ApiError):  # the log has said it
+                await self.work.retain(log, high_watermark, self.now_ms())
 
     # ---- status
 
@@ -201,8 +203,7 @@ class Cleaner:
             await asyncio.wait([self._writing])
         files = self.status.take_due()
         if files:
-            loop = asyncio.get_running_loop()
-            self._writing = loop.run_in_executor(self.executor, _write, files)
+            self._writing = asyncio.ensure_future(self.work.in_thread(partial(_write, files)))
             await asyncio.wait([self._writing])
 
     # ---- cleaning
@@ -219,20 +220,21 @@ class Cleaner:
             self._fault(log, error)
             return
         _log.info("%s: %s", tp, beginning(job, chosen))
-        cleaning = Cleaning(log, job, log_dir.cleaned, self.status, self._why_not, self.now_ms)
+        cleaning = Cleaning(
+            log, job, log_dir.cleaned, self.status, self._why_not, self.work, self.now_ms
+        )
         self._running[tp] = self.spawn(self._clean(cleaning))
 
     async def _clean(self, cleaning: Cleaning) -> None:
         log, job = cleaning.log, cleaning.job
         try:
-            log.make_names_safe()
+            await self.work.flush(log)  # or a swap of another pass might come back beside copies
             await self.workers.run(job, log.directory, cleaning.heard)
-            self._retain(log, self.high_watermark(log.topic_partition) or 0)
         except asyncio.CancelledError:
-            _leave_nothing(log)
+            await self._leave_nothing(log)
             raise
         except Exception as error:
-            _leave_nothing(log)
+            await self._leave_nothing(log)
             why_not = str(error) if isinstance(error, Dropped) else self._why_not(log)
             if why_not is None:
                 self._fault(log, error)
@@ -241,14 +243,21 @@ class Cleaner:
                 self.status.given_up(log)
         finally:
             self._running.pop(log.topic_partition, None)
-            self._measure_again(log.topic_partition)
-            self._woken.set()
+        await self._retain(log.topic_partition)
+        self._measure_again(log.topic_partition)
+        self._woken.set()
 
     def _measure_again(self, topic_partition: TopicPartition) -> None:
         """A pass leaves the log dirty where its keys were too many for the map."""
         found = self._measured(topic_partition)
         if found is not None:
             self._dirty.append(found)
+
+    async def _leave_nothing(self, log: Log) -> None:
+        """Remove what there may be of copies nobody wants; opening the log again would do it."""
+        with contextlib.suppress(OSError):
+            async with self.work.turn(log):
+                await self.work.to_its_end(partial(_remove_copies, log.directory))
 
     def _fault(self, log: Log, error: Exception) -> None:
         """Leave a log alone for a while."""
@@ -268,12 +277,18 @@ class Cleaner:
         )
 
 
-def _leave_nothing(log: Log) -> None:
-    """Remove what there may be of copies nobody wants; opening the log again would do it too."""
-    with contextlib.suppress(OSError):
-        for name in log.directory.files():
-            if name.endswith(CLEANED):
-                log.directory.remove(name)
+@contextlib.contextmanager
+def _failure_logged() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.exception("looking for dirty logs failed")
+
+
+def _remove_copies(directory: Directory) -> None:
+    for name in directory.files():
+        if name.endswith(CLEANED):
+            directory.remove(name)
 
 
 def _write(files: Sequence[StatusFile]) -> None:

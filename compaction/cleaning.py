@@ -1,4 +1,4 @@
-"""One log while it is cleaned: each event of the worker, put into effect on the broker's loop.
+"""One log while it is cleaned: each event of the worker, put into effect.
 
 Between two events anything may have become of the log. `why_not` says what speaks against going
 on; a copy takes its originals' place by a comparison of its own (`Log.replace_segments`), so what
@@ -19,6 +19,7 @@ from compaction.status import Pass, Running
 from compaction.status_files import StatusFiles
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.log import Log
+from core_log.log_work import LogWork
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Cleaning:
     offsets: CleanerOffsets
     status: StatusFiles
     why_not: Callable[[Log], str | None]
+    work: LogWork
     now_ms: Callable[[], int]
     truncations: int = attrs.field(init=False)
     started_ms: int = attrs.field(init=False)
@@ -51,20 +53,23 @@ class Cleaning:
     def _now(self) -> int:
         return self.now_ms()
 
-    def heard(self, event: Event) -> None:
+    async def heard(self, event: Event) -> None:
         """Do what an event calls for.
 
         Raises Dropped, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
         """
-        why_not = self.why_not(self.log)
-        if why_not is not None or self.truncations != self.log.truncations:
-            raise Dropped(why_not or "it was cut")
+        self._check()
         if isinstance(event, Progress):
             self._progressed(event)
         elif isinstance(event, GroupCleaned):
-            self._replace(event)
+            await self._replace(event)
         else:
-            self._finished(event)
+            await self._finished(event)
+
+    def _check(self) -> None:
+        why_not = self.why_not(self.log)
+        if why_not is not None or self.truncations != self.log.truncations:
+            raise Dropped(why_not or "it was cut")
 
     def _progressed(self, event: Progress) -> None:
         if event.phase != self._phase:
@@ -76,15 +81,19 @@ class Cleaning:
         running = Running(self.started_ms, event.phase, round(percent, 1))
         self.status.progressed(self.log, running)
 
-    def _replace(self, event: GroupCleaned) -> None:
-        is_put = self.log.replace_segments(
-            event.base_offset,
-            event.replaced,
-            truncations=self.truncations,
-            now_ms=self.now_ms(),
-        )
-        if not is_put:
-            raise Dropped("its segments are others now")
+    async def _replace(self, event: GroupCleaned) -> None:
+        async with self.work.turn(self.log):
+            self._check()  # it may have been somebody else's turn
+            replacement = self.log.begin_replacement(
+                event.replaced, truncations=self.truncations, now_ms=self.now_ms()
+            )
+            if replacement is None:
+                raise Dropped("its segments are others now")
+
+            with self.log.guard:
+                await self.work.to_its_end(replacement.hold)
+                await self.work.to_its_end(replacement.run)
+            self.log.end_replacement(replacement, self.now_ms())
         self._segments_after += 1
         _log.info(
             "%s: segment %d is cleaned, from segments %s",
@@ -93,9 +102,10 @@ class Cleaning:
             ", ".join(map(str, event.replaced)),
         )
 
-    def _finished(self, event: Finished) -> None:
+    async def _finished(self, event: Finished) -> None:
         job = self.job
-        self.offsets.put(job.topic_partition, event.end_offset)
+        self.offsets.note(job.topic_partition, event.end_offset)
+        await self.work.to_its_end(self.offsets.save)
         cleaned = [each for each in job.segments if each.base_offset < event.end_offset]
         done = Pass(
             self.started_ms,

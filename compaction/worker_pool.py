@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,10 @@ END_S = 10.0
 _log = logging.getLogger(__name__)
 
 
+Heard = Callable[[Event], Awaitable[None]]
+"""Puts an event into effect."""
+
+
 class CleaningFailed(Exception):
     """A job came to nothing; the text says why, `errno` if the system had refused something."""
 
@@ -46,7 +50,7 @@ class Workers(Protocol):
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Callable[[Event], None],
+        heard: Heard,
     ) -> None:
         """Do a job, and tell `heard` of each event; what that raises is the end of the job.
 
@@ -73,7 +77,7 @@ class WorkerPool:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Callable[[Event], None],
+        heard: Heard,
     ) -> None:
         """As `Workers.run`."""
         worker = self._idle.pop() if self._idle else await _started()
@@ -86,7 +90,7 @@ class WorkerPool:
                 if isinstance(event, Failed):
                     is_free = True
                     raise CleaningFailed(event.reason, event.errno)
-                heard(event)
+                await heard(event)
                 if isinstance(event, Finished):
                     is_free = True
                     break
@@ -121,13 +125,13 @@ class InLoop:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Callable[[Event], None],
+        heard: Heard,
     ) -> None:
         """As `Workers.run`."""
         steps = clean(job, directory)
         with contextlib.closing(steps):
             for event in steps:
-                heard(event)
+                await heard(event)
                 await asyncio.sleep(self.pause_s())
 
     def change_speed(self, bytes_per_second: float) -> None:

@@ -35,9 +35,14 @@ class CleanerOffsets:
         """None: nothing of the log was ever cleaned."""
         return self.offsets.get(topic_partition)
 
+    def note(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log is clean up to `offset`; `save` is due."""
+        self.offsets[topic_partition] = offset
+        self._is_saved = False
+
     def put(self, topic_partition: TopicPartition, offset: int) -> None:
         """A log is clean up to `offset`. Raises OSError."""
-        self.offsets[topic_partition] = offset
+        self.note(topic_partition, offset)
         self._save()
 
     def lower(self, topic_partition: TopicPartition, offset: int) -> bool:
@@ -66,7 +71,7 @@ class CleanerOffsets:
             self.drop(topic_partition)
 
     def save(self) -> None:
-        """Write what is not written yet. Raises OSError."""
+        """Write what is not written yet, in whatever thread. Raises OSError."""
         if not self._is_saved:
             self._save()
 

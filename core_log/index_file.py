@@ -31,6 +31,7 @@ class IndexFile:
     layout: struct.Struct
     count: int = 0
     _file: StorageFile | None = None
+    _held: StorageFile | None = None
     _gathered: bytearray | None = None
 
     @classmethod
@@ -63,6 +64,10 @@ class IndexFile:
             self._file = self.directory.open_segment(self.name)
         size = self.layout.size
         self._file.truncate(max(max_bytes // size, self.count) * size)
+
+    def hold(self) -> None:
+        """Keep the file open, for its name is about to go."""
+        self._held = self._opened()
 
     def gather(self) -> None:
         """Write the entries that come now together, when they are looked at or the file is sealed:
@@ -119,7 +124,7 @@ class IndexFile:
         return self._opened()
 
     def _opened(self) -> StorageFile:
-        file = self._file or self.directory.open_segment(self.name)
+        file = self._file or self._held or self.directory.open_segment(self.name)
         if self._gathered:
             gathered, self._gathered = bytes(self._gathered), bytearray()
             file.write(self.count * self.layout.size - len(gathered), gathered)

@@ -29,6 +29,7 @@ from core_log.leader_epochs import LeaderEpochs
 from core_log.producer_history import ProducerHistory
 from core_log.producer_snapshots import snapshot_name
 from core_log.producer_state import ProducerState
+from core_log.replacement import Replacement
 from core_log.replicated_run import runs
 from core_log.retained import Retention
 from core_log.retention import expired
@@ -460,16 +461,27 @@ class Log:
         any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
         """
         assert base_offset == replaced[0]
-        if truncations != self.truncations or self.failure is not None:
+        replacement = self.begin_replacement(replaced, truncations=truncations, now_ms=now_ms)
+        if replacement is None:
             return False
-        self._now_ms = now_ms
         with self.guard:
-            return self.segments.replace(replaced, self.config, now_ms)
+            replacement.hold()
+            replacement.run()
+        self.end_replacement(replacement, now_ms)
+        return True
 
-    def make_names_safe(self) -> None:
-        """Called before a cleaner makes copies. Raises ApiError KAFKA_STORAGE_ERROR."""
-        with self.guard:
-            self.segments.flushes.make_names_safe(self.directory)
+    def begin_replacement(
+        self, replaced: Sequence[int], *, truncations: int, now_ms: int
+    ) -> Replacement | None:
+        """The same, to be held and run off the loop; None: they are not of this log any more."""
+        if truncations != self.truncations or self.failure is not None:
+            return None
+        self._now_ms = now_ms
+        return self.segments.begin_replacement(replaced, now_ms)
+
+    def end_replacement(self, replacement: Replacement, now_ms: int) -> None:
+        """Take note that `replacement.run` has ended; after an OSError of it, `fail`."""
+        self.segments.end_replacement(replacement, now_ms + self.config.file_delete_delay_ms)
 
     def tick(self, now_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""

@@ -13,17 +13,22 @@ one of these, and `recovery` knows what comes next:
 Between 1 and 3 there is always one whole set of files under names that recovery keeps; a swap is
 never renamed before every original is marked (KAFKA-2118). A swap that came back beside the
 `.cleaned` files of the next pass would be taken for one that was never finished: step 3 must be on
-disk before that pass begins (`Log.make_names_safe`).
+disk before that pass begins.
+
+All of it is a thread's work. The event loop reads the originals meanwhile, so what is found by
+their names is held beforehand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_log.deleted_files import DeletedFiles
+import attrs
+
 from core_log.file_name import (
     ALL_SUFFIXES,
     CLEANED,
+    DELETED,
     INDEX,
     LOG,
     SWAP,
@@ -37,22 +42,40 @@ from core_log.storage import Directory
 from core_log.time_index import TimeIndex
 
 
-def swap_in(
-    originals: Sequence[Segment], deleted_files: DeletedFiles, removal_ms: int, now_ms: int
-) -> Segment:
-    """Put the `.cleaned` files of the first of `originals` in the place of all; the new segment.
+@attrs.define(eq=False)
+class Replacement:
+    """The `.cleaned` files of the first of `originals` take the place of all. `hold` comes first,
+    and `run` when nobody is amid a read that began before it.
 
-    The originals' files are removed at `removal_ms`. Raises CorruptIndex, with nothing changed,
-    and OSError, after which only recovery knows what is there.
+    Then there is `copy`, the new segment, and `renamed` says what the originals' files are called.
     """
-    directory, base_offset = originals[0].directory, originals[0].base_offset
-    _check_indexes(directory, base_offset)
-    _rename(directory, base_offset, CLEANED, SWAP)
-    directory.fsync_dir()
-    deleted_files.mark(originals, removal_ms)
-    directory.fsync_dir()
-    _rename(directory, base_offset, SWAP, "")
-    return Segment.load(directory, base_offset, now_ms)
+
+    originals: Sequence[Segment]
+    now_ms: int
+    renamed: list[str] = attrs.field(factory=list)
+    copy: Segment = attrs.field(init=False)
+
+    def hold(self) -> None:
+        """Have the originals readable without their names, in whatever thread.
+
+        Raises CorruptIndex for a copy that cannot be used, and OSError, with nothing changed.
+        """
+        first = self.originals[0]
+        _check_indexes(first.directory, first.base_offset)
+        for original in self.originals:
+            original.hold()
+
+    def run(self) -> None:
+        """Rename, in whatever thread. Raises OSError, after which only recovery knows what is
+        there, and CorruptIndex."""
+        directory, base_offset = self.originals[0].directory, self.originals[0].base_offset
+        _rename(directory, base_offset, CLEANED, SWAP)
+        directory.fsync_dir()
+        for original in self.originals:
+            self.renamed += original.rename_files(DELETED)
+        directory.fsync_dir()
+        _rename(directory, base_offset, SWAP, "")
+        self.copy = Segment.load(directory, base_offset, self.now_ms)
 
 
 def _check_indexes(directory: Directory, base_offset: int) -> None:

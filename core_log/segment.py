@@ -23,13 +23,25 @@ from core_log.index_file import CorruptIndex
 from core_log.offset_index import OffsetIndex, OffsetPosition
 from core_log.storage import BytesLike, Directory, StorageFile
 from core_log.time_index import TimeIndex, TimestampOffset
-from core_log.transaction_index import truncate_transaction_index
+from core_log.transaction_index import (
+    AbortedTransaction,
+    read_transaction_index,
+    truncate_transaction_index,
+)
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
 
 REBUILT_INTERVAL_BYTES = 4096
 
 _log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class HeldFiles:
+    """What the files of a segment say that are found by their names."""
+
+    modified_ms: int
+    aborted: Sequence[AbortedTransaction]
 
 
 @attrs.define(eq=False)
@@ -47,6 +59,7 @@ class Segment:
     bytes_since_index_entry: int = 0
     suffix: str = ""
     aborted: StorageFile | None = None
+    _held: HeldFiles | None = None
 
     @classmethod
     def create(
@@ -100,7 +113,22 @@ class Segment:
     @property
     def modified_ms(self) -> int:
         """When the log file was last written to."""
+        if self._held is not None:
+            return self._held.modified_ms
         return self.directory.modified_ms(file_name(self.base_offset, LOG) + self.suffix)
+
+    def hold(self) -> None:
+        """Have all that is read of it readable though its files lose their names. It is sealed, and
+        changes no more. Raises OSError and CorruptIndex."""
+        self.offset_index.file.hold()
+        self.time_index.file.hold()
+        self._held = HeldFiles(self.modified_ms, self.aborted_transactions())
+
+    def aborted_transactions(self) -> Sequence[AbortedTransaction]:
+        """Those that ended in it. Raises OSError and CorruptIndex."""
+        if self._held is not None:
+            return self._held.aborted
+        return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
 
     def should_roll(
         self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int

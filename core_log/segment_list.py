@@ -18,9 +18,9 @@ import attrs
 from core_log.batch_scan import ShallowBatch, scan, scan_produced
 from core_log.config import LogConfig
 from core_log.deleted_files import DeletedFiles
-from core_log.file_name import ALL_SUFFIXES, TRANSACTION_INDEX, file_name
+from core_log.file_name import ALL_SUFFIXES, file_name
 from core_log.flush import FlushState
-from core_log.replacement import swap_in
+from core_log.replacement import Replacement
 from core_log.retention import SegmentAge
 from core_log.segment import Segment
 from core_log.storage import Directory, FileRange, StorageFile
@@ -28,7 +28,6 @@ from core_log.time_index import TimestampOffset
 from core_log.transaction_index import (
     AbortedTransaction,
     collect_aborted,
-    read_transaction_index,
 )
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
@@ -130,23 +129,26 @@ class SegmentList:
         """Take all segments out; a new one is to begin. Raises OSError."""
         self._put(self.segments[::-1], [], config, now_ms)
 
-    def replace(self, replaced: Sequence[int], config: LogConfig, now_ms: int) -> bool:
-        """Put the `.cleaned` files of the first of `replaced` in the place of the segments of
-        these base offsets; False, unless they follow each other here and none is active.
-
-        Raises as `swap_in`.
-        """
+    def begin_replacement(self, replaced: Sequence[int], now_ms: int) -> Replacement | None:
+        """What puts the `.cleaned` files of the first of `replaced` in the place of the segments of
+        these base offsets; None, unless they follow each other here and none is active."""
         number = self.floor(replaced[0])
         originals = self.segments[number : number + len(replaced)]
         is_here = [original.base_offset for original in originals] == list(replaced)
         if not is_here or originals[-1] is self.active:
-            return False
-        removal_ms = now_ms + config.file_delete_delay_ms
-        copy = swap_in(originals, self._deleted_files, removal_ms, now_ms)
+            return None
+        return Replacement(originals, now_ms)
+
+    def end_replacement(self, replacement: Replacement, removal_ms: int) -> None:
+        """Go on with the copy that `replacement.run` has put there; the originals' files are
+        removed at `removal_ms`."""
+        originals = replacement.originals
+        number = self.segments.index(originals[0])
+        behind = self.segments[number + len(originals) :]
+        self.segments = [*self.segments[:number], replacement.copy, *behind]
         self.flushes.name_changes += 1
-        self.segments = [*self.segments[:number], copy, *self.segments[number + len(replaced) :]]
         self._positions.clear()
-        return True
+        self._deleted_files.add(replacement.renamed, removal_ms)
 
     def take_due(self, now_ms: int) -> list[str]:
         """The files whose time to be removed has come."""
@@ -223,9 +225,7 @@ class SegmentList:
         segment where it ended, which may be a later one. Raises OSError and CorruptIndex."""
         found: list[AbortedTransaction] = []
         for segment in self.segments[self.floor(offset) :]:
-            name = file_name(segment.base_offset, TRANSACTION_INDEX)
-            transactions = read_transaction_index(segment.directory, name)
-            more, is_complete = collect_aborted(transactions, offset, end_offset)
+            more, is_complete = collect_aborted(segment.aborted_transactions(), offset, end_offset)
             found += more
             if is_complete:
                 break

@@ -12,11 +12,12 @@ from compaction.clean import Event
 from compaction.cleaner import Cleaner
 from compaction.config import CleanerConfig
 from compaction.job import CleaningJob, GroupCleaned
-from compaction.worker_pool import InLoop, Workers
+from compaction.worker_pool import Heard, InLoop, Workers
 from core_log.checkpoint import CLEANER_OFFSETS, decode_offsets
 from core_log.config import LogConfig
 from core_log.log import Log
 from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
 from core_log.memory_directory import Disk, MemoryDirectory
 from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
@@ -51,13 +52,13 @@ class Listening:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Callable[[Event], None],
+        heard: Heard,
     ) -> None:
         self.jobs.append(job)
 
-        def hear(event: Event) -> None:
+        async def hear(event: Event) -> None:
             self.before(job, event)
-            heard(event)
+            await heard(event)
 
         await self.inner.run(job, directory, hear)
 
@@ -112,7 +113,7 @@ class House:
             config or CleanerConfig(),
             self.spawned,
             self.now_ms,
-            AtOnce(),
+            LogWork(AtOnce()),
         )
 
     def now_ms(self) -> int:

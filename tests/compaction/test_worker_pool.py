@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +18,7 @@ from compaction.dirtiness import dirtiness
 from compaction.frames import LENGTH, Speed, Start, decode, encode
 from compaction.job import CLEAN, CleaningJob, Finished, GroupCleaned, Progress
 from compaction.log_facts import facts_of, job_of
-from compaction.worker_pool import PACKAGES, CleaningFailed, WorkerPool
+from compaction.worker_pool import PACKAGES, CleaningFailed, Heard, WorkerPool
 from core_log.directory import LogDirectory
 from core_log.log import Log
 from tests.compaction.house import T0, House
@@ -41,15 +40,18 @@ def job_for(log: Log) -> CleaningJob:
     return job_of(log, found, CleanerConfig(), T0)
 
 
-def swapping(log: Log, events: list[Event]) -> Callable[[Event], None]:
+def swapping(log: Log, events: list[Event]) -> Heard:
     """What a broker does."""
 
-    def heard(event: Event) -> None:
+    async def heard(event: Event) -> None:
         events.append(event)
         if isinstance(event, GroupCleaned):
             assert log.replace_segments(event.base_offset, event.replaced, truncations=0, now_ms=T0)
 
     return heard
+
+
+async def ignored(event: Event) -> None: ...
 
 
 def leftovers(log: Log) -> list[str]:
@@ -82,7 +84,7 @@ async def test_a_fault_is_told_and_the_worker_lives_on(tmp_path: Path) -> None:
     log.directory.open_segment(f"{10:020d}.log").write(70, b"\xff")
     pool = WorkerPool()
     with pytest.raises(CleaningFailed, match=r"CorruptRecord: 0+10\.log, position 0, offset 10"):
-        await pool.run(job, log.directory, lambda event: None)
+        await pool.run(job, log.directory, ignored)
     assert [worker.returncode for worker in pool._idle] == [None]
     await pool.rest()
 
@@ -105,11 +107,11 @@ async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_
 ) -> None:
     log = dirty_log(tmp_path)
     pool = WorkerPool()
-    await pool.run(job_for(log), log.directory, lambda event: None)
+    await pool.run(job_for(log), log.directory, ignored)
     (worker,) = pool._idle
     worker.kill()
     with pytest.raises(CleaningFailed, match="has died: killed by signal 9"):
-        await pool.run(job_for(log), log.directory, lambda event: None)
+        await pool.run(job_for(log), log.directory, ignored)
     events = list[Event]()
     await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
@@ -119,7 +121,7 @@ async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_
 async def test_what_the_listener_raises_ends_the_job_and_its_files_go(tmp_path: Path) -> None:
     log = dirty_log(tmp_path)
 
-    def heard(event: Event) -> None:
+    async def heard(event: Event) -> None:
         raise KeyError("dropped")
 
     pool = WorkerPool(1000.0)
@@ -133,7 +135,7 @@ async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Pa
     log = dirty_log(tmp_path)
     pool, begun = WorkerPool(SLOW), asyncio.Event()
 
-    def heard(event: Event) -> None:
+    async def heard(event: Event) -> None:
         assert isinstance(event, Progress)
         begun.set()
 
@@ -150,10 +152,10 @@ async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: P
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(SLOW), list[Event]()
 
-    def heard(event: Event) -> None:
+    async def heard(event: Event) -> None:
         if not events:
             pool.change_speed(FAST)
-        swapping(log, events)(event)
+        await swapping(log, events)(event)
 
     async with asyncio.timeout(20):
         await pool.run(job_for(log), log.directory, heard)
@@ -168,8 +170,8 @@ async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_on
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(), list[Event]()
 
-    def heard(event: Event) -> None:
-        swapping(log, events)(event)
+    async def heard(event: Event) -> None:
+        await swapping(log, events)(event)
         if isinstance(event, Finished):
             pool.change_speed(SLOW)
             pool.change_speed(FAST)

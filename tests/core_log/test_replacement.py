@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from core_log.batch_scan import scan
-from core_log.file_name import CLEANED, SUFFIXES, file_name
+from core_log.file_name import CLEANED, SUFFIXES, TRANSACTION_INDEX, file_name
 from core_log.index_file import CorruptIndex
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import Directory
+from core_log.transaction_index import AbortedTransaction, encode_transaction_index
 from protocol.errors import ApiError
 from tests.core_log.conftest import T0, Writer
 
@@ -79,6 +80,48 @@ def test_the_copy_is_read_at_once_and_after_a_restart(directory: Directory, open
     writer.log.close()
     again = open_log(directory, recovery_point=7, **SETTINGS)
     assert (again.numbers(), bases(again)) == (CLEAN, [0, 4, 6])
+
+
+class LookedAt(MemoryDirectory):
+    """Somebody looks at it whenever a file has another name."""
+
+    look: Callable[[], None] = staticmethod(lambda: None)
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        self.look()
+
+
+def test_the_originals_are_read_as_they_were_while_a_thread_takes_their_names(
+    open_log: Open,
+) -> None:
+    directory = LookedAt("flights-0")
+    writer = written(directory, open_log)
+    log, aborted = writer.log, AbortedTransaction(7, 0, 1, 2)
+    directory.open_segment(file_name(0, TRANSACTION_INDEX)).append(
+        [encode_transaction_index([aborted])]
+    )
+
+    def reading() -> list[Any]:
+        return [
+            [writer.numbers(offset) for offset in ALL],
+            log.aborted_transactions(0, 7),
+            log.offsets_before(T0, 9, T0),
+            [segment.largest_timestamp for segment in log.segments],
+        ]
+
+    before, during = reading(), list[list[Any]]()
+    replacement = log.begin_replacement([0, 2], truncations=0, now_ms=T0)
+    assert replacement is not None
+    replacement.hold()
+    directory.look = lambda: during.append(reading())  # type: ignore[method-assign]
+    names = set(directory.files())
+    replacement.run()
+
+    assert during == [before] * (3 + 6 + 1 + 3)
+    assert set(directory.files()) - names == {*replacement.renamed}
+    log.end_replacement(replacement, T0)
+    assert (writer.numbers(), bases(writer)) == (CLEAN, [0, 4, 6])
 
 
 def test_a_range_that_was_given_out_still_reads_the_original(

@@ -316,7 +316,7 @@ class Story:
         """Clean all segments but the active one; how many copies took others' place. `beside` is
         done before each of them does."""
         log, replaced = self.log(tp), 0
-        log.make_names_safe()
+        log.segments.flushes.make_names_safe(log.directory)
         before, truncations = newest_of(log), log.truncations
         log_dir = self.manager.dir_of(tp)
         assert log_dir is not None

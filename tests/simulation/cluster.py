@@ -19,9 +19,8 @@ from broker.server import Broker, BrokerStopped
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
-from compaction.clean import Event
 from compaction.job import CleaningJob
-from compaction.worker_pool import InLoop
+from compaction.worker_pool import Heard, InLoop
 from core_log.memory_directory import Disk, MemoryDirectory
 from core_log.storage import Directory
 from offsets.requests import fetch_offsets_request
@@ -83,7 +82,7 @@ class Told:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Callable[[Event], None],
+        heard: Heard,
     ) -> None:
         """As theirs."""
         await self.workers.run(job, directory, heard)

@@ -106,8 +106,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P24",
         "after a job all other logs are not measured",
         "compaction.cleaner:Cleaner._look_again_and_again",
-        "self._try(self._begin_dirtiest)",
-        "self._try(self.look)",
+        "self._begin_dirtiest()",
+        "await self.look()",
     ),
     Remedy(
         "L7",

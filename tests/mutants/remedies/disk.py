@@ -160,9 +160,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P4",
         "a leader's segment is synced in a thread before the next one begins",
-        "broker.partition:Partition.append",
-        "may_sync=False",
-        "may_sync=True",
+        "core_log.log:Log._write",
+        "not may_sync and not self.is_synced",
+        "False",
         "tests/broker/test_produce.py",
     ),
     Remedy(
@@ -172,6 +172,30 @@ REMEDIES: tuple[Remedy, ...] = (
         "self._is_closing = True",
         "pass",
         "tests/broker/test_produce.py",
+    ),
+    Remedy(
+        "P4",
+        "a cleaned copy takes its originals' place in a thread",
+        "compaction.cleaning:Cleaning._replace",
+        "await self.work.to_its_end(replacement.run)",
+        "replacement.run()",
+        "tests/compaction/test_cleaner.py",
+    ),
+    Remedy(
+        "P4",
+        "originals can be read while a thread takes their names",
+        "core_log.replacement:Replacement.hold",
+        "original.hold()",
+        "pass",
+        "tests/core_log/test_replacement.py",
+    ),
+    Remedy(
+        "P24",
+        "how far a log is clean is written in a thread",
+        "compaction.cleaning:Cleaning._finished",
+        "await self.work.to_its_end(self.offsets.save)",
+        "self.offsets.save()",
+        "tests/compaction/test_cleaner.py",
     ),
     Remedy(
         "P11",
