@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import attrs
 
 from broker.zk_retry import retry_until_connected
-from zk.api import NoNode, SessionExpired, SessionState, WatchEvent, ZkError, ZkSession
+from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
+from zk.failures import will_pass
 from zk.znodes import ConfigChange, ZnodeError, sequence_number
 
 T = TypeVar("T")
@@ -74,10 +75,9 @@ class ConfigChanges:
         """
         try:
             await self._read_changes()
-        except SessionExpired:
-            pass
         except ZkError as error:
-            logger.warning("configuration changes cannot be read: %s", error)
+            if not will_pass(error):
+                logger.error("configuration changes cannot be read, looking again: %r", error)
 
     async def _read_changes(self) -> None:
         """A change counts as taken when it is."""

@@ -26,6 +26,7 @@ from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import IsrChange as IsrChangeNode
 from zk.api import BadVersion, NoNode, ZkError, ZkSession
+from zk.failures import will_pass
 from zk.znodes import PartitionState, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ class IsrWriter:
                 written = await self._written(change)
                 break
             except ZkError as error:
-                logger.warning("%s: its isr is not written: %r", change.topic_partition, error)
+                level = logging.INFO if will_pass(error) else logging.ERROR
+                logger.log(level, "%s: its isr is not written: %r", change.topic_partition, error)
                 await asyncio.sleep(RETRY_SECONDS)
         if written is None:
             self.owner.isr_superseded(change)
@@ -133,7 +135,8 @@ class IsrWriter:
             try:
                 await self._tell(changed[first : first + TOLD_AT_ONCE])
             except ZkError as error:
-                logger.info("the controller is told of in-sync replicas later: %s", error)
+                level = logging.INFO if will_pass(error) else logging.ERROR
+                logger.log(level, "the controller is told of in-sync replicas later: %r", error)
                 self._changed.update(changed[first:])
                 return
         self._last_told_ms = now_ms

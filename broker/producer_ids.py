@@ -17,7 +17,8 @@ from typing import Any
 
 import attrs
 
-from zk.api import BadVersion, ConnectionLoss, SessionExpired, SessionState, ZkError, ZkSession
+from zk.api import NoNode, SessionState, ZkError, ZkSession
+from zk.failures import About, about
 from zk.znodes import ProducerIdBlock, ZnodeError
 
 BLOCK_SIZE = 1000
@@ -70,7 +71,11 @@ class ProducerIds:
             while self.zk.state is not SessionState.CLOSED:
                 try:
                     block = await self._reserve()
-                except (BadVersion, ConnectionLoss, SessionExpired):
+                except NoNode:
+                    raise  # a node made anew would give ids a second time
+                except ZkError as error:
+                    if about(error) is About.OURSELVES:
+                        raise
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 self._blocks.append(range(block.first, block.last + 1))

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from clients.broker_versions import versions_of
-from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from clients.errors import ConnectionFailed, NoSuchAddress, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_FRAME_BYTES
 from protocol.encoding import Buffer
@@ -260,7 +260,9 @@ class Connection(asyncio.Protocol):
         except (OSError, ValueError, OverflowError) as error:
             # A name that no resolver takes is a UnicodeError, a ValueError; a port beyond 65535.
             reason = getattr(error, "strerror", None) or str(error)
-            raise ConnectionFailed(self.host, self.port, reason) from error
+            is_nowhere = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
+            failure = NoSuchAddress if is_nowhere else ConnectionFailed
+            raise failure(self.host, self.port, reason) from error
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

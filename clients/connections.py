@@ -6,6 +6,7 @@ be stopped, or cut off, and would take the whole `request.timeout.ms` to be foun
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -15,7 +16,9 @@ import attrs
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.connection import Connection
-from clients.errors import ConnectionFailed, NoBrokersAvailable
+from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Connect = Callable[..., Awaitable[Connection]]
@@ -152,6 +155,8 @@ class Connections:
                 broker_version=self._config.broker_version,
             )
         except ConnectionFailed as failure:
+            if isinstance(failure, NoSuchAddress) and not slot.failures:
+                logger.warning("a broker cannot be reached, its address is none: %s", failure)
             slot.reason = failure.reason
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
             slot.failures += 1

@@ -25,7 +25,8 @@ from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
-from zk.api import ConnectionLoss, SessionExpired, ZkError
+from zk.api import ZkError
+from zk.failures import will_pass
 from zk.znodes import ZnodeError
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "MessageSizeTooLarge",
     "MessageStreamsExist",
     "NoBrokersAvailable",
+    "NoSuchAddress",
     "OffsetFetchFailed",
     "OffsetOutOfRange",
     "ProducerClosed",
@@ -85,7 +87,7 @@ class ZooKeeperError(KgroupError):
     @property
     def retriable(self) -> bool:
         """Whether ZooKeeper was only out of reach."""
-        return isinstance(self.__cause__, ConnectionLoss | SessionExpired)
+        return isinstance(self.__cause__, ZkError) and will_pass(self.__cause__)
 
 
 @contextmanager
@@ -113,6 +115,11 @@ class ConnectionFailed(ClientError):
         self.host = host
         self.port = port
         self.reason = reason
+
+
+class NoSuchAddress(ConnectionFailed):
+    """The address that a broker is registered with names nobody: a name that cannot be resolved,
+    or a port that is none."""
 
 
 class RequestTimedOut(ConnectionFailed):

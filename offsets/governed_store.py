@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, Offsets, OffsetStore
-from offsets.zookeeper_store import ZooKeeperStore
+from offsets.zookeeper_store import ZooKeeperStore, code_of
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import (
@@ -88,8 +88,10 @@ class GovernedStore:
         try:
             await self._be_informed()
         except (ZkError, ZnodeError) as error:
-            codes = dict.fromkeys(offsets, ErrorCode.NETWORK_EXCEPTION)
-            raise CommitFailed(codes, _told(error)) from error
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            if isinstance(error, ZkError):
+                code = code_of(error)
+            raise CommitFailed(dict.fromkeys(offsets, code), _told(error)) from error
         async with self._in_force() as store:
             await store.commit(group, offsets)
 

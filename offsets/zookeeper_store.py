@@ -14,8 +14,8 @@ import attrs
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets, committable
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.failures import will_pass
 from zk.session import (
-    ConnectionLoss,
     Create,
     MultiFailed,
     NoNode,
@@ -122,10 +122,10 @@ class ZooKeeperStore:
                         topics = {path.rpartition("/")[0] for path in missing}
                         await asyncio.gather(*map(self.zk.ensure_path, sorted(topics)))
                     unseen = {write.path for write in writes}
-        except (ConnectionLoss, SessionExpired):
-            return [ErrorCode.NETWORK_EXCEPTION] * len(writes)
-        except ZkError:
-            pass  # of one of them: each finds out for itself
+        except ZkError as error:
+            if will_pass(error):
+                return [code_of(error)] * len(writes)
+            # else it is of one of them: each finds out for itself
         return await asyncio.gather(*(self._write_one(write, session_id) for write in writes))
 
     async def _missing(self, paths: list[str]) -> set[str]:
@@ -151,8 +151,11 @@ class ZooKeeperStore:
             except NoNode:
                 self._check_session(session_id)
                 await self.zk.create(write.path, write.data, make_parents=True)
-        except (ConnectionLoss, SessionExpired):
-            return ErrorCode.NETWORK_EXCEPTION
-        except ZkError:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
+        except ZkError as error:
+            return code_of(error)
         return ErrorCode.NONE
+
+
+def code_of(error: ZkError) -> ErrorCode:
+    """What a commit is answered with that failed so: one that is tried again, if that can help."""
+    return ErrorCode.NETWORK_EXCEPTION if will_pass(error) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -79,6 +80,7 @@ from broker.controller.state import ControllerState, LeaderRebalance
 from protocol.errors import ApiError, ErrorCode
 from zk.api import SessionExpired as ZkSessionExpired
 from zk.api import SessionState, ZkError, ZkSession
+from zk.failures import About, about
 from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -121,6 +123,8 @@ class Controller:
         self._session_id = 0
         self._request_ids = itertools.count()
         self._asked: dict[int, asyncio.Future[Any]] = {}
+        self.refusals: Counter[str] = Counter()
+        """How often ZooKeeper refused what was then tried again, by the kind of effect."""
 
     @property
     def is_active(self) -> bool:
@@ -269,12 +273,18 @@ class Controller:
         except EpochMoved as moved:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
-        except ZkSessionExpired:
-            raise
         except ZkError as error:
-            if type(effect) not in TRIED_AGAIN or not self._state.is_loaded:
+            is_over = about(error) is About.SESSION
+            if is_over or type(effect) not in TRIED_AGAIN or not self._state.is_loaded:
                 raise
-            logger.error("%s, again in %s s: %s", effect, RETRY_SECONDS, error)
+            self.refusals[type(effect).__name__] += 1
+            logger.error(
+                "%s, again in %s s (refused %s times so far): %r",
+                effect,
+                RETRY_SECONDS,
+                self.refusals[type(effect).__name__],
+                error,
+            )
             self._try_later(effect)
             return None
 
@@ -424,9 +434,19 @@ TRIED_AGAIN = frozenset(
         ReadIsrChanges,
         ReadLogDirEvents,
         WritePartitionStates,
+        WriteAssignments,
+        DropReassignments,
+        DeletePreferredElection,
+        DeleteMarkers,
+        DeleteTopicZnodes,
+        DeleteNotifications,
     )
 )
 """What is tried again when ZooKeeper refuses it. The watch that asked for a read is spent, and
 without it nothing would be heard of what it watched. States are written over the version that is
-known, so a late write does no harm.
+known, so a late write does no harm; of the others `failover.retry_due` says what is still wanted.
+
+The rest: an election and a failover begin anew (`_recover`). MarkForDeletion is what a client asks
+for, who hears that its time is up, and asks again; a late mark would be another topic's of that
+name.
 """

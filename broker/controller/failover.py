@@ -5,11 +5,15 @@ from __future__ import annotations
 from broker.controller import deletion
 from broker.controller.announcement import describe
 from broker.controller.effects import (
+    DeleteMarkers,
+    DeleteTopicZnodes,
+    DropReassignments,
     Effect,
     OpenChannel,
     PartitionStateWrite,
     Repeat,
     SetTimer,
+    WriteAssignments,
     WritePartitionStates,
 )
 from broker.controller.events import (
@@ -134,5 +138,26 @@ def watch_fired(state: ControllerState, event: WatchFired) -> list[Effect]:
 
 
 def retry_due(state: ControllerState, event: RetryDue) -> list[Effect]:
-    """Try again."""
-    return [event.effect]
+    """Try again, as far as it is still wanted: a late write must not take back what came since."""
+    match event.effect:
+        case WriteAssignments(writes):
+            stuck = [each.partition for each in writes if each.partition in state.reassignments]
+            arrived = tuple(
+                each
+                for each in writes
+                if each.partition not in state.reassignments
+                and each.replicas == state.replicas(each.partition)
+            )
+            again: list[Effect] = [WriteAssignments(arrived)] if arrived else []
+            return [*again, Repeat(ReassignmentsDue(tuple(stuck)))] if stuck else again
+        case DropReassignments(partitions):
+            over = tuple(each for each in partitions if each not in state.reassignments)
+            return [DropReassignments(over)] if over else []
+        case DeleteTopicZnodes(topic) if topic not in state.deletions:
+            return []
+        case DeleteMarkers(topics):
+            unknown = tuple(each for each in topics if each not in state.assignments)
+            topics = unknown if state.delete_topic_enable else topics
+            return [DeleteMarkers(topics)] if topics else []
+        case effect:
+            return [effect]

@@ -36,8 +36,8 @@ from groups.zookeeper.registration import (
 )
 from protocol.topic_partition import TopicPartition
 from zk.api import MAX_BATCH_BYTES, batches, op_bytes
+from zk.failures import OVERTAKEN
 from zk.session import (
-    BadVersion,
     Check,
     Create,
     Delete,
@@ -71,13 +71,6 @@ BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 MAX_OPS_PER_MULTI = 1000  # and no more than a request holds
 MAX_REREADS = 20  # of a group that changes while it is read
-
-OVERTAKEN = (NodeExists, NoNode, BadVersion)
-"""Errors that say something about a peer: somebody was faster, and a look at the tree shows what is
-left to do. ConnectionLoss and SessionExpired say something about the session, whose states begin
-rounds of their own. Every other error (NoAuth, a quota, a packet too long) is about us: the next
-try will fail as this one did, so it ends the round, is reported, and is tried again after a pause.
-"""
 
 
 @attrs.frozen

@@ -170,3 +170,23 @@ def test_a_transactional_producer_is_refused_for_good() -> None:
         assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     asyncio.run(scenario())
+
+
+def test_a_node_that_is_gone_is_not_made_again_and_ids_come_when_it_is_restored() -> None:
+    """Begun anew at 0, ids would be given twice."""
+
+    async def scenario() -> None:
+        world = await Ids().start()
+        assert await world.take() == [0]
+        other = await Ids(world.zookeeper, broker_id=1).start()
+        content = await world.stored()
+        await world.session.delete(ProducerIdBlock.path())
+        assert other.ids.take() is None
+        await other.spawned.ended()
+        assert other.ids.take() is None
+        assert await world.session.exists(ProducerIdBlock.path()) is None
+        await other.spawned.ended()
+        await world.session.create(ProducerIdBlock.path(), content)
+        assert await other.take() == [1000]
+
+    asyncio.run(scenario())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clients.connection import Connection
-from clients.errors import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from clients.errors import ConnectionFailed, NoSuchAddress, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
@@ -155,7 +155,7 @@ def test_refused_connection_names_host_and_port() -> None:
     ("host", "port"), [("a..b", 1), ("x" * 300, 1), ("a\0b", 1), ("127.0.0.1", 65536)]
 )
 def test_address_that_cannot_be_is_a_failed_connection(host: str, port: int) -> None:
-    with pytest.raises(ConnectionFailed) as failed:
+    with pytest.raises(NoSuchAddress) as failed:
         run_in_own_time(Connection.open(host, port))
     assert (failed.value.host, failed.value.port) == (host, port)
     assert failed.value.reason

@@ -10,7 +10,7 @@ import pytest
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.connections import PATIENCE_S, Connections
-from clients.errors import ConnectionFailed, NoBrokersAvailable, RequestTimedOut
+from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress, RequestTimedOut
 from tests.virtual_time import VirtualTimeLoop
 
 BROKERS = [BrokerEndpoint(n, "h", n) for n in (1, 2, 3)]
@@ -35,6 +35,7 @@ class Scene:
         self.opened: list[int] = []
         self.asked: list[int] = []
         self.unreachable: set[int] = set()
+        self.failure = ConnectionFailed
         self.silent: set[int] = set()
         config = ClusterConfig(reconnect_backoff_ms=50, reconnect_backoff_max_ms=1000)
         self.connections = Connections(config, "me", self.connect)
@@ -42,7 +43,7 @@ class Scene:
     async def connect(self, host: str, port: int, **settings: Any) -> Any:
         self.opened.append(port)
         if port in self.unreachable:
-            raise ConnectionFailed(host, port, "refused")
+            raise self.failure(host, port, "refused")
         return Line(port)
 
     async def ask(self, line: Any) -> int:
@@ -187,3 +188,25 @@ def test_an_error_that_is_no_lost_connection_is_the_answer() -> None:
             await work.connections.first_answer(BROKERS, ask)
 
     play(scene)
+
+
+@pytest.mark.parametrize(("failure", "lines"), [(NoSuchAddress, 2), (ConnectionFailed, 0)])
+def test_a_broker_whose_address_is_none_is_named_once_until_it_was_reached(
+    failure: type[ConnectionFailed], lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is down is no news: it goes and comes."""
+
+    async def scene(work: Scene) -> None:
+        work.failure = failure
+        for _ in range(2):
+            work.unreachable.add(1)
+            for _ in range(3):
+                with pytest.raises(ConnectionFailed):
+                    await work.connections.to(BROKERS[0])
+                await asyncio.sleep(5)
+            work.unreachable.clear()
+            connection = await work.connections.to(BROKERS[0])
+            connection.closed = True  # type: ignore[misc]
+
+    play(scene)
+    assert len([each for each in caplog.messages if "h:1: refused" in each]) == lines

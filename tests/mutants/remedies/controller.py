@@ -116,5 +116,28 @@ REMEDIES: tuple[Remedy, ...] = (
         "[WriteAssignments(tuple(writes)), *ready] if writes else ready",
         "[*(WriteAssignments((each,)) for each in writes), *ready]",
     ),
+    Remedy(
+        "L4",
+        "writes that ZooKeeper refuses the controller are tried again",
+        "broker.controller.controller:Controller._perform",
+        "type(effect) not in TRIED_AGAIN",
+        "type(effect).__name__.startswith(('Delete', 'Drop', 'WriteAssignments'))",
+        "tests/broker/controller/test_refused_writes.py",
+    ),
+    Remedy(
+        "L4",
+        "a late write of an assignment does not take back what came since",
+        "broker.controller.failover:retry_due",
+        "each.replicas == state.replicas(each.partition)",
+        "True",
+        "tests/broker/controller/test_refused_writes.py",
+    ),
+    Remedy(
+        "P2",
+        "what is stored for brokers is known before logs are recovered",
+        "broker.server:Broker._load_logs",
+        "logs.defaults = log_config",
+        "pass",
+    ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""
