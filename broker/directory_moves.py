@@ -89,6 +89,7 @@ class DirectoryMoves:
         tp = partition.topic_partition
         path = self.replicas.logs.futures.path_of(tp)
         assert path is not None
+        future.write_back = self.replicas.write_back
         lane = self._lanes.get(path)
         if lane is None:
             lane = self._lanes[path] = {}

@@ -21,7 +21,7 @@ from broker.lost_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.partition import NO_LEADER, IsrChange, Partition
 from core_log.appended import Appended
 from core_log.config import LogConfig
-from core_log.log import AppendLater, Log
+from core_log.log import AppendLater, Log, WriteBack
 from core_log.log_manager import LogManager, NewLog
 from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
@@ -152,6 +152,8 @@ class ReplicaManager:
     lag_ms: int = 10_000
     checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
     """The high watermarks of logs that are not served, as they were when they last were."""
+    write_back: WriteBack = lambda file, start, size: None
+    """Given to logs, which tell it what the disk is to begin with."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     leadership_known: bool = False
     in_sync: InSyncSets = attrs.field(init=False)
@@ -322,6 +324,7 @@ class ReplicaManager:
             config = self.topic_config(tp.topic)
             log = self.logs.get_or_create(tp, config, is_new=state.is_new)
             log.update_config(config)
+            log.write_back = self.write_back
             watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
             partition = Partition(
                 tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms

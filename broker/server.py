@@ -364,6 +364,7 @@ class Broker:
             self.config.replica_lag_time_max_ms,
             checkpointed=logs.read_high_watermarks(),
         )
+        replicas.write_back = fetchers.work.write_back
         fetchers.appended = replicas.replicated
         isr_writer.owner = replicas.in_sync
         flusher.flushed = lambda partition: replicas.flushed(partition, self._now_ms())

@@ -34,19 +34,26 @@ from core_log.replicated_run import runs
 from core_log.retained import Retention
 from core_log.retention import expired
 from core_log.segment_list import SegmentList, first_in, is_read_soon
-from core_log.storage import BytesLike, Directory, FileRange, sync
+from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
 from core_log.time_index import TimestampOffset
 from core_log.transaction_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition
 
+WRITE_BACK_BYTES = 4 * 2**20
+"""What is appended to a segment is brought to the disk in pieces of this size: a system that let
+gigabytes gather would make an append wait for them."""
 OFFSETS_TOPIC = "__consumer_offsets"
 
 _log = logging.getLogger(__name__)
 
 InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampOffset | None]]
 """Has something done while the event loop goes on."""
+
+
+WriteBack = Callable[[StorageFile, int, int], None]
+"""Has bytes of a file (start and size) brought to the disk while appends go on."""
 
 
 class AppendLater(Exception):
@@ -76,7 +83,11 @@ class Log:
     is_lent: bool = False
     is_held: bool = False
     """Nothing is appended by the event loop, which goes on to read."""
+    write_back: WriteBack = lambda file, start, size: None
+    """Tells the disk to begin with these bytes of the active segment."""
     _is_closing: bool = False
+    _written_back: int = 0
+    """Up to where that was done."""
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
@@ -539,14 +550,18 @@ class Log:
                 self._is_closing = True
                 raise AppendLater
             self._roll(first_offset, now_ms)
-        self.segments.active.append(buffers, last_offset, latest, interval_bytes)
+        active = self.segments.active
+        active.append(buffers, last_offset, latest, interval_bytes)
+        if active.size - self._written_back >= WRITE_BACK_BYTES:
+            self.write_back(active.log, self._written_back, active.size - self._written_back)
+            self._written_back = active.size
         self.segments.flushes.appended(self.log_end_offset, size, now_ms)
         self.segments.end_offset = last_offset + 1
         self._now_ms = now_ms
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""
-        self._is_closing = False
+        self._is_closing, self._written_back = False, 0
         active = self.segments.active
         if active.base_offset >= base_offset:
             return
@@ -563,5 +578,6 @@ class Log:
 
     def forget_from(self, offset: int) -> None:
         """Have no checkpoint say that there is more, before anything is cut."""
+        self._written_back = 0
         self.segments.flushes.truncated(offset)
         self.cut(offset)

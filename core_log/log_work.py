@@ -24,8 +24,12 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from core_log.log import AppendLater, Log
+from core_log.storage import StorageFile
 
 T = TypeVar("T")
+
+MOST_WRITE_BACKS = 2
+"""How many of the threads may be busy with them, for all logs: others have to fsync."""
 
 
 @attrs.define(eq=False)
@@ -33,6 +37,7 @@ class LogWork:
     """The turns of all logs of a broker; `executor` has the threads for the disk."""
 
     executor: Executor
+    _write_backs: int = 0
     _turns: WeakKeyDictionary[Log, asyncio.Lock] = attrs.field(factory=WeakKeyDictionary)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -85,6 +90,24 @@ class LogWork:
         except asyncio.CancelledError:
             await asyncio.wait([running])
             raise
+
+    def write_back(self, file: StorageFile, start: int, size: int) -> None:
+        """Tell the disk to begin with bytes of a file: in a thread, if this is none. A system that
+        falls behind is told no more while it has `MOST_WRITE_BACKS` to begin with."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            file.write_back(start, size)
+            return
+        if self._write_backs < MOST_WRITE_BACKS:
+            self._write_backs += 1
+            begun = loop.run_in_executor(self.executor, file.write_back, start, size)
+            begun.add_done_callback(self._written_back)
+
+    def _written_back(self, begun: asyncio.Future[None]) -> None:
+        self._write_backs -= 1
+        if not begun.cancelled():
+            begun.exception()  # seen: a disk that fails says so when it is synced
 
     def has_turn_taken(self, log: Log) -> bool:
         """Whether somebody has the log's turn."""

@@ -63,6 +63,7 @@ class MemoryFile:
     _synced: bytes = attrs.field(default=b"", repr=False)
     _synced_zeros: int = 0
     _is_cold: bool = False
+    written_back: list[tuple[int, int]] = attrs.field(factory=list, repr=False)
 
     @property
     def size(self) -> int:
@@ -139,6 +140,11 @@ class MemoryFile:
         """Make the bytes safe from `lose_power`."""
         self.disk.check()
         self._synced, self._synced_zeros = bytes(self._now), self._zeros
+
+    @off_loop
+    def write_back(self, start: int, size: int) -> None:
+        """Note what the disk was told to begin with."""
+        self.written_back.append((start, size))
 
     def range(self, start: int, size: int) -> FileRange:
         """Name bytes of this file, to be sent later."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from core_log.loop_guard import off_loop
 from core_log.storage import BytesLike, FileRange
@@ -13,6 +15,21 @@ from core_log.storage import BytesLike, FileRange
 __all__ = ["FileRange", "SegmentFile"]
 
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+SYNC_FILE_RANGE_WRITE = 2
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux's, where the C library has it: it begins to write pages, and waits for nothing but room
+    in the disk's queue."""
+    try:
+        found = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast(Callable[[int, int, int, int], int], found)
+
+
+SYNC_FILE_RANGE = _sync_file_range()
 
 
 class SharedFile(io.FileIO):
@@ -106,6 +123,12 @@ class SegmentFile:
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss. May run in another thread."""
         os.fsync(self._fd)
+
+    @off_loop
+    def write_back(self, start: int, size: int) -> None:
+        """Have the system begin to write these bytes to the disk, if it can be told to."""
+        if SYNC_FILE_RANGE is not None:
+            SYNC_FILE_RANGE(self._fd, start, size, SYNC_FILE_RANGE_WRITE)
 
     def range(self, start: int, size: int) -> FileRange:
         """Name bytes of this file, to be sent later."""

@@ -60,6 +60,10 @@ class StorageFile(ReadableFile, Protocol):
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss."""
 
+    def write_back(self, start: int, size: int) -> None:
+        """Begin to bring these bytes to the disk, in a thread: the later they are fsynced the less
+        there is to wait for. Says nothing of whether they are there, and never fails."""
+
     def is_cached(self, start: int, size: int) -> bool:
         """Whether these bytes begin and end in memory: who reads them then waits for no disk.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import attrs
 import pytest
 
 from core_log.log import Log
-from core_log.log_work import LogWork
+from core_log.log_work import MOST_WRITE_BACKS, LogWork
+from core_log.memory_directory import MemoryDirectory
 from tests.broker.replicas import Replicas
 from tests.broker.test_flusher import Disk, turns
 
@@ -51,6 +53,36 @@ async def test_log_is_lent_to_one_at_a_time_and_others_go_on() -> None:
     await world.disk.run_next()
     await asyncio.gather(first, second, other)
     assert (world.done, world.log().is_lent) == (["a", "of another", "b"], False)
+
+
+async def test_the_disk_is_told_to_begin_in_threads_and_no_more_than_a_few_at_once() -> None:
+    world = World()
+    file = MemoryDirectory().open_segment("a.log")
+    for start in range(5):
+        world.work.write_back(file, start, 1)
+    assert (len(world.disk.waiting), file.written_back) == (MOST_WRITE_BACKS, [])
+
+    await world.disk.run_next()
+    world.work.write_back(file, 9, 1)
+    for _ in range(MOST_WRITE_BACKS):
+        await world.disk.run_next()
+    assert file.written_back == [(0, 1), (1, 1), (9, 1)]
+
+
+def test_who_appends_in_a_thread_tells_the_disk_himself() -> None:
+    file, disk = MemoryDirectory().open_segment("a.log"), Disk()
+    LogWork(disk).write_back(file, 3, 4)
+    assert (file.written_back, disk.waiting) == ([(3, 4)], [])
+
+
+async def test_a_disk_that_cannot_be_told_to_begin_ends_nothing() -> None:
+    world = World()
+    for _ in range(MOST_WRITE_BACKS):
+        world.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
+        await world.disk.run_next(OSError(errno.EIO, "Input/output error"))
+    world.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
+    assert len(world.disk.waiting) == 1
+    await world.disk.run_next()
 
 
 async def test_who_needs_a_log_waits_until_it_is_back() -> None:

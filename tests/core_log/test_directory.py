@@ -182,6 +182,18 @@ def test_existing_file_is_opened_and_a_missing_one_is_not_made(directory: Direct
     assert directory.files() == ["a.log"]
 
 
+def test_bytes_that_the_disk_is_told_to_begin_with_are_read_and_appended_to_as_before(
+    directory: Directory,
+) -> None:
+    file = directory.open_segment("a.log")
+    file.append([bytes(10_000)])
+    file.write_back(0, 10_000)
+    directory.remove("a.log")
+    file.write_back(5_000, 1_000_000)
+    file.append([b"more"])
+    assert (file.size, file.read(9_999, 10)) == (10_004, b"\0more")
+
+
 def test_what_was_just_written_is_cached(directory: Directory) -> None:
     file = directory.open_segment("a.log")
     file.append([bytes(100_000)])

@@ -10,9 +10,10 @@ import pytest
 
 from core_log.config import LogConfig
 from core_log.flush import SYNCED_AHEAD_BYTES
+from core_log.log import WRITE_BACK_BYTES
 from core_log.memory_directory import MemoryDirectory
 from core_log.replicated_run import UnexpectedAppendOffset
-from core_log.storage import Directory
+from core_log.storage import Directory, StorageFile
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import check_crc, decode_batch, encode_batch, read_header
 from protocol.records.corrupt_record import CorruptRecord
@@ -738,6 +739,27 @@ def test_a_compacted_log_is_flushed_ahead_of_the_sync_at_a_roll(
     assert writer.log.flush_due(T0) is ("compact" in cleanup_policy)
     flush(writer)
     assert not writer.log.flush_due(T0)
+
+
+def test_the_disk_begins_with_each_few_megabytes_as_they_come_and_anew_with_each_segment(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory, segment_bytes=3 * WRITE_BACK_BYTES)
+    told: list[tuple[int, int]] = []
+    segments: list[StorageFile] = []
+
+    def write_back(file: StorageFile, start: int, size: int) -> None:
+        segments.append(file)
+        told.append((start, size))
+
+    writer.log.write_back = write_back
+    for _ in range(20):
+        writer.append(bytes(2**20))
+
+    first, second = writer.log.segments
+    assert segments == [first.log, first.log, second.log, second.log]
+    assert [start for start, _ in told] == [0, told[0][1], 0, told[2][1]]
+    assert all(WRITE_BACK_BYTES <= size < WRITE_BACK_BYTES + 2**21 for _, size in told)
 
 
 def test_flush_is_due_by_the_age_of_the_oldest_unflushed_batch(
