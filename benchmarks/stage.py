@@ -68,6 +68,7 @@ from protocol.registry import API
 LOCAL, LEADER, CONTROLLER = 0, 1, 1
 CONTROLLER_EPOCH = 1_000_000
 PATIENCE_S = 300.0
+PATIENCE_MS = round(PATIENCE_S * 1000)
 POLL_S = 0.02
 VERSIONS = {
     ApiKey.PRODUCE: 5,
@@ -130,9 +131,12 @@ class Stage:
         self._obey(topics, LEADER, (LEADER, LOCAL), is_new)
 
     def _obey(self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool) -> None:
-        answer = self.call(self._leader_and_isr(topics, leader, replicas, is_new))
-        if answer.error_code or any(p.error_code for p in answer.partition_errors):
-            raise LoadError(f"{self.broker.name} refuses LeaderAndIsr: {str(answer)[:200]}")
+        self._check_obeyed(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
+
+    def _check_obeyed(self, answer: Any) -> None:
+        errors = {answer.error_code, *(p.error_code for p in answer.partition_errors)}
+        if errors != {_NO_ERROR}:
+            raise LoadError(f"{self.broker.name} answers {type(answer).__name__}: {errors}")
 
     def _leader_and_isr(
         self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
@@ -172,16 +176,16 @@ class Stage:
             StopReplicaRequestTopic(name=name, partition_indexes=list(range(number)))
             for name, number in topics.items()
         ]
-        answer = self.call(
-            StopReplicaRequest(
-                controller_id=CONTROLLER,
-                controller_epoch=CONTROLLER_EPOCH,
-                delete_partitions=True,
-                topics=named,
+        self._check_obeyed(
+            self.call(
+                StopReplicaRequest(
+                    controller_id=CONTROLLER,
+                    controller_epoch=CONTROLLER_EPOCH,
+                    delete_partitions=True,
+                    topics=named,
+                )
             )
         )
-        if answer.error_code or any(p.error_code for p in answer.partition_errors):
-            raise LoadError(f"{self.broker.name} refuses StopReplica: {str(answer)[:200]}")
 
     def know(self, topics: Topics, leader: int) -> None:
         """Tell the broker, and by it all clients, that so many partitions of each topic have this
@@ -227,7 +231,7 @@ class Stage:
         """Write a batch to each partition, in one request."""
         data = [ProduceRequestPartition(index=each, records=batch) for each in range(partitions)]
         of_topic = [ProduceRequestTopic(name=topic, partition_data=data)]
-        answer = self.call(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=of_topic))
+        answer = self.call(ProduceRequest(acks=1, timeout_ms=PATIENCE_MS, topic_data=of_topic))
         (answered,) = answer.responses
         if errors := {p.error_code for p in answered.partition_responses if p.error_code}:
             raise LoadError(f"{self.broker.name} does not take a batch: {errors}")

@@ -27,7 +27,17 @@ from benchmarks.clusters import Cluster, cluster_of
 from benchmarks.load import FrameCounter, LoadError, connect
 from benchmarks.probe import probed
 from benchmarks.rounds import Rounds
-from benchmarks.stage import LEADER, LOCAL, PATIENCE_S, POLL_S, Stage, Topics, encode, stage_of
+from benchmarks.stage import (
+    LEADER,
+    LOCAL,
+    PATIENCE_MS,
+    PATIENCE_S,
+    POLL_S,
+    Stage,
+    Topics,
+    encode,
+    stage_of,
+)
 from benchmarks.table import Row, at_most
 from benchmarks.written_log import write_log
 from clients.admin import Admin, ConfigResource, NewTopic
@@ -313,9 +323,9 @@ def _make_and_delete_topic(stage: Stage) -> Act:
         return len(list(stage.place.log_directory.glob(f"{TOPIC}-*")))
 
     def act() -> None:
-        stage.broker.administer(administer, round(PATIENCE_S * 1000))
+        stage.broker.administer(administer, PATIENCE_MS)
         stage.until(lambda: directories() == NEW_LOGS)
-        stage.broker.administer(delete, round(PATIENCE_S * 1000))
+        stage.broker.administer(delete, PATIENCE_MS)
         stage.until(lambda: directories() == 0)
 
     return act

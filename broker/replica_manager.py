@@ -519,6 +519,11 @@ class ReplicaManager:
             self._committed(partition)
         return appended
 
+    def awaits_flush(self, tp: TopicPartition) -> bool:
+        """Whether nothing can be appended to a partition that is led here before a flush ends."""
+        partition = self.partitions.get(tp)
+        return tp in self._awaiting_flush and partition is not None and partition.is_leader
+
     def _committed(self, partition: Partition) -> None:
         """The high watermark has moved."""
         tp = partition.topic_partition

@@ -212,6 +212,8 @@ def _appended(
 
 def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     """Whether nothing more is to be waited for; a partition that was lost ends in an error."""
+    if part.append_again is not None and replicas.awaits_flush(part.tp):
+        return False
     if not part.try_again():
         return False
     if part.until < 0:

@@ -273,6 +273,23 @@ def test_other_partitions_of_the_request_are_appended_at_once_and_once() -> None
     assert (codes(parked[0]), ends) == ([ErrorCode.NONE] * 2, [2, 1])
 
 
+def test_a_flush_has_its_own_partition_tried_again_and_no_other_that_waits_for_one() -> None:
+    replicas, partitions = compacted(3), range(3)
+    everywhere = request(*(("t", index, LONG) for index in partitions))
+    handle(replicas, everywhere)
+    park_all(replicas, [handle(replicas, everywhere)])
+    assert len(replicas.flushes) == len(partitions)  # each try begins one
+
+    first = replicas.flushes[0]
+    flush = first.log.begin_flush()
+    flush.run()
+    first.log.end_flush(flush)
+    replicas.manager.flushed(first, NOW_MS)
+    logs = [replicas.manager.log(TopicPartition("t", index)) for index in partitions]
+    assert [log.log_end_offset for log in logs] == [2, 1, 1]
+    assert len(replicas.flushes) == len(partitions)
+
+
 def test_who_wants_no_answer_gets_none_when_it_is_appended() -> None:
     replicas = compacted()
     handle(replicas, request(("t", 0, LONG)))
