@@ -449,6 +449,22 @@ def test_a_broker_that_lies_to_a_group_is_a_kgroup_error(
     against(lie, scene)
 
 
+@pytest.mark.parametrize("scene", GROUP_SCENES)
+def test_a_broker_that_mixes_up_its_answers_to_a_group_is_a_kgroup_error(
+    scene: Callable[[str], Awaitable[None]], logged: None
+) -> None:
+    against(empty, scene, shift=1)
+
+
+@pytest.mark.parametrize("scene", GROUP_SCENES)
+def test_a_broker_of_a_group_that_is_gone_is_a_kgroup_error(
+    scene: Callable[[str], Awaitable[None]], logged: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    run_in_own_time(scene(f"127.0.0.1:{port}"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("scene", [connector_scene, reader_scene])
 @pytest.mark.parametrize("content", [None, b"", b"nonsense", b"{}", b"-1", b"\xff"])
 def test_a_zookeeper_that_lies_is_a_kgroup_error(
@@ -606,12 +622,42 @@ def test_the_blocking_twins_raise_kgroup_errors_too(lie: Lie) -> None:
             blocking_outcomes(producer, sending)
 
 
+BLOCKING_CONNECTOR: Mapping[str, Callable[[Any], Any]] = {
+    **CONNECTOR,
+    "set_consumer_rebalance_listener": lambda c: c.set_consumer_rebalance_listener(None),
+    "create_message_streams": lambda c: next(c.create_message_streams({"t": 1})["t"][0]),
+    "create_message_streams_by_filter": lambda c: next(
+        c.create_message_streams_by_filter(Whitelist("t"))[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", BLOCKING_LIES)
+def test_the_blocking_member_and_old_producer_raise_kgroup_errors_too(lie: Lie) -> None:
+    with broker_in_a_thread(lie) as bootstrap:
+        for name, call in BLOCKING_CONNECTOR.items():
+            session = asyncio.run(tree_with())
+            member = {**MEMBER, "bootstrap.servers": bootstrap}
+            with blocking.ConsumerConnector(member, zk=session) as connector:
+                blocking_outcomes(connector, {name: call})
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "producer.type": "sync",
+            "retry.backoff.ms": 5,
+            "request.timeout.ms": 30,
+            "message.send.max.retries": 1,
+        }
+        with blocking.Producer(settings) as producer:
+            blocking_outcomes(producer, OLD_PRODUCER)
+
+
 def test_a_blocking_member_without_zookeeper_raises_a_zookeeper_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     connector = blocking.ConsumerConnector({**MEMBER, "zookeeper.connect": f"127.0.0.1:{port}"})
-    with pytest.raises(ZooKeeperError):
-        connector.create_message_streams({"t": 1})
+    for name in ("create_message_streams", "create_message_streams_by_filter", "commit_offsets"):
+        with pytest.raises(ZooKeeperError):
+            BLOCKING_CONNECTOR[name](connector)
     connector.close()
 
 
