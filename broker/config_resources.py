@@ -92,18 +92,11 @@ def broker_id(name: str) -> int:
         ) from None
 
 
-def type_name(resource_type: int) -> str:
-    """Kafka's name of a type of resources."""
-    return {TOPIC: "TOPIC", BROKER: "BROKER", BROKER_LOGGER: "BROKER_LOGGER"}.get(
-        resource_type, "UNKNOWN"
-    )
-
-
 def _check_type(resource_type: int, replaces: bool) -> None:
     """Refuse what has no settings, or none that are served here. Raises ApiError."""
     if resource_type in (TOPIC, BROKER):
         return
-    why = f"Unexpected resource type {type_name(resource_type)}"
+    why = "Unexpected resource type UNKNOWN"
     if resource_type == BROKER_LOGGER:
         why = (
             "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"

@@ -14,7 +14,7 @@ import attrs
 
 from broker.accepted_settings import ACCEPTED
 from broker.broker_configs import BrokerConfigs
-from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id, type_name
+from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id
 from broker.dispatch import RequestContext
 from broker.dynamic_config import DYNAMIC
 from broker.metadata_cache import MetadataCache
@@ -79,7 +79,7 @@ def _describe(
                 if wanted is None or each.name in wanted
             ]
         except ApiError as error:
-            code, message = error.code, error.detail or None
+            code, message = error.code, error.detail
         results.append(
             DescribeConfigsResponseResult(
                 error_code=code,
@@ -137,14 +137,10 @@ def _resource(
         if not topics.is_known(name):
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper does not tell those of {name}")
         return _topic(brokers, topics.overrides(name))
+    if resource.resource_type == BROKER_LOGGER:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Unsupported resource type: BROKER_LOGGER")
     if resource.resource_type != BROKER:
-        kind = type_name(resource.resource_type)
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"Unsupported resource type: {kind}"
-            if resource.resource_type == BROKER_LOGGER
-            else f"Unexpected resource type {kind} for resource {name}",
-        )
+        raise ApiError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.meaning)
     if not name:
         return [
             _Described(each, [(each, value, FROM_ALL_BROKERS)])

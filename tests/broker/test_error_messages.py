@@ -18,11 +18,15 @@ from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
 from broker.topic_names import TopicNames
 from core_log.config import LogConfig
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.create_partitions import (
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
 )
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.registry import API
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.reign import P0, P1, Reign, led, reigning
 from tests.broker.controller.test_topic_changes import topic
@@ -389,3 +393,15 @@ def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> Non
     assert going.answer(ElectionRequested((P0,), request_id=1)) == {
         P0: (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
     }
+
+
+def test_refusal_of_a_whole_request_says_what_its_code_says() -> None:
+    request = FindCoordinatorRequest(key="g", key_type=0)
+    refused = API[ApiKey.FIND_COORDINATOR].error_response(
+        request, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2
+    )
+    assert refused.error_message == "The coordinator is not available."
+    moved = API[ApiKey.ALTER_PARTITION_REASSIGNMENTS].error_response(
+        AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER, 0
+    )
+    assert moved.error_message == "This is not the correct controller for this cluster."
