@@ -56,7 +56,7 @@ def _opened(path: Path) -> Log:
         LogConfig(),
         recovery_point=0,
         clean_shutdown=True,
-        now_ms=NOW_MS,
+        monotonic_ms=lambda: NOW_MS,
     )
 
 

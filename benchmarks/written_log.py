@@ -79,7 +79,7 @@ def write_log(
 
 
 def _begin(files: LogDirectory, base_offset: int, config: LogConfig) -> Segment:
-    segment = Segment.create(files, base_offset, now_ms=0)
+    segment = Segment.create(files, base_offset, 0)
     segment.activate(config)
     return segment
 

@@ -47,7 +47,7 @@ class ControlWork:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
     work: LogWork
-    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
     timeout_ms: int
     _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _unfinished: int = 0
@@ -58,7 +58,7 @@ class ControlWork:
         is_short = len(states) <= PARTITIONS_A_TURN
         if self._unfinished or not is_short or self.replicas.waits_for_logs(states):
             return self._answer(partial(self._lead_and_follow, request, refusal))
-        return refusal() or self.replicas.become_leader_or_follower(request, self.now_ms())
+        return refusal() or self.replicas.become_leader_or_follower(request, self.monotonic_ms())
 
     def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
         """Obey a StopReplica: its response, or a Wait for it."""
@@ -84,7 +84,7 @@ class ControlWork:
             for tp in self.replicas.damaged(states):
                 await self._cut_damage(tp)
             await self.work.until_back(self.replicas.known_logs(_names(states)))
-            errors += self.replicas.take_states(states, self.now_ms())
+            errors += self.replicas.take_states(states, self.monotonic_ms())
             await asyncio.sleep(0)
         self.replicas.know_leadership()
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)

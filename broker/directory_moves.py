@@ -71,7 +71,7 @@ class DirectoryMoves:
         logs.direct(tp, os.path.realpath(path))  # which is how log.dirs are known
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
-        future = logs.futures.create(tp, partition.log.config, self.now_ms())
+        future = logs.futures.create(tp, partition.log.config, partition.log.monotonic_ms)
         if future is not None:
             logger.info("%s is to be moved to %s", partition.log, path)
             self._begin(partition, future)
@@ -159,7 +159,7 @@ class DirectoryMoves:
                 if move.is_aligned:
                     raise
             self.quota.record(piece.size)
-            if move.log.flush_due(now_ms):
+            if move.log.flush_due(move.log.monotonic_ms()):
                 await self._flush(move.log)
 
     async def _finish(self, move: FutureReplica) -> bool:
@@ -176,7 +176,7 @@ class DirectoryMoves:
             if not move.catch_up(LAST_BYTES, now_ms):
                 return False
             move.partition.log = futures.replace_current(tp)
-        self.replicas.replicated(move.partition, now_ms)
+        self.replicas.replicated(move.partition)
         return True
 
     async def _flush(self, log: Log) -> None:

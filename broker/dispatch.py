@@ -42,8 +42,9 @@ BROKERS_ALONE = frozenset(
 
 
 class RequestContext(NamedTuple):
-    """What a handler may know of a request beside its body. `connection` numbers them as they were
-    accepted."""
+    """What a handler may know of a request beside its body. `now_ms` is the wall clock, for
+    records, `monotonic_ms` the one for intervals. `connection` numbers them as they were accepted.
+    """
 
     api_version: int
     client_id: str
@@ -51,6 +52,7 @@ class RequestContext(NamedTuple):
     connection_id: str
     now_ms: int
     connection: int = 0
+    monotonic_ms: int = 0
 
 
 class Refused(Exception):
@@ -75,6 +77,7 @@ class Dispatcher:
 
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
 
     def dispatch(
         self, frame: memoryview, listener: str, connection_id: str, connection: int = 0
@@ -97,7 +100,13 @@ class Dispatcher:
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
         context = RequestContext(
-            version, header.client_id or "", listener, connection_id, self.now_ms(), connection
+            version,
+            header.client_id or "",
+            listener,
+            connection_id,
+            self.now_ms(),
+            connection,
+            self.monotonic_ms(),
         )
         outcome = self._call(api, header, request, context)
         return outcome._replace(is_brokers=True) if _is_brokers(key, request) else outcome

@@ -194,7 +194,7 @@ class FetchSessions:
             session.is_hurried = session.is_follower
         return sessions
 
-    def open(self, request: FetchRequest, now_ms: int) -> FetchContext:
+    def open(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
         """What the request is about.
 
         Raises ApiError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
@@ -204,10 +204,10 @@ class FetchSessions:
             asked = tuple(asked_of(request))
             if request.session_epoch == FINAL_EPOCH or not asked:
                 return FetchContext(asked)
-            return FetchContext(asked, self._create(request, asked, now_ms))
-        return self._resume(request, now_ms)
+            return FetchContext(asked, self._create(request, asked, monotonic_ms))
+        return self._resume(request, monotonic_ms)
 
-    def _resume(self, request: FetchRequest, now_ms: int) -> FetchContext:
+    def _resume(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, str(request.session_id))
@@ -216,7 +216,7 @@ class FetchSessions:
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 f"session {session.id} expects {session.epoch}, not {request.session_epoch}",
             )
-        session.epoch, session.last_used_ms = next_epoch(session.epoch), now_ms
+        session.epoch, session.last_used_ms = next_epoch(session.epoch), monotonic_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
         self._update(session, request)
         if not session.partitions:
@@ -257,32 +257,35 @@ class FetchSessions:
             self._part(session, tp)
 
     def _create(
-        self, request: FetchRequest, asked: Sequence[Asked], now_ms: int
+        self, request: FetchRequest, asked: Sequence[Asked], monotonic_ms: int
     ) -> FetchSession | None:
         is_follower = request.replica_id >= 0
-        if len(self._sessions) >= self.slots and not self._evict(is_follower, len(asked), now_ms):
+        if len(self._sessions) >= self.slots and not self._evict(
+            is_follower, len(asked), monotonic_ms
+        ):
             return None
         new_id = NO_SESSION
         while new_id == NO_SESSION or new_id in self._sessions:
             new_id = self.any_id()
-        session = FetchSession(new_id, request.replica_id, now_ms, now_ms)
+        session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms)
         self._update(session, request)
         self._sessions[new_id] = session
         return session
 
-    def _evict(self, is_follower: bool, size: int, now_ms: int) -> bool:
+    def _evict(self, is_follower: bool, size: int, monotonic_ms: int) -> bool:
         """Make room, if someone must give way: who was silent long, or the smallest session of
         lower standing than the new one (a young session gives way to a follower's alone)."""
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS:
+        if monotonic_ms - oldest.last_used_ms > EVICTION_MS:
             self._close(oldest.id)
             return True
         evictable = [
             each
             for each in self._sessions.values()
-            if (is_follower and not each.is_follower) or now_ms - each.created_ms > EVICTION_MS
+            if (is_follower and not each.is_follower)
+            or monotonic_ms - each.created_ms > EVICTION_MS
         ]
         lowest = min(
             evictable, key=lambda each: (each.is_follower, len(each.partitions)), default=None

@@ -20,7 +20,7 @@ class Flusher:
 
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
     flushed: Callable[[Partition], None] = lambda partition: None
     _running: set[TopicPartition] = attrs.field(factory=set)
 
@@ -37,7 +37,7 @@ class Flusher:
                 await self.work.flush(log)
                 self.flushed(partition)
                 log = partition.log  # another one, if the replica was moved meanwhile
-                if not log.flush_due(self.now_ms()):
+                if not log.flush_due(self.monotonic_ms()):
                     break
         except ApiError:  # the log has said it
             self.flushed(partition)

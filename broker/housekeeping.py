@@ -57,6 +57,7 @@ class Housekeeping:
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
     fail: Callable[[BaseException], None]
     on_disk: asyncio.Lock
 
@@ -101,13 +102,13 @@ class Housekeeping:
             await self.work.in_thread(work)
 
     def _flush(self) -> None:
-        now_ms = self.now_ms()
+        monotonic_ms = self.monotonic_ms()
         for found in self.replicas.partitions.values():
-            if found.log.flush_due(now_ms):
+            if found.log.flush_due(monotonic_ms):
                 self.flusher.start(found)
 
     async def _delete_files(self) -> None:
-        await self._in_thread(self.logs.begin_tick(self.now_ms()).run)
+        await self._in_thread(self.logs.begin_tick(self.monotonic_ms()).run)
 
     def _close_idle(self) -> None:
         self.listener.close_idle(asyncio.get_running_loop().time())
@@ -165,4 +166,4 @@ class Housekeeping:
             logger.warning("%s", told_of(troubled))
 
     def _check_isr(self) -> None:
-        self.replicas.in_sync.check(self.now_ms())
+        self.replicas.in_sync.check(self.monotonic_ms())

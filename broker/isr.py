@@ -18,6 +18,9 @@ import attrs
 
 UNKNOWN_OFFSET = -1
 
+LONG_AGO_MS = -(2**62)
+"""Before any time of the monotonic clock, which may begin anywhere."""
+
 Isr = tuple[int, ...]
 
 
@@ -25,12 +28,13 @@ Isr = tuple[int, ...]
 class LastFetch:
     """When a fetch session last asked, for whatever partitions."""
 
-    ms: int = 0
+    ms: int = LONG_AGO_MS
 
 
 @attrs.define(eq=False)
 class Follower:
-    """What a leader knows of a follower. Times in ms, offsets -1 before its first fetch.
+    """What a leader knows of a follower. Times in ms by the monotonic clock, offsets -1 before its
+    first fetch.
 
     A follower in a session names a partition again when something has changed. Until then, while
     the leader's log does not grow, each fetch of the session is one from the log's end (`at_rest`):
@@ -45,14 +49,14 @@ class Follower:
     at_rest: LastFetch | None = None
 
     @classmethod
-    def unheard(cls, in_sync: bool, leader_end: int, now_ms: int) -> Follower:
+    def unheard(cls, in_sync: bool, leader_end: int, monotonic_ms: int) -> Follower:
         """A follower at the beginning of an epoch; one in sync has a lag time to show itself."""
-        return cls(now_ms if in_sync else 0, now_ms, leader_end)
+        return cls(monotonic_ms if in_sync else LONG_AGO_MS, monotonic_ms, leader_end)
 
     @property
     def caught_up_ms(self) -> int:
         """When it last had all there was."""
-        return max(self._caught_up_ms, self.at_rest.ms if self.at_rest else 0)
+        return max(self._caught_up_ms, self.at_rest.ms if self.at_rest else LONG_AGO_MS)
 
     def end_rest(self) -> None:
         """The leader's log is about to grow: what the session fetches from now on counts for a
@@ -67,7 +71,7 @@ class Follower:
         offset: int,
         log_start_offset: int,
         leader_end: int,
-        now_ms: int,
+        monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> None:
         """It asks for `offset`, while the leader's log ends at `leader_end`.
@@ -76,12 +80,12 @@ class Follower:
         """
         self.end_rest()
         if offset >= leader_end:
-            self._caught_up_ms = max(self._caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, monotonic_ms)
         elif offset >= self.leader_end_at_last_fetch:
             self._caught_up_ms = max(self._caught_up_ms, self.last_fetch_ms)
         self.at_rest = session if offset >= leader_end else None
         self.end_offset, self.log_start_offset = offset, log_start_offset
-        self.last_fetch_ms, self.leader_end_at_last_fetch = now_ms, leader_end
+        self.last_fetch_ms, self.leader_end_at_last_fetch = monotonic_ms, leader_end
 
 
 def next_high_watermark(current: int, log_end_offset: int, ends: Iterable[int]) -> int:
@@ -93,7 +97,7 @@ def next_high_watermark(current: int, log_end_offset: int, ends: Iterable[int]) 
 
 
 def out_of_sync(
-    isr: Isr, followers: Mapping[int, Follower], leader_end: int, lag_ms: int, now_ms: int
+    isr: Isr, followers: Mapping[int, Follower], leader_end: int, lag_ms: int, monotonic_ms: int
 ) -> set[int]:
     """The followers in the ISR that lack something, and have for longer than the lag time."""
     return {
@@ -101,7 +105,7 @@ def out_of_sync(
         for replica in isr
         if (known := followers.get(replica)) is not None
         and known.end_offset != leader_end
-        and now_ms - known.caught_up_ms > lag_ms
+        and monotonic_ms - known.caught_up_ms > lag_ms
     }
 
 

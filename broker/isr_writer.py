@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from broker.isr import Isr
+from broker.isr import LONG_AGO_MS, Isr
 from broker.partition import IsrChange
 from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
@@ -46,7 +46,9 @@ RETRY_SECONDS = 1.0
 class IsrOwner(Protocol):
     """Hears what became of its proposals: the broker's in-sync sets."""
 
-    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None: ...
+    def isr_written(
+        self, change: IsrChange, isr: Isr, zk_version: int, monotonic_ms: int
+    ) -> None: ...
     def isr_superseded(self, change: IsrChange) -> None: ...
 
 
@@ -56,11 +58,11 @@ class IsrWriter:
 
     zk: ZkSession
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
     owner: IsrOwner | None = None
     _changed: set[TopicPartition] = attrs.field(factory=set)
-    _last_change_ms: int = 0
-    _last_told_ms: int = 0
+    _last_change_ms: int = LONG_AGO_MS
+    _last_told_ms: int = LONG_AGO_MS
 
     def write(self, change: IsrChange) -> None:
         """Begin to write; the owner hears of the end."""
@@ -81,7 +83,7 @@ class IsrWriter:
             return
         isr, zk_version = written
         self._changed.add(change.topic_partition)
-        self._last_change_ms = self.now_ms()
+        self._last_change_ms = self.monotonic_ms()
         self.owner.isr_written(change, isr, zk_version, self._last_change_ms)
 
     async def _written(self, change: IsrChange) -> tuple[Isr, int] | None:
@@ -126,9 +128,9 @@ class IsrWriter:
 
     async def notify(self) -> None:
         """Tell the controller what has changed, if it is time. To be called each 2.5 s."""
-        now_ms = self.now_ms()
-        quiet = self._last_change_ms + QUIET_MS < now_ms
-        if not self._changed or not (quiet or self._last_told_ms + LONGEST_MS < now_ms):
+        monotonic_ms = self.monotonic_ms()
+        quiet = self._last_change_ms + QUIET_MS < monotonic_ms
+        if not self._changed or not (quiet or self._last_told_ms + LONGEST_MS < monotonic_ms):
             return
         changed, self._changed = sorted(self._changed), set()  # what changes now is told again
         for first in range(0, len(changed), TOLD_AT_ONCE):
@@ -139,7 +141,7 @@ class IsrWriter:
                 logger.log(level, "the controller is told of in-sync replicas later: %r", error)
                 self._changed.update(changed[first:])
                 return
-        self._last_told_ms = now_ms
+        self._last_told_ms = monotonic_ms
 
     async def _tell(self, changed: Sequence[TopicPartition]) -> None:
         data = IsrChangeNode(tuple((tp.topic, tp.partition) for tp in changed)).encode()

@@ -13,6 +13,11 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def monotonic_ms() -> int:
+    """Milliseconds of a clock that nobody sets, for intervals."""
+    return time.monotonic_ns() // 1_000_000
+
+
 def own_host_name() -> str:
     """What clients can reach this machine by, where the settings do not say: its full name, or
     the loopback address on a machine whose own name leads nowhere."""

@@ -73,7 +73,7 @@ class Partition:
 
     # ---- roles
 
-    def take_state(self, state: LeaderAndIsrRequestPartitionState, now_ms: int) -> None:
+    def take_state(self, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int) -> None:
         """Lead or follow as the controller says. The caller has checked the leader epoch."""
         self.was_refused = False
         self.leader = state.leader
@@ -83,7 +83,7 @@ class Partition:
         self.replicas = tuple(state.replicas)
         self.isr, self.proposed_isr, self.is_superseded = tuple(state.isr), None, False
         if self.is_leader:
-            self._lead(now_ms)
+            self._lead(monotonic_ms)
         else:
             self.followers.clear()
 
@@ -97,15 +97,15 @@ class Partition:
         """Whether this broker leads, and nobody else can have before `epoch` begins."""
         return self.is_leader and epoch == self.leader_epoch + 1
 
-    def _lead(self, now_ms: int) -> None:
+    def _lead(self, monotonic_ms: int) -> None:
         """Whatever the followers had before, a new epoch begins with what they ask for in it."""
         end = self.epoch_start_offset = self.log.log_end_offset
         self.followers = {
-            replica: Follower.unheard(replica in self.isr, end, now_ms)
+            replica: Follower.unheard(replica in self.isr, end, monotonic_ms)
             for replica in {*self.replicas, *self.isr} - {self.local_id}
         }
         self.log.begin_epoch(self.leader_epoch)
-        self.advance_high_watermark(now_ms)
+        self.advance_high_watermark(monotonic_ms)
 
     @property
     def last_stable_offset(self) -> int:
@@ -166,7 +166,7 @@ class Partition:
             self.log.log_start_offset,
         )
 
-    def advance_high_watermark(self, now_ms: int) -> bool:
+    def advance_high_watermark(self, monotonic_ms: int) -> bool:
         """Move the high watermark as far as the followers allow; say whether it moved."""
         in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)
         reached = next_high_watermark(
@@ -175,7 +175,7 @@ class Partition:
             [
                 follower.end_offset
                 for replica, follower in self.followers.items()
-                if replica in in_sync or now_ms - follower.caught_up_ms <= self.lag_ms
+                if replica in in_sync or monotonic_ms - follower.caught_up_ms <= self.lag_ms
             ],
         )
         moved = reached > self.high_watermark
@@ -202,7 +202,7 @@ class Partition:
         replica: int,
         offset: int,
         log_start_offset: int,
-        now_ms: int,
+        monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> bool:
         """Note how far a follower is (one that is not assigned is not known), and the session in
@@ -211,7 +211,7 @@ class Partition:
         if follower is None or offset > self.log.log_end_offset:
             return False
         before = follower.log_start_offset
-        follower.fetched(offset, log_start_offset, self.log.log_end_offset, now_ms, session)
+        follower.fetched(offset, log_start_offset, self.log.log_end_offset, monotonic_ms, session)
         return before != log_start_offset
 
     def grown_isr(self, replica: int) -> Isr | None:
@@ -225,12 +225,12 @@ class Partition:
             return None
         return (*self.isr, replica)
 
-    def shrunk_isr(self, now_ms: int) -> Isr | None:
+    def shrunk_isr(self, monotonic_ms: int) -> Isr | None:
         """The ISR without those that have fallen behind, if there are any."""
         if self.proposed_isr is not None or self.is_superseded:
             return None
         end = self.log.log_end_offset
-        out = out_of_sync(self.isr, self.followers, end, self.lag_ms, now_ms)
+        out = out_of_sync(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
         return tuple(each for each in self.isr if each not in out) if out else None
 
     @property

@@ -94,7 +94,7 @@ class ReplicaFetchers:
     now_ms: Callable[[], int]
     quota: ReplicationQuota
     work: LogWork
-    appended: Callable[[Partition, int], None] = lambda partition, now_ms: None
+    appended: Callable[[Partition], None] = lambda partition: None
     _fetchers: dict[tuple[int, int], _Fetcher] = attrs.field(factory=dict)
     _fetcher_of: dict[TopicPartition, _Fetcher] = attrs.field(factory=dict)
 
@@ -463,7 +463,7 @@ class _Fetcher:
             if records and self._is_throttled(each):
                 self.owner.quota.record(len(records))
             if partition.log.log_end_offset != offset:
-                self.owner.appended(partition, now_ms)
+                self.owner.appended(partition)
 
     async def _append(self, partition: Partition, records: memoryview, now_ms: int) -> None:
         """Append what the leader gave, after a flush where a segment has to be synced first.

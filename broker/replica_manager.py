@@ -139,7 +139,8 @@ class ReplicaManager:
 
     `topic_config(topic)` gives the settings a new log is made with; `waits` wakes
     what waits for a partition; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
-    was obeyed. `lag_ms` is replica.lag.time.max.ms.
+    was obeyed. `lag_ms` is replica.lag.time.max.ms. Records go by the wall clock (`now_ms`), who is
+    in sync by `monotonic_ms`.
     """
 
     local_id: int
@@ -149,6 +150,7 @@ class ReplicaManager:
     start_flush: Callable[[Partition], None]
     followers: Followers
     write_isr: Callable[[IsrChange], None]
+    monotonic_ms: Callable[[], int]
     lag_ms: int = 10_000
     checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
     """The high watermarks of logs that are not served, as they were when they last were."""
@@ -179,10 +181,10 @@ class ReplicaManager:
         self._leadership.append(listener)
 
     def become_leader_or_follower(
-        self, request: LeaderAndIsrRequest, now_ms: int
+        self, request: LeaderAndIsrRequest, monotonic_ms: int
     ) -> LeaderAndIsrResponse:
         """Obey a LeaderAndIsr request as a whole."""
-        errors = self.take_states(leader_and_isr.partition_states(request), now_ms)
+        errors = self.take_states(leader_and_isr.partition_states(request), monotonic_ms)
         self.know_leadership()
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
@@ -270,7 +272,7 @@ class ReplicaManager:
         )
 
     def take_states(
-        self, states: Iterable[State], now_ms: int
+        self, states: Iterable[State], monotonic_ms: int
     ) -> list[LeaderAndIsrResponsePartitionError]:
         """Lead and follow what a LeaderAndIsr says, or a part of one."""
         errors = []
@@ -282,7 +284,7 @@ class ReplicaManager:
             was_leader = before is not None and before.is_leader
             led_on = before is not None and before.led_until(state.leader_epoch)
             try:
-                partition = self._take_state(tp, state, now_ms)
+                partition = self._take_state(tp, state, monotonic_ms)
                 changed.append(partition)
                 if was_leader and partition.is_leader and not led_on:
                     regained.append(tp)
@@ -304,7 +306,7 @@ class ReplicaManager:
         return errors
 
     def _take_state(
-        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, now_ms: int
+        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
     ) -> Partition:
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_failed:
@@ -330,7 +332,7 @@ class ReplicaManager:
                 tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms
             )
             self._add(partition)
-        partition.take_state(state, now_ms)
+        partition.take_state(state, monotonic_ms)
         logger.debug(
             "%s: leader %s epoch %s, high watermark %s",
             tp,
@@ -511,11 +513,12 @@ class ReplicaManager:
             self._awaiting_flush.add(partition.topic_partition)
             self.start_flush(partition)
             raise
-        if partition.log.flush_due(now_ms):
+        monotonic_ms = self.monotonic_ms()
+        if partition.log.flush_due(monotonic_ms):
             self.start_flush(partition)
         self.in_sync.grown(partition.topic_partition)
         self.waits.grown(partition.topic_partition)
-        if partition.advance_high_watermark(now_ms):
+        if partition.advance_high_watermark(monotonic_ms):
             self._committed(partition)
         return appended
 
@@ -554,7 +557,7 @@ class ReplicaManager:
                 else:
                     self.followers.start_moved(partition)
 
-    def flushed(self, partition: Partition, now_ms: int) -> None:
+    def flushed(self, partition: Partition) -> None:
         """A flush of the partition ended: wake what waited for it."""
         tp = partition.topic_partition
         if partition.log.failure is not None or tp in self._awaiting_flush:
@@ -564,12 +567,12 @@ class ReplicaManager:
             self.followers.flushed(partition)
             return
         self.waits.settled(tp, partition.log.settled_end)
-        if partition.advance_high_watermark(now_ms):
+        if partition.advance_high_watermark(self.monotonic_ms()):
             self._committed(partition)
 
-    def replicated(self, partition: Partition, now_ms: int) -> None:
+    def replicated(self, partition: Partition) -> None:
         """The log of a partition that follows has grown."""
-        if partition.log.flush_due(now_ms):
+        if partition.log.flush_due(self.monotonic_ms()):
             self.start_flush(partition)
         self.waits.grown(partition.topic_partition)
         self._committed(partition)

@@ -26,25 +26,25 @@ class RateMeter:
     _counts: deque[list[int]] = attrs.field(factory=deque)  # [begun at ms, bytes], oldest first
     _bytes: int = 0
 
-    def record(self, size: int, now_ms: int) -> None:
+    def record(self, size: int, monotonic_ms: int) -> None:
         """So many bytes passed."""
-        self._forget(now_ms)
-        if not self._counts or now_ms - self._counts[-1][0] >= self.window_ms:
-            self._counts.append([now_ms, 0])
+        self._forget(monotonic_ms)
+        if not self._counts or monotonic_ms - self._counts[-1][0] >= self.window_ms:
+            self._counts.append([monotonic_ms, 0])
         self._counts[-1][1] += size
         self._bytes += size
 
-    def rate(self, now_ms: int) -> float:
+    def rate(self, monotonic_ms: int) -> float:
         """Since the oldest window there is began, which is at least one window's time."""
-        self._forget(now_ms)
+        self._forget(monotonic_ms)
         if not self._counts:
             return 0.0
-        return 1000 * self._bytes / max(now_ms - self._counts[0][0], self.window_ms)
+        return 1000 * self._bytes / max(monotonic_ms - self._counts[0][0], self.window_ms)
 
-    def _forget(self, now_ms: int) -> None:
+    def _forget(self, monotonic_ms: int) -> None:
         """Drop the windows that are over, and those of a time that the clock was set back from."""
         span_ms = self.windows * self.window_ms
-        while self._counts and not 0 <= now_ms - self._counts[0][0] < span_ms:
+        while self._counts and not 0 <= monotonic_ms - self._counts[0][0] < span_ms:
             self._bytes -= self._counts.popleft()[1]
 
 
@@ -53,7 +53,7 @@ class ReplicationQuota:
     """What broker `local_id` may spend in one role. `limit` is in bytes a second."""
 
     local_id: int
-    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
     meter: RateMeter = attrs.field(factory=RateMeter)
     limit: int = UNLIMITED
 
@@ -66,11 +66,11 @@ class ReplicationQuota:
     @property
     def is_exceeded(self) -> bool:
         """Whether more was spent than may be."""
-        return self.limit < UNLIMITED and self.meter.rate(self.now_ms()) > self.limit
+        return self.limit < UNLIMITED and self.meter.rate(self.monotonic_ms()) > self.limit
 
     def record(self, size: int) -> None:
         """A throttled replica cost so many bytes."""
-        self.meter.record(size, self.now_ms())
+        self.meter.record(size, self.monotonic_ms())
 
 
 @attrs.frozen
@@ -85,7 +85,7 @@ class ReplicationQuotas:
     def measured(
         cls,
         local_id: int,
-        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         *,
         between: tuple[int, int],
         within: tuple[int, int],
@@ -94,6 +94,8 @@ class ReplicationQuotas:
         brokers and `within` this one."""
 
         def quota(windows: int, window_seconds: int) -> ReplicationQuota:
-            return ReplicationQuota(local_id, now_ms, RateMeter(windows, 1000 * window_seconds))
+            return ReplicationQuota(
+                local_id, monotonic_ms, RateMeter(windows, 1000 * window_seconds)
+            )
 
         return cls(quota(*between), quota(*between), quota(*within))

@@ -118,6 +118,7 @@ class Broker:
         session_id = partial(self._chance.randint, 1, MAX_EPOCH)
         self._fetch_sessions = FetchSessions(config.fetch_session_slots, session_id)
         self._cache = MetadataCache()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -128,6 +129,7 @@ class Broker:
         """Serve. Raises what keeps this broker from it: OSError, ZkError, SettingError,
         LogDirectoryError, InconsistentMetaProperties, AlreadyRegistered."""
         assert self._runner is None, "a broker is started once"
+        self._loop = asyncio.get_running_loop()
         self._runner = asyncio.create_task(self._run(), name="broker")
         ready = asyncio.ensure_future(self._ready.wait())
         await asyncio.wait({ready, self._runner}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,6 +156,12 @@ class Broker:
         self._executor.shutdown(wait=False)
         self._converter.shutdown(wait=False, cancel_futures=True)
 
+    def _monotonic_ms(self) -> int:
+        """The clock for intervals, which nobody sets: the loop's own. `now_ms` is the wall clock,
+        for records and what is shown of them."""
+        assert self._loop is not None
+        return int(self._loop.time() * 1000)
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as parts:
             self._tasks.group = group
@@ -176,6 +184,7 @@ class Broker:
             await zk.ensure_path(path)
         cluster = await identity.cluster_id(zk)
         touch, spawn, now_ms = self._purgatory.touch, self._tasks.spawn, self._now_ms
+        monotonic_ms = self._monotonic_ms
         configs = TopicConfigs(zk, self.config.log, spawn, touch)
         logs = await self._load_logs(parts, cluster, configs)
         config = self.config
@@ -184,13 +193,13 @@ class Broker:
         broker_configs = BrokerConfigs(zk, config, spawn)
         quotas = ReplicationQuotas.measured(
             config.broker_id,
-            now_ms,
+            monotonic_ms,
             between=config.replication_quota_windows,
             within=config.alter_log_dirs_quota_windows,
         )
         work = LogWork(self._executor)
-        flusher = Flusher(work, spawn, now_ms)
-        isr_writer = IsrWriter(zk, spawn, now_ms)
+        flusher = Flusher(work, spawn, monotonic_ms)
+        isr_writer = IsrWriter(zk, spawn, monotonic_ms)
         fetchers = peers.fetchers(quotas.follower, work)
         replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
         on_disk = asyncio.Lock()
@@ -200,7 +209,7 @@ class Broker:
         parts.push_async_callback(self._close_logs, logs, replicas)
 
         handlers: dict[ApiKey, Handler] = {}
-        dispatcher = Dispatcher(handlers, now_ms)
+        dispatcher = Dispatcher(handlers, now_ms, monotonic_ms)
         gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
         listener = Listener(
             config,
@@ -281,7 +290,9 @@ class Broker:
             self._now_ms,
             self._fetch_sessions,
             moves,
-            ControlWork(replicas, spawn, touch, work, self._now_ms, config.request_timeout_ms),
+            ControlWork(
+                replicas, spawn, touch, work, self._monotonic_ms, config.request_timeout_ms
+            ),
         )
 
     def _housekeeping(
@@ -305,6 +316,7 @@ class Broker:
             work,
             self._tasks.spawn,
             self._now_ms,
+            self._monotonic_ms,
             self._fail,
             on_disk,
         )
@@ -317,7 +329,7 @@ class Broker:
         logs = LogManager(
             [self._open_directory(path) for path in config.directories],
             config.log,
-            self._now_ms,
+            self._monotonic_ms,
             recovery_threads=config.num_recovery_threads_per_data_dir,
             closing_threads=config.num_io_threads,
         )
@@ -361,13 +373,14 @@ class Broker:
             flusher.start,
             fetchers,
             isr_writer.write,
+            self._monotonic_ms,
             self.config.replica_lag_time_max_ms,
             checkpointed=logs.read_high_watermarks(),
         )
         replicas.write_back = fetchers.work.write_back
         fetchers.appended = replicas.replicated
         isr_writer.owner = replicas.in_sync
-        flusher.flushed = lambda partition: replicas.flushed(partition, self._now_ms())
+        flusher.flushed = replicas.flushed
         return replicas
 
     def _registration(self, ports: Mapping[str, int]) -> Registration:

@@ -134,7 +134,7 @@ class _Copying:
     def group(self, group: Sequence[SourceSegment]) -> Iterator[Event]:
         base_offset, config = group[0].base_offset, self.job.config
         try:
-            cleaned = CleanedSegment.create(self.directory, base_offset, config, self.job.now_ms)
+            cleaned = CleanedSegment.create(self.directory, base_offset, config)
             for segment in group:
                 yield from self._segment(segment, cleaned)
             cleaned.finish(self.rules.transactions.take_kept(), group[-1].modified_ms)

@@ -37,11 +37,9 @@ class CleanedSegment:
     _latest: TimestampOffset = _NONE
 
     @classmethod
-    def create(
-        cls, directory: Directory, base_offset: int, config: LogConfig, now_ms: int
-    ) -> CleanedSegment:
+    def create(cls, directory: Directory, base_offset: int, config: LogConfig) -> CleanedSegment:
         """An empty one; leftovers of its names go. Raises OSError."""
-        segment = Segment.create(directory, base_offset, now_ms, CLEANED)
+        segment = Segment.create(directory, base_offset, 0, CLEANED)  # its age is never asked
         for index in (segment.offset_index.file, segment.time_index.file):
             index.activate(config.segment_index_bytes)
         return cls(segment, config)

@@ -84,16 +84,14 @@ class Cleaning:
     async def _replace(self, event: GroupCleaned) -> None:
         async with self.work.turn(self.log):
             self._check()  # it may have been somebody else's turn
-            replacement = self.log.begin_replacement(
-                event.replaced, truncations=self.truncations, now_ms=self.now_ms()
-            )
+            replacement = self.log.begin_replacement(event.replaced, truncations=self.truncations)
             if replacement is None:
                 raise Dropped("its segments are others now")
 
             with self.log.guard:
                 await self.work.to_its_end(replacement.hold)
                 await self.work.to_its_end(replacement.run)
-            self.log.end_replacement(replacement, self.now_ms())
+            self.log.end_replacement(replacement)
         self._segments_after += 1
         _log.info(
             "%s: segment %d is cleaned, from segments %s",

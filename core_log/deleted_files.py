@@ -27,9 +27,9 @@ class DeletedFiles:
         """Take over files that were marked already."""
         self._due += [(due_ms, name) for name in names]
 
-    def take_due(self, now_ms: int) -> list[str]:
+    def take_due(self, monotonic_ms: int) -> list[str]:
         """The files whose time has come, to be removed by whoever asks, in whatever thread."""
-        due = [name for due_ms, name in self._due if due_ms <= now_ms]
+        due = [name for due_ms, name in self._due if due_ms <= monotonic_ms]
         if due:
-            self._due = [left for left in self._due if left[0] > now_ms]
+            self._due = [left for left in self._due if left[0] > monotonic_ms]
         return due

@@ -7,7 +7,7 @@ point to what was there at the beginning. What a begun flush covers is no longer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -54,23 +54,25 @@ class FlushState:
     has_closed: bool = False
 
     @classmethod
-    def start(cls, recovery_point: int, now_ms: int) -> FlushState:
+    def start(cls, recovery_point: int, monotonic_ms: int) -> FlushState:
         """A log with nothing under way."""
-        return cls(recovery_point, recovery_point, now_ms)
+        return cls(recovery_point, recovery_point, monotonic_ms)
 
-    def appended(self, base_offset: int, size: int, now_ms: int) -> None:
+    def appended(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
         """Note how much is pending, and when the oldest of it came."""
         self.pending_bytes += size
         if base_offset <= self.begun_offset:
-            self.pending_since_ms = now_ms
+            self.pending_since_ms = monotonic_ms()
 
-    def due(self, config: LogConfig, active_base: int, log_end_offset: int, now_ms: int) -> bool:
+    def due(
+        self, config: LogConfig, active_base: int, log_end_offset: int, monotonic_ms: int
+    ) -> bool:
         """Whether flush.messages or flush.ms is reached, or a segment was closed unflushed; or much
         is pending of a log that is synced on the loop when its next segment begins."""
         pending = log_end_offset - self.begun_offset
         return pending > 0 and (
             pending >= config.flush_messages
-            or now_ms - self.pending_since_ms >= config.flush_ms
+            or monotonic_ms - self.pending_since_ms >= config.flush_ms
             or active_base > self.begun_offset
             or (config.hides_holes and self.pending_bytes >= SYNCED_AHEAD_BYTES)
         )

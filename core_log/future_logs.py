@@ -89,7 +89,9 @@ class FutureLogs:
         if topic_partition not in log_dir.logs and topic_partition not in log_dir.futures:
             self.preferred[topic_partition] = log_dir
 
-    def create(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Log | None:
+    def create(
+        self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
+    ) -> Log | None:
         """Begin the move that `direct` asked for; the future log, None if there is nothing to move.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
@@ -99,7 +101,7 @@ class FutureLogs:
             return None
         name = future_name(topic_partition, uuid.uuid4().hex)
         try:
-            return log_dir.add_future(topic_partition, name, config, now_ms)
+            return log_dir.add_future(topic_partition, name, config, monotonic_ms)
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, log_dir, error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from core_log.config import LogConfig
@@ -30,13 +31,14 @@ def load_log(
     *,
     recovery_point: int,
     clean_shutdown: bool,
-    now_ms: int,
+    monotonic_ms: Callable[[], int],
     log_start_offset: int = 0,
     check_all: bool = False,
 ) -> Log:
     """Open the log in `directory`, after recovery if it was not closed; an empty one is made.
 
-    `recovery_point` and `log_start_offset` are the checkpointed ones. A log that was closed and
+    `recovery_point` and `log_start_offset` are the checkpointed ones, `monotonic_ms` is the clock
+    for intervals. A log that was closed and
     has no snapshot of its producers is from before there were any. With `check_all` every batch
     is read. Where something is missing that was on disk, the log is left as it is (`damage`).
     Raises OSError, and ValueError for files that are no log's.
@@ -49,12 +51,12 @@ def load_log(
         recovery_point=recovery_point,
         clean_shutdown=clean_shutdown,
         log_start_offset=log_start_offset,
-        now_ms=now_ms,
+        monotonic_ms=monotonic_ms(),
         check_all=check_all,
     )
     if opened.cut is not None:
         _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
-    flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), now_ms)
+    flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), monotonic_ms())
     segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
     snapshots = ProducerSnapshots.find(directory)
     guard = Guard(topic_partition)
@@ -67,7 +69,7 @@ def load_log(
         opened.log_start_offset,
         guard,
         ProducerHistory(segments, guard, snapshots),
-        now_ms,
+        monotonic_ms,
     )
     if opened.damage is not None:
         _leave_damaged(log, opened.damage)
@@ -82,7 +84,7 @@ def load_log(
     return log
 
 
-def undamaged(log: Log, now_ms: int) -> Log:
+def undamaged(log: Log) -> Log:
     """Cut a damaged log at its damage, and open what is left. Raises OSError."""
     damage = log.damage
     assert damage is not None
@@ -95,7 +97,7 @@ def undamaged(log: Log, now_ms: int) -> Log:
         log.config,
         recovery_point=damage.offset,
         clean_shutdown=True,
-        now_ms=now_ms,
+        monotonic_ms=log.monotonic_ms,
         log_start_offset=min(log.log_start_offset, damage.offset),
     )
 

@@ -67,7 +67,11 @@ class AppendLater(Exception):
 
 @attrs.define(eq=False, repr=False)
 class Log:
-    """The log of one partition. Offsets below `log_start_offset` are gone, or as good as gone."""
+    """The log of one partition. Offsets below `log_start_offset` are gone, or as good as gone.
+
+    `now_ms` is the wall clock, by which records and their retention go. Intervals go by
+    `monotonic_ms`: flush.ms, file.delete.delay.ms, the age of segments without timestamps.
+    """
 
     directory: Directory
     topic_partition: TopicPartition
@@ -77,7 +81,7 @@ class Log:
     log_start_offset: int
     guard: Guard
     history: ProducerHistory
-    _now_ms: int
+    monotonic_ms: Callable[[], int]
     damage: Cut | None = None
     cut: Callable[[int], None] = lambda offset: None
     is_lent: bool = False
@@ -165,7 +169,7 @@ class Log:
         buffers = stamp(batch, header, base_offset, leader_epoch, attributes, max_timestamp)
         latest = TimestampOffset(max_timestamp, last_offset)
         try:
-            self._write(buffers, base_offset, last_offset, latest, now_ms, may_sync)
+            self._write(buffers, base_offset, last_offset, latest, may_sync)
         except OSError as error:
             raise self.guard.refuse(error) from error
         self._note_epoch(leader_epoch, base_offset)
@@ -200,7 +204,7 @@ class Log:
             self.guard.check()
             bounds = run.first_offset, run.last_offset
             try:
-                self._write([run.records], *bounds, run.latest, now_ms, may_sync)
+                self._write([run.records], *bounds, run.latest, may_sync)
             except AppendLater as later:
                 later.rest = records[done_bytes:]
                 raise
@@ -212,14 +216,14 @@ class Log:
             done_bytes += len(run.records)
         return self.log_end_offset
 
-    def roll(self, now_ms: int) -> None:
+    def roll(self, monotonic_ms: int) -> None:
         """Begin a new segment at the log's end; an active segment with nothing in it stays.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         self.guard.check()
         try:
-            self._roll(self.log_end_offset, now_ms)
+            self._roll(self.log_end_offset, monotonic_ms)
         except OSError as error:
             raise self.guard.refuse(error) from error
 
@@ -254,7 +258,7 @@ class Log:
                 self.forget_from(offset)
             except OSError as error:  # nothing is cut yet
                 raise self.guard.refuse(error) from error
-            self.segments.truncate_to(offset, self.config, self._now_ms)
+            self.segments.truncate_to(offset, self.config, self.monotonic_ms())
             self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
             self.directory.fsync_dir()
@@ -266,9 +270,9 @@ class Log:
         self.guard.check()
         with self.guard:
             self.forget_from(min(offset, self.segments.first.base_offset))
-            self.segments.drop_all(self.config, self._now_ms)
+            self.segments.drop_all(self.config, self.monotonic_ms())
             self.leader_epochs.clear()
-            self.segments.begin(offset, self.config, self._now_ms)
+            self.segments.begin(offset, self.config, self.monotonic_ms())
             self.log_start_offset = offset
             self.segments.end_at(offset)
             self.history.clear(offset)
@@ -357,13 +361,13 @@ class Log:
 
     # Flushing
 
-    def flush_due(self, now_ms: int) -> bool:
+    def flush_due(self, monotonic_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a rolled segment asks for a flush now, or epochs
         that are no longer true stand on disk."""
         if self.failure is not None:
             return False
         bounds = self.segments.active.base_offset, self.log_end_offset
-        is_due = self.segments.flushes.due(self.config, *bounds, now_ms)
+        is_due = self.segments.flushes.due(self.config, *bounds, monotonic_ms)
         is_waited_for = self._is_closing and not self.is_synced
         return is_due or is_waited_for or self.leader_epochs.is_file_stale
 
@@ -416,7 +420,7 @@ class Log:
             if retention is None:
                 return 0
             retention.run()
-            self.end_retention(retention, now_ms)
+            self.end_retention(retention)
         return len(retention.segments)
 
     def begin_retention(
@@ -432,12 +436,13 @@ class Log:
         self.guard.check_failure()
         ages = self.segments.ages()
         going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
-        self._now_ms = now_ms
-        if going == len(self.segments):
+        if going == len(self.segments) and self.guard.is_full:
+            going -= 1
+        elif going == len(self.segments):
             if not may_sync and not self.is_synced:
                 raise AppendLater
             try:
-                self._roll(self.log_end_offset, now_ms)
+                self._roll(self.log_end_offset, self.monotonic_ms())
             except OSError as error:
                 self.guard.refuse(error)
                 self.guard.check_failure()
@@ -457,51 +462,50 @@ class Log:
             self.segments.flushes.name_changes,
         )
 
-    def end_retention(self, retention: Retention, now_ms: int) -> None:
+    def end_retention(self, retention: Retention) -> None:
         """Take note that `retention.run` has ended; after an OSError of it, `fail`."""
         flushes = self.segments.flushes
         flushes.safe_names = max(flushes.safe_names, retention.name_changes)
         flushes.name_changes += 1
-        self.segments.remove_later(retention.renamed, now_ms + self.config.file_delete_delay_ms)
+        due_ms = self.monotonic_ms() + self.config.file_delete_delay_ms
+        self.segments.remove_later(retention.renamed, due_ms)
 
     def replace_segments(
-        self, base_offset: int, replaced: Sequence[int], *, truncations: int, now_ms: int
+        self, base_offset: int, replaced: Sequence[int], *, truncations: int
     ) -> bool:
         """Put the `.cleaned` copy of `base_offset` in the place of the segments it was made from,
         which began at `replaced`; `truncations` was read then. False: they are not of this log
         any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
         """
         assert base_offset == replaced[0]
-        replacement = self.begin_replacement(replaced, truncations=truncations, now_ms=now_ms)
+        replacement = self.begin_replacement(replaced, truncations=truncations)
         if replacement is None:
             return False
         with self.guard:
             replacement.hold()
             replacement.run()
-        self.end_replacement(replacement, now_ms)
+        self.end_replacement(replacement)
         return True
 
-    def begin_replacement(
-        self, replaced: Sequence[int], *, truncations: int, now_ms: int
-    ) -> Replacement | None:
+    def begin_replacement(self, replaced: Sequence[int], *, truncations: int) -> Replacement | None:
         """The same, to be held and run off the loop; None: they are not of this log any more."""
         if truncations != self.truncations or self.failure is not None:
             return None
-        self._now_ms = now_ms
-        return self.segments.begin_replacement(replaced, now_ms)
+        return self.segments.begin_replacement(replaced, self.monotonic_ms())
 
-    def end_replacement(self, replacement: Replacement, now_ms: int) -> None:
+    def end_replacement(self, replacement: Replacement) -> None:
         """Take note that `replacement.run` has ended; after an OSError of it, `fail`."""
-        self.segments.end_replacement(replacement, now_ms + self.config.file_delete_delay_ms)
+        due_ms = self.monotonic_ms() + self.config.file_delete_delay_ms
+        self.segments.end_replacement(replacement, due_ms)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, monotonic_ms: int) -> None:
         """Remove the files whose file.delete.delay.ms is over."""
-        for name in self.take_due_files(now_ms):
+        for name in self.take_due_files(monotonic_ms):
             self.directory.remove(name)
 
-    def take_due_files(self, now_ms: int) -> list[str]:
+    def take_due_files(self, monotonic_ms: int) -> list[str]:
         """The files whose file.delete.delay.ms is over, to be removed in whatever thread."""
-        return self.segments.take_due(now_ms)
+        return self.segments.take_due(monotonic_ms)
 
     def close(self) -> None:
         """Flush and close: the indexes are cut to their entries. Raises OSError.
@@ -518,10 +522,10 @@ class Log:
             self.end_flush(flush)
             self.guard.failure = "closed"
 
-    def _rolls(self, size: int, last_offset: int, latest: TimestampOffset, now_ms: int) -> bool:
+    def _rolls(self, size: int, last_offset: int, latest: TimestampOffset) -> bool:
         """Whether a new segment begins before so much is appended."""
         return self.segments.active.should_roll(
-            self.config, size, last_offset, latest.timestamp, now_ms
+            self.config, size, last_offset, latest.timestamp, self.monotonic_ms()
         )
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
@@ -534,7 +538,6 @@ class Log:
         first_offset: int,
         last_offset: int,
         latest: TimestampOffset,
-        now_ms: int,
         may_sync: bool,
     ) -> None:
         """Write batches to the active segment, or a new one, and move the log's end.
@@ -545,21 +548,20 @@ class Log:
         if self.is_held and not may_sync:
             raise AppendLater
         size, interval_bytes = sum(map(len, buffers)), self.config.index_interval_bytes
-        if self._is_closing or self._rolls(size, last_offset, latest, now_ms):
+        if self._is_closing or self._rolls(size, last_offset, latest):
             if not may_sync and not self.is_synced:
                 self._is_closing = True
                 raise AppendLater
-            self._roll(first_offset, now_ms)
+            self._roll(first_offset, self.monotonic_ms())
         active = self.segments.active
         active.append(buffers, last_offset, latest, interval_bytes)
         if active.size - self._written_back >= WRITE_BACK_BYTES:
             self.write_back(active.log, self._written_back, active.size - self._written_back)
             self._written_back = active.size
-        self.segments.flushes.appended(self.log_end_offset, size, now_ms)
+        self.segments.flushes.appended(self.log_end_offset, size, self.monotonic_ms)
         self.segments.end_offset = last_offset + 1
-        self._now_ms = now_ms
 
-    def _roll(self, base_offset: int, now_ms: int) -> None:
+    def _roll(self, base_offset: int, monotonic_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""
         self._is_closing, self._written_back = False, 0
         active = self.segments.active
@@ -570,7 +572,7 @@ class Log:
             if self.config.hides_holes and self.recovery_point < self.log_end_offset:
                 sync(active.log)
             self.history.snapshot(base_offset)
-            self.segments.begin(base_offset, self.config, now_ms)
+            self.segments.begin(base_offset, self.config, monotonic_ms)
         except OSError:
             with self.guard:  # or it could be written to no more
                 active.activate(self.config)

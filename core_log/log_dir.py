@@ -7,7 +7,7 @@ loaded the logs again. Without it the logs are recovered from their recovery poi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -60,7 +60,7 @@ class StoredLog:
     log_start_offset: int = 0
     clean_shutdown: bool = True
 
-    def load(self, config: LogConfig, now_ms: int) -> Log:
+    def load(self, config: LogConfig, monotonic_ms: Callable[[], int]) -> Log:
         """Open it. Raises OSError, and ValueError for files that are no log's."""
         return load_log(
             self.directory,
@@ -68,7 +68,7 @@ class StoredLog:
             config,
             recovery_point=self.recovery_point,
             clean_shutdown=self.clean_shutdown,
-            now_ms=now_ms,
+            monotonic_ms=monotonic_ms,
             log_start_offset=self.log_start_offset,
         )
 
@@ -231,7 +231,9 @@ class LogDir:
         if lowered:
             self.directory.fsync_dir()
 
-    def add(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Log:
+    def add(
+        self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
+    ) -> Log:
         """Make a new log and serve it. Raises OSError.
 
         `sync_names` makes it safe from a power loss, though nothing is ever written to it: a
@@ -239,7 +241,7 @@ class LogDir:
         """
         self.reserve(topic_partition)
         try:
-            self.make(topic_partition, config, now_ms)
+            self.make(topic_partition, config, monotonic_ms)
         finally:
             log = self.made.pop(topic_partition)
         assert log is not None
@@ -249,20 +251,26 @@ class LogDir:
         """Say that a log is to be made here."""
         self.made[topic_partition] = None
 
-    def make(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
+    def make(
+        self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
+    ) -> None:
         """Make the log that was to be made, in whatever thread. Raises OSError."""
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        self.made[topic_partition] = stored.load(config, now_ms)
+        self.made[topic_partition] = stored.load(config, monotonic_ms)
         self._names_due = True
 
     def add_future(
-        self, topic_partition: TopicPartition, name: str, config: LogConfig, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        name: str,
+        config: LogConfig,
+        monotonic_ms: Callable[[], int],
     ) -> Log:
         """Make the log that a partition is moved into. Raises OSError."""
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(name))
-        log = self.own_future(stored.load(config, now_ms))
+        log = self.own_future(stored.load(config, monotonic_ms))
         self._names_due = True
         return log
 
@@ -313,13 +321,13 @@ class LogDir:
                 self._names_due = True
                 raise
 
-    def take_due_files(self, now_ms: int) -> list[tuple[Directory, str]]:
+    def take_due_files(self, monotonic_ms: int) -> list[tuple[Directory, str]]:
         """The files of deleted segments whose time has come, to be removed in whatever thread."""
         return [
             (log.directory, name)
             for log in self.logs.values()
             if not log.is_lent
-            for name in log.take_due_files(now_ms)
+            for name in log.take_due_files(monotonic_ms)
         ]
 
     def settle_names(self) -> None:

@@ -80,7 +80,8 @@ class Removal:
 
 
 class LogManager:
-    """The logs by partition. `now_ms` is the wall clock, `defaults` the broker's LogConfig.
+    """The logs by partition. `monotonic_ms` is the clock for intervals, `defaults` the broker's
+    LogConfig.
 
     Recovery is work for processors, and has `recovery_threads` for each directory; to close a log
     is to wait for its disk, so `closing_threads` may well be more.
@@ -90,7 +91,7 @@ class LogManager:
         self,
         dirs: Sequence[Directory],
         defaults: LogConfig,
-        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         *,
         recovery_threads: int = 1,
         closing_threads: int = 1,
@@ -99,7 +100,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.offline_dirs: dict[str, str] = {}
         self._dirs = [LogDir(directory, Lock()) for directory in dirs]
-        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._recovery_threads = recovery_threads
         self._closing_threads = max(recovery_threads, closing_threads)
         self._broken: dict[TopicPartition, str] = {}
@@ -183,7 +184,7 @@ class LogManager:
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         try:
-            return undamaged(self.logs[topic_partition], self._now_ms())
+            return undamaged(self.logs[topic_partition])
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, error) from error
 
@@ -212,7 +213,9 @@ class LogManager:
         if topic_partition not in self.logs:
             log_dir = self._place(topic_partition, is_new)
             try:
-                self.logs[topic_partition] = log_dir.add(topic_partition, config, self._now_ms())
+                self.logs[topic_partition] = log_dir.add(
+                    topic_partition, config, self._monotonic_ms
+                )
             except (OSError, ValueError) as error:
                 if isinstance(error, OSError):
                     log_dir.note(error)
@@ -233,7 +236,7 @@ class LogManager:
         cannot be made is left to `get_or_create`, which says why."""
         for new in planned:
             with contextlib.suppress(ValueError), _failure_logged(new.log_dir):
-                new.log_dir.make(new.topic_partition, new.config, self._now_ms())
+                new.log_dir.make(new.topic_partition, new.config, self._monotonic_ms)
         self.sync_names()
 
     def serve(self, planned: Sequence[NewLog]) -> None:
@@ -290,16 +293,16 @@ class LogManager:
         self._refuse_broken(topic_partition)
         self.futures.direct(topic_partition, path)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, monotonic_ms: int) -> None:
         """Remove deleted files whose time has come, at once."""
-        self.begin_tick(now_ms).run()
+        self.begin_tick(monotonic_ms).run()
 
-    def begin_tick(self, now_ms: int) -> Removal:
+    def begin_tick(self, monotonic_ms: int) -> Removal:
         """The deleted files whose time has come, to be removed off the loop. To be called every
         second or so; what is not removed is found again at the start."""
-        due = [leaving for leaving in self._leaving if leaving[0] <= now_ms]
-        self._leaving = [leaving for leaving in self._leaving if leaving[0] > now_ms]
-        files = [(log_dir, log_dir.take_due_files(now_ms)) for log_dir in self._dirs]
+        due = [leaving for leaving in self._leaving if leaving[0] <= monotonic_ms]
+        self._leaving = [leaving for leaving in self._leaving if leaving[0] > monotonic_ms]
+        files = [(log_dir, log_dir.take_due_files(monotonic_ms)) for log_dir in self._dirs]
         return Removal(files, [(log_dir, name) for _, log_dir, name in due])
 
     def delete_old_segments(
@@ -405,7 +408,7 @@ class LogManager:
                 raise LogDirectoryError(f"{log_dir.path}: {error}") from error
 
     def _load_dir(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
-        started_ms = reported_ms = self._now_ms()
+        started_ms = reported_ms = self._monotonic_ms()
         stored, moving, leaving = log_dir.stored_logs()
         self._leaving += [(started_ms, log_dir, name) for name in leaving]
         self._moving += [(log_dir, each) for each in moving]
@@ -416,17 +419,17 @@ class LogManager:
             for number, log in enumerate(loading, start=1):
                 if log is not None:
                     self._add(log_dir, log)
-                if self._now_ms() - reported_ms >= PROGRESS_MS:
-                    reported_ms = self._now_ms()
+                if self._monotonic_ms() - reported_ms >= PROGRESS_MS:
+                    reported_ms = self._monotonic_ms()
                     _log.info("%s: %d of %d logs loaded", log_dir.path, number, len(stored))
         log_dir.clear_clean_mark()
-        took_ms = self._now_ms() - started_ms
+        took_ms = self._monotonic_ms() - started_ms
         _log.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
 
     def _resume_moves(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
         def load(stored: StoredLog) -> Log:
             config = configs.get(stored.topic_partition.topic, self.defaults)
-            return stored.load(config, self._now_ms())
+            return stored.load(config, self._monotonic_ms)
 
         found = [each for each in self._moving if each[0] is log_dir]
         unusable = self._broken.keys() | self._offline.keys()
@@ -436,13 +439,13 @@ class LogManager:
                 self._add(log_dir, log)
 
     def _leave(self, log_dir: LogDir, name: str, config: LogConfig) -> None:
-        due_ms = self._now_ms() + config.file_delete_delay_ms
+        due_ms = self._monotonic_ms() + config.file_delete_delay_ms
         self._leaving.append((due_ms, log_dir, name))
 
     def _load_log(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> Log | None:
         config = configs.get(stored.topic_partition.topic, self.defaults)
         try:
-            return stored.load(config, self._now_ms())
+            return stored.load(config, self._monotonic_ms)
         except (OSError, ValueError) as error:
             _log.error("%s cannot be loaded: %s", stored.directory.path, error)
             self._broken[stored.topic_partition] = str(error)

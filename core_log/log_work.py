@@ -79,7 +79,7 @@ class LogWork:
             if retention is not None:
                 with log.guard:
                     await self.to_its_end(retention.run)
-                    log.end_retention(retention, now_ms)
+                    log.end_retention(retention)
 
     async def to_its_end(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread for who has a turn, and keep it until the work has ended: also

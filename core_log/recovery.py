@@ -68,7 +68,7 @@ def open_log(
     recovery_point: int,
     clean_shutdown: bool,
     log_start_offset: int,
-    now_ms: int,
+    monotonic_ms: int,
     check_all: bool = False,
 ) -> Recovered:
     """Open a log's files, after recovery if it was not closed; make the first if there are none.
@@ -83,7 +83,7 @@ def open_log(
     checked_from = EVERYTHING if clean_shutdown else recovery_point
     bases = _tidy(directory)
     epochs.truncate_from_end(checked_from)
-    walk = _Walk(directory, config, epochs, bases, recovery_point, now_ms)
+    walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
     cut = walk.to_the_end(0 if check_all else checked_from)
     if clean_shutdown and cut is None and synced_end < walk.end_offset:
         _log.warning(
@@ -92,17 +92,17 @@ def open_log(
             walk.end_offset,
             synced_end,
         )
-        walk = _Walk(directory, config, epochs, bases, recovery_point, now_ms)
+        walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
         cut = walk.to_the_end(recovery_point)
     if cut is not None and cut.is_damage(synced_end):
         for suffix in (INDEX, TIME_INDEX):  # so that the next start reads the segment whole again
             directory.remove(file_name(base_offset_of(cut.file), suffix))
-        segments = walk.segments or [Segment.create(directory, log_start_offset, now_ms)]
+        segments = walk.segments or [Segment.create(directory, log_start_offset, monotonic_ms)]
         return Recovered(segments, log_start_offset, cut.offset, damage=cut)
     unsynced = walk.unsynced_from, walk.markers_from
     if cut is not None:
         cut_off(directory, cut)
-        walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, now_ms)
+        walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, monotonic_ms)
         walk.to_the_end(EVERYTHING)
     if walk.end_offset == synced_end < log_start_offset:
         _log.warning(
@@ -116,7 +116,7 @@ def open_log(
     segments, end_offset = walk.segments, walk.end_offset
     if not segments or end_offset < log_start_offset:  # not from 0 again (KAFKA-8306)
         _drop(directory, bases)
-        segments = [Segment.create(directory, log_start_offset, now_ms)]
+        segments = [Segment.create(directory, log_start_offset, monotonic_ms)]
         end_offset = log_start_offset
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if epochs.entries and epochs.entries[0][1] < segments[0].base_offset:
@@ -168,7 +168,7 @@ class _Walk:
     epochs: LeaderEpochs
     bases: list[int]
     recovery_point: int
-    now_ms: int
+    monotonic_ms: int
     segments: list[Segment] = attrs.field(factory=list)
     end_offset: int = 0
     unsynced_from: int = EVERYTHING
@@ -233,7 +233,7 @@ class _Walk:
         """Open a segment that is on disk whole, as far as its end tells. Its bodies are read only
         if its indexes have to be made anew, or its end is not what it must be."""
         try:
-            segment = Segment.load(self.directory, base_offset, self.now_ms)
+            segment = Segment.load(self.directory, base_offset, self.monotonic_ms)
             check_overflow(segment, next_base)
             end_offset = segment.checked_end()
             if next_base is not None and end_offset > next_base:
@@ -248,7 +248,7 @@ class _Walk:
 
     def _check(self, base_offset: int, next_base: int | None) -> Built:
         """Read a segment whole, hold each batch to its checksum, and make the indexes anew."""
-        segment = Segment.open_without_indexes(self.directory, base_offset, self.now_ms)
+        segment = Segment.open_without_indexes(self.directory, base_offset, self.monotonic_ms)
         segment.activate(self.config)
         segment.offset_index.file.gather()
         segment.time_index.file.gather()

@@ -51,7 +51,7 @@ class Replacement:
     """
 
     originals: Sequence[Segment]
-    now_ms: int
+    monotonic_ms: int
     renamed: list[str] = attrs.field(factory=list)
     copy: Segment = attrs.field(init=False)
 
@@ -75,7 +75,7 @@ class Replacement:
             self.renamed += original.rename_files(DELETED)
         directory.fsync_dir()
         _rename(directory, base_offset, SWAP, "")
-        self.copy = Segment.load(directory, base_offset, self.now_ms)
+        self.copy = Segment.load(directory, base_offset, self.monotonic_ms)
 
 
 def _check_indexes(directory: Directory, base_offset: int) -> None:

@@ -63,7 +63,7 @@ class Segment:
 
     @classmethod
     def create(
-        cls, directory: Directory, base_offset: int, now_ms: int, suffix: str = ""
+        cls, directory: Directory, base_offset: int, monotonic_ms: int, suffix: str = ""
     ) -> Segment:
         """A segment with nothing in it; files that have its names are taken for leftovers.
 
@@ -71,11 +71,11 @@ class Segment:
         """
         for kind in (LOG, TRANSACTION_INDEX):
             directory.remove(file_name(base_offset, kind) + suffix)
-        return cls.open_without_indexes(directory, base_offset, now_ms, suffix)
+        return cls.open_without_indexes(directory, base_offset, monotonic_ms, suffix)
 
     @classmethod
     def open_without_indexes(
-        cls, directory: Directory, base_offset: int, now_ms: int, suffix: str = ""
+        cls, directory: Directory, base_offset: int, monotonic_ms: int, suffix: str = ""
     ) -> Segment:
         """Open the log file; the indexes are empty and wait for recovery."""
         return cls(
@@ -83,20 +83,22 @@ class Segment:
             base_offset,
             _log_file(directory, base_offset, suffix),
             *_no_indexes(directory, base_offset, suffix),
-            now_ms,
+            monotonic_ms,
             TimestampOffset(NO_TIMESTAMP, base_offset),
             suffix=suffix,
         )
 
     @classmethod
-    def load(cls, directory: Directory, base_offset: int, now_ms: int) -> Segment:
+    def load(cls, directory: Directory, base_offset: int, monotonic_ms: int) -> Segment:
         """Open a segment that was sealed. Raises CorruptIndex."""
         log = _log_file(directory, base_offset)
         offset_index = OffsetIndex.load(
             directory, file_name(base_offset, INDEX), base_offset, log.size
         )
         time_index = TimeIndex.load(directory, file_name(base_offset, TIME_INDEX), base_offset)
-        return cls(directory, base_offset, log, offset_index, time_index, now_ms, time_index.last)
+        return cls(
+            directory, base_offset, log, offset_index, time_index, monotonic_ms, time_index.last
+        )
 
     @property
     def size(self) -> int:
@@ -131,7 +133,7 @@ class Segment:
         return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
 
     def should_roll(
-        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, now_ms: int
+        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, monotonic_ms: int
     ) -> bool:
         """Whether a new segment must begin before `size` bytes up to `last_offset` are appended.
 
@@ -144,7 +146,7 @@ class Segment:
         if self.size == 0:
             return False
         first_timestamp = self.read_first_timestamp()
-        reached = max_timestamp if first_timestamp >= 0 else now_ms
+        reached = max_timestamp if first_timestamp >= 0 else monotonic_ms
         started = first_timestamp if first_timestamp >= 0 else self.created_ms
         return (
             self.size > config.segment_bytes - size
@@ -330,7 +332,7 @@ class Segment:
         self.offset_index.file.seal()
         self.time_index.file.seal()
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
+    def truncate_to(self, offset: int, monotonic_ms: int) -> None:
         """Cut off the batch that holds `offset`, and all behind it; the segment is active."""
         _, position = self._last_below(offset)  # by the indexes, so before they are cut
         if position < self.size:
@@ -343,7 +345,7 @@ class Segment:
 
         self.forget_transactions(offset)
         if self.log.size == 0:
-            self.created_ms, self.first_timestamp = now_ms, None
+            self.created_ms, self.first_timestamp = monotonic_ms, None
         self.bytes_since_index_entry = 0
         if self.latest.offset >= offset:
             self.reload_latest()

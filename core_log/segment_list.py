@@ -78,12 +78,12 @@ class SegmentList:
         """The segment that is written to."""
         return self.segments[-1]
 
-    def begin(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+    def begin(self, base_offset: int, config: LogConfig, monotonic_ms: int) -> None:
         """Put a new active segment behind the others. Raises OSError."""
         assert not self.segments or base_offset > self.active.base_offset
         self.flushes.make_names_safe(self.directory)
         try:
-            segment = Segment.create(self.directory, base_offset, now_ms)
+            segment = Segment.create(self.directory, base_offset, monotonic_ms)
             segment.activate(config)
         except OSError:
             self._remove_begun(base_offset)
@@ -109,15 +109,15 @@ class SegmentList:
         """Have files that were marked as deleted removed when they are due."""
         self._deleted_files.add(names, due_ms)
 
-    def truncate_to(self, offset: int, config: LogConfig, now_ms: int) -> None:
+    def truncate_to(self, offset: int, config: LogConfig, monotonic_ms: int) -> None:
         """End with the batch that ends at `offset`. Raises OSError."""
         keep = self.floor(offset) + 1
         gone = self.segments[keep:]
-        self._put(gone[::-1], self.segments[:keep], config, now_ms)
+        self._put(gone[::-1], self.segments[:keep], config, monotonic_ms)
         if gone:
             self.directory.fsync_dir()  # or they may stand behind a shorter one
             self.active.activate(config)
-        self.active.truncate_to(offset, now_ms)
+        self.active.truncate_to(offset, monotonic_ms)
         self.active.log.fsync()  # or what comes next may stand among what was cut
         self.end_at(offset)
 
@@ -125,11 +125,11 @@ class SegmentList:
         """Where the log ends without the batch that holds `offset`, or damage that lies before."""
         return self.segments[self.floor(offset)].end_below(offset)
 
-    def drop_all(self, config: LogConfig, now_ms: int) -> None:
+    def drop_all(self, config: LogConfig, monotonic_ms: int) -> None:
         """Take all segments out; a new one is to begin. Raises OSError."""
-        self._put(self.segments[::-1], [], config, now_ms)
+        self._put(self.segments[::-1], [], config, monotonic_ms)
 
-    def begin_replacement(self, replaced: Sequence[int], now_ms: int) -> Replacement | None:
+    def begin_replacement(self, replaced: Sequence[int], monotonic_ms: int) -> Replacement | None:
         """What puts the `.cleaned` files of the first of `replaced` in the place of the segments of
         these base offsets; None, unless they follow each other here and none is active."""
         number = self.floor(replaced[0])
@@ -137,7 +137,7 @@ class SegmentList:
         is_here = [original.base_offset for original in originals] == list(replaced)
         if not is_here or originals[-1] is self.active:
             return None
-        return Replacement(originals, now_ms)
+        return Replacement(originals, monotonic_ms)
 
     def end_replacement(self, replacement: Replacement, removal_ms: int) -> None:
         """Go on with the copy that `replacement.run` has put there; the originals' files are
@@ -150,9 +150,9 @@ class SegmentList:
         self._positions.clear()
         self._deleted_files.add(replacement.renamed, removal_ms)
 
-    def take_due(self, now_ms: int) -> list[str]:
+    def take_due(self, monotonic_ms: int) -> list[str]:
         """The files whose time to be removed has come."""
-        return self._deleted_files.take_due(now_ms)
+        return self._deleted_files.take_due(monotonic_ms)
 
     def files_to_flush(self, offset: int) -> list[StorageFile]:
         """The files to fsync of the segments from the one that holds `offset` on."""
@@ -271,7 +271,7 @@ class SegmentList:
         ]
 
     def _put(
-        self, gone: list[Segment], kept: list[Segment], config: LogConfig, now_ms: int
+        self, gone: list[Segment], kept: list[Segment], config: LogConfig, monotonic_ms: int
     ) -> None:
         """Go on with other segments; who walks over the list walks on over those there were, and
         their files can be read until nobody holds them.
@@ -282,7 +282,7 @@ class SegmentList:
         for number, segment in enumerate(gone):
             if number:
                 self.directory.fsync_dir()
-            self._deleted_files.mark([segment], now_ms + config.file_delete_delay_ms)
+            self._deleted_files.mark([segment], monotonic_ms + config.file_delete_delay_ms)
         self.segments = kept
         self._positions.clear()
 

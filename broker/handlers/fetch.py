@@ -148,7 +148,7 @@ def handle(
 ) -> Any:
     """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
     try:
-        fetch = sessions.open(request, context.now_ms)
+        fetch = sessions.open(request, context.monotonic_ms)
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
     version = context.api_version
@@ -164,7 +164,9 @@ def handle(
     )
     if reader.is_follower:
         session = None if fetch.session is None else fetch.session.fetches
-        replicas.in_sync.follower_fetched(request.replica_id, fetch.asked, context.now_ms, session)
+        replicas.in_sync.follower_fetched(
+            request.replica_id, fetch.asked, context.monotonic_ms, session
+        )
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
 

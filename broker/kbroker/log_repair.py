@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from broker.machine import wall_clock_ms
+from broker.machine import monotonic_ms
 from clients.output import EXIT_FAILED
 from core_log.checkpoint import CLEANER_OFFSETS
 from core_log.config import LogConfig
@@ -48,7 +48,7 @@ def repair(path: Path, yes: bool) -> None:
         log = read_whole(log_dir, topic_partition)
         damage = log.damage
         if damage is not None and yes:
-            log = log_dir.own(undamaged(log, wall_clock_ms()))
+            log = log_dir.own(undamaged(log))
         if damage is None or yes:
             log.close()
             log_dir.checkpoint_recovery_points()
@@ -104,7 +104,7 @@ def read_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
         LogConfig(cleanup_policy=("compact",) if is_compacted else ("delete",)),
         recovery_point=stored.recovery_point,
         clean_shutdown=stored.clean_shutdown,
-        now_ms=wall_clock_ms(),
+        monotonic_ms=monotonic_ms,
         log_start_offset=stored.log_start_offset,
         check_all=True,
     )

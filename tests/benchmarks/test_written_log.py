@@ -24,7 +24,7 @@ def opened(directory: Path) -> Log:
         LogConfig(),
         recovery_point=0,
         clean_shutdown=True,
-        now_ms=T0,
+        monotonic_ms=lambda: T0,
         check_all=True,
     )
 

@@ -98,12 +98,13 @@ class Replicas:
     fetchers: Fetchers = attrs.field(factory=lambda: Fetchers())
     sessions: FetchSessions = attrs.field(factory=lambda: FetchSessions(10, count(1).__next__))
     proposals: list[IsrChange] = attrs.field(factory=list)
+    monotonic_ms: Callable[[], int] = lambda: NOW_MS
     leader_quota: ReplicationQuota = attrs.field(
         factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
     )
 
     def __attrs_post_init__(self) -> None:
-        logs = LogManager([self.directory, *self.others], self.config, lambda: NOW_MS)
+        logs = LogManager([self.directory, *self.others], self.config, self.monotonic_ms)
         logs.load()
         self.manager = ReplicaManager(
             0,
@@ -113,6 +114,7 @@ class Replicas:
             self.flushes.append,
             self.fetchers,
             self.proposals.append,
+            self.monotonic_ms,
             checkpointed=logs.read_high_watermarks(),
         )
         self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
@@ -154,7 +156,7 @@ class Replicas:
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
-            self.manager.flushed(partition, NOW_MS)
+            self.manager.flushed(partition)
 
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
         """What obeys control requests; logs are made in the caller's thread unless told."""
@@ -254,7 +256,9 @@ def update_metadata(
 
 
 def context(api_version: int = 7, client_id: str = "test") -> RequestContext:
-    return RequestContext(api_version, client_id, "PLAINTEXT", "127.0.0.1:1", NOW_MS)
+    return RequestContext(
+        api_version, client_id, "PLAINTEXT", "127.0.0.1:1", NOW_MS, monotonic_ms=NOW_MS
+    )
 
 
 def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 1) -> bytes:

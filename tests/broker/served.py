@@ -121,7 +121,7 @@ async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncI
         {"zookeeper.connect": "zk:1", "listeners": "PLAINTEXT://127.0.0.1:0"} | given
     )
     purgatory, spawned = Purgatory(), Spawned()
-    dispatcher = Dispatcher(handlers, lambda: 0)
+    dispatcher = Dispatcher(handlers, lambda: 0, lambda: 0)
     listener = Listener(config, dispatcher, purgatory, spawned)
     port = listener.bind()["PLAINTEXT"]
     await listener.serve()

@@ -112,12 +112,13 @@ class Broker:
             flusher.start,
             fetchers,
             writer.write,
+            cluster.now_ms,
             LAG_MS,
             checkpointed=logs.read_high_watermarks(),
         )
         fetchers.appended = manager.replicated
         writer.owner = manager.in_sync
-        flusher.flushed = lambda partition: manager.flushed(partition, cluster.now_ms())
+        flusher.flushed = manager.flushed
         cache, nothing = self.cache, Any
         deferred: Any = nothing  # of versions that nobody speaks here
         self.handlers = {
@@ -179,7 +180,12 @@ class Broker:
     async def ask(self, request: Any, version: int = 7) -> Any:
         """What it answers, sooner or later."""
         context = RequestContext(
-            VERSIONS.get(type(request), version), "", "PLAINTEXT", "1:1", self.cluster.now_ms()
+            VERSIONS.get(type(request), version),
+            "",
+            "PLAINTEXT",
+            "1:1",
+            self.cluster.now_ms(),
+            monotonic_ms=self.cluster.now_ms(),
         )
         self.asked.append(request)
         answer = self.handlers[type(request)](request, context)
@@ -266,6 +272,7 @@ class SmallCluster:
     disks: list[MemoryDirectory] = attrs.field(init=False)
     connections: list[Connection] = attrs.field(factory=list)
     cut: set[int] = attrs.field(factory=set)
+    loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
     epoch: int = -1
 
     def __attrs_post_init__(self) -> None:
@@ -275,7 +282,7 @@ class SmallCluster:
         return self.brokers[broker]
 
     def now_ms(self) -> int:
-        return NOW_MS + round(asyncio.get_running_loop().time() * 1000)
+        return NOW_MS + round(self.loop.time() * 1000)
 
     async def start(self, leader: int = 0) -> SmallCluster:
         """All brokers, and a leader with all of them in sync."""

@@ -377,7 +377,7 @@ async def test_what_was_on_disk_is_so_after_the_move() -> None:
         flush = log.begin_flush()
         flush.run()
         log.end_flush(flush)
-        manager.flushed(manager.partition(T0), NOW_MS)
+        manager.flushed(manager.partition(T0))
 
     w.thread.meanwhile = [append_and_flush] * 4
     w.move(T0, B)

@@ -28,7 +28,9 @@ def frame(key: ApiKey, version: int, request: Any, client_id: str | None = "me")
 
 
 def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Outcome:
-    return Dispatcher(handlers, lambda: 123).dispatch(memoryview(data), "PLAINTEXT", "h:1")
+    return Dispatcher(handlers, lambda: 123, lambda: 45).dispatch(
+        memoryview(data), "PLAINTEXT", "h:1"
+    )
 
 
 def find(handler: Callable[[], Any]) -> Outcome:
@@ -53,7 +55,7 @@ def test_a_handler_gets_the_request_and_what_may_be_known_beside_it() -> None:
     outcome = dispatch({ApiKey.FIND_COORDINATOR: handler}, ask(77, "k")[4:])
     ((request, context),) = got
     assert request.key == "k"
-    assert context == RequestContext(0, "client", "PLAINTEXT", "h:1", 123)
+    assert context == RequestContext(0, "client", "PLAINTEXT", "h:1", 123, monotonic_ms=45)
     assert (outcome.header.correlation_id, outcome.response, outcome.close) == (
         77,
         echoed("k"),

@@ -52,7 +52,7 @@ class Reader:
             self.replicas.deferred,
             self.replicas.leader_quota,
             self.session.request(template),
-            context(11)._replace(now_ms=self.now_ms),
+            context(11)._replace(monotonic_ms=self.now_ms),
         )
         self.session.answered(response)
         for topic in response.responses:

@@ -91,7 +91,7 @@ class Broker:
 
     def client(self) -> Client:
         connection = ClientConnection(
-            dispatcher=Dispatcher(self._handlers, lambda: 0),
+            dispatcher=Dispatcher(self._handlers, lambda: 0, lambda: 0),
             purgatory=Purgatory(),
             turns=self._turns,
             queued=QueuedBytes(2**40),

@@ -20,7 +20,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replicas import Replicas, batch, context
 from tests.broker.spawning import Spawned
 from tests.in_thread import as_in_thread
 
@@ -64,7 +64,7 @@ class World:
     def __attrs_post_init__(self) -> None:
         def flushed(partition: Partition) -> None:
             self.flushed.append(partition.log.recovery_point)
-            self.replicas.manager.flushed(partition, NOW_MS)
+            self.replicas.manager.flushed(partition)
 
         self.flusher = Flusher(LogWork(self.disk), self.spawned, lambda: 1, flushed)
         self.replicas.manager.start_flush = self.flusher.start

@@ -15,8 +15,9 @@ from broker.housekeeping import Housekeeping
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch
+from tests.broker.replicas import NOW_MS, AtOnce, Replicas, batch, leader_and_isr
 from tests.broker.spawning import Spawned
 from tests.broker.test_flusher import Disk
 
@@ -105,6 +106,72 @@ async def test_full_disk_is_told_of_once_and_retained_and_written_when_it_has_ro
         task.cancel()
 
 
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("jump_ms", [-HOUR_MS, HOUR_MS])
+async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> None:
+    """A flush after 5 s, a dead follower out of sync after 10, a deleted file gone after 60."""
+    loop, wall_ms = asyncio.get_running_loop(), [NOW_MS]
+    config = LogConfig(segment_bytes=72, retention_ms=1000, flush_ms=5000)
+    replicas = Replicas(config=config, monotonic_ms=lambda: int(loop.time() * 1000))
+    replicas.manager.become_leader_or_follower(
+        leader_and_isr("t", isr=(0, 1), replicas=(0, 1), is_new=True), replicas.monotonic_ms()
+    )
+    flushed: list[Any] = []
+    spawned, log = Spawned(), replicas.manager.log(T0)
+    settings = {"log.retention.check.interval.ms": "9000000"}
+    keeper = housekeeping(replicas, AtOnce(), spawned, settings)
+    keeper.now_ms, keeper.monotonic_ms = lambda: wall_ms[0], replicas.monotonic_ms
+    keeper.flusher = SimpleNamespace(start=lambda partition: flushed.append(partition.log))
+
+    def fetch(offset: int) -> None:
+        asked = FetchRequestPartition(
+            partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
+        )
+        replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], replicas.monotonic_ms())
+
+    def append(timestamp_ms: int) -> None:
+        sent = batch(b"abc", timestamp_ms=timestamp_ms)
+        replicas.manager.append(T0, sent, all_in_sync=False, zstd_allowed=True, now_ms=wall_ms[0])
+
+    def flush() -> None:
+        begun = log.begin_flush()
+        begun.run()
+        log.end_flush(begun)
+
+    def happened() -> tuple[bool, bool, bool]:
+        left = [name for name in log.directory.files() if name.endswith(".deleted")]
+        return bool(flushed), bool(replicas.proposals), not left
+
+    keeper.start()
+    fetch(0)
+    await asyncio.sleep(20)  # who is in sync has been looked at before
+    append(1)
+    flush()
+    append(NOW_MS)
+    assert log.delete_old_segments(1, wall_ms[0]) == 1
+    flush()
+    fetch(2)
+    append(NOW_MS)
+    wall_ms[0] += jump_ms
+    seen = []
+    for seconds in (3, 4, 10, 41, 4):
+        await asyncio.sleep(seconds)
+        seen.append(happened())
+    assert seen == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (True, True, False),
+        (True, True, True),
+    ]
+    assert replicas.proposals[0].state.isr == (0,)
+    for task in spawned.tasks:
+        task.cancel()
+
+
 async def nobody(partitions: Any) -> None: ...
 
 
@@ -139,6 +206,7 @@ def housekeeping(
         work=LogWork(disk),
         spawn=spawned,
         now_ms=lambda: NOW_MS,
+        monotonic_ms=lambda: NOW_MS,
         fail=NOBODY,
         on_disk=asyncio.Lock(),
     )

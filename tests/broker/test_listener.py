@@ -28,7 +28,7 @@ def listener(where: str = "127.0.0.1:0", **settings: str) -> Listener:
     config, _ = load_broker_config(
         {"zookeeper.connect": "zk:1", "listeners": f"PLAINTEXT://{where}"} | given
     )
-    return Listener(config, Dispatcher(ECHO, lambda: 0), Purgatory(), Spawned())
+    return Listener(config, Dispatcher(ECHO, lambda: 0, lambda: 0), Purgatory(), Spawned())
 
 
 async def connect(port: int) -> Client:

@@ -68,6 +68,7 @@ class BrokerCluster:
             self.flushes.append,
             Fetchers(),
             lambda change: None,
+            lambda: NOW_MS,
         )
         self.log = ReplicatedOffsetsLog(self.replicas)
         self.epoch = -1
@@ -197,7 +198,7 @@ def test_append_that_is_due_a_flush_is_committed_once_it_is_flushed() -> None:
     flush = log.begin_flush()
     flush.run()
     log.end_flush(flush)
-    cluster.replicas.flushed(cluster.flushes[0], NOW_MS)
+    cluster.replicas.flushed(cluster.flushes[0])
     assert cluster.log.committed_end(PARTITION) == 1
 
 

@@ -16,7 +16,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context, follower_at
+from tests.broker.replicas import Replicas, batch, context, follower_at
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 FOLLOWED = {"isr": (0, 1), "replicas": (0, 1)}
@@ -149,7 +149,7 @@ async def test_acks_of_the_leader_alone_wait_for_the_flush_that_is_due() -> None
     flush = partition.log.begin_flush()
     flush.run()
     partition.log.end_flush(flush)
-    replicas.manager.flushed(partition, NOW_MS)
+    replicas.manager.flushed(partition)
     assert len(answers) == 1
 
 

@@ -253,7 +253,7 @@ def test_a_flush_that_comes_too_early_for_the_last_of_a_segment_is_followed_by_a
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     early.run()
     log.end_flush(early)
-    replicas.manager.flushed(replicas.manager.partition(T0), NOW_MS)
+    replicas.manager.flushed(replicas.manager.partition(T0))
 
     assert (parked, log.log_end_offset, log.flush_due(NOW_MS)) == ([], 2, True)
     replicas.flush()
@@ -304,7 +304,7 @@ def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     partition = replicas.manager.partition(T0)
     partition.log.guard.fail(OSError(errno.EIO, "Input/output error"))
-    replicas.manager.flushed(partition, NOW_MS)
+    replicas.manager.flushed(partition)
     assert codes(parked[0]) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 

@@ -154,7 +154,7 @@ class Follower:
             lambda: NOW_MS,
             ReplicationQuota(0, lambda: NOW_MS),
             LogWork(AtOnce()),
-            lambda partition, now_ms: self.grown.append(partition.topic_partition),
+            lambda partition: self.grown.append(partition.topic_partition),
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:

@@ -565,10 +565,10 @@ def test_a_leaders_flush_moves_the_watermark_and_a_followers_lets_it_fetch_on() 
     flush = partition.log.begin_flush()
     flush.run()
     partition.log.end_flush(flush)
-    replicas.manager.flushed(partition, NOW_MS)
+    replicas.manager.flushed(partition)
     assert replicas.manager.high_watermark(T0) == 1
     told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
-    replicas.manager.flushed(partition, NOW_MS)
+    replicas.manager.flushed(partition)
     assert replicas.fetchers.flushes == [T0]
 
 
@@ -577,7 +577,7 @@ def test_what_a_follower_has_fetched_is_flushed_when_it_is_due() -> None:
     append(replicas, T0, b"a")
     told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
     replicas.flushes.clear()
-    replicas.manager.replicated(replicas.manager.partition(T0), NOW_MS)
+    replicas.manager.replicated(replicas.manager.partition(T0))
     assert replicas.flushes == [replicas.manager.partition(T0)]
 
 

@@ -339,7 +339,7 @@ async def test_a_log_that_is_moved_to_another_directory_is_cleaned_afterwards() 
     house.write_rounds(4)
     target = there.path if house.logs.futures.current_dir(TP).path == here.path else here.path
     house.logs.direct(TP, target)
-    future = house.logs.futures.create(TP, COMPACT, T0)
+    future = house.logs.futures.create(TP, COMPACT, lambda: T0)
     assert future is not None
     await house.live(60)
     assert len(house.records()) == 40
@@ -359,7 +359,7 @@ async def test_what_is_clean_moves_with_the_log() -> None:
     await house.live(1)
     target = there.path if house.logs.futures.current_dir(TP).path == here.path else here.path
     house.logs.direct(TP, target)
-    future = house.logs.futures.create(TP, COMPACT, T0)
+    future = house.logs.futures.create(TP, COMPACT, lambda: T0)
     assert future is not None
     for segment in house.log().segments:
         future.append_follower(segment.log.read(0, segment.size), now_ms=T0)

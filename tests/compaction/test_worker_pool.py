@@ -46,7 +46,7 @@ def swapping(log: Log, events: list[Event]) -> Heard:
     async def heard(event: Event) -> None:
         events.append(event)
         if isinstance(event, GroupCleaned):
-            assert log.replace_segments(event.base_offset, event.replaced, truncations=0, now_ms=T0)
+            assert log.replace_segments(event.base_offset, event.replaced, truncations=0)
 
     return heard
 

@@ -98,16 +98,19 @@ def open_log() -> Callable[..., Writer]:
         now_ms: int = T0,
         **settings: Any,
     ) -> Writer:
+        clock = [lambda: now_ms]
         log = load_log(
             directory,
             FLIGHTS_0,
             LogConfig(**settings),
             recovery_point=recovery_point,
             clean_shutdown=clean,
-            now_ms=now_ms,
+            monotonic_ms=lambda: clock[0](),
             log_start_offset=log_start_offset,
         )
-        return Writer(log, now_ms)
+        writer = Writer(log, now_ms)
+        clock[0] = lambda: writer.now_ms
+        return writer
 
     return open_log
 

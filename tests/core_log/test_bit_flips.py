@@ -60,7 +60,7 @@ def opened(files: Files, recovery_point: int, *, clean: bool) -> Log:
         CONFIG,
         recovery_point=recovery_point,
         clean_shutdown=clean,
-        now_ms=T0,
+        monotonic_ms=lambda: T0,
     )
 
 
@@ -114,7 +114,7 @@ class Disk:
             }
             again = opened(left, log.recovery_point, clean=False)
             assert again.damage is not None, "it is found again"
-            whole = undamaged(again, T0)
+            whole = undamaged(again)
             assert whole.log_end_offset == again.damage.offset
             check_served(whole, whole.log_end_offset)
             return "damaged"

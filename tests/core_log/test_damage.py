@@ -227,7 +227,7 @@ def test_a_damaged_log_serves_nobody_and_is_cut_on_demand(
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR: flights-0: it is damaged"):
         log.truncate_to(0)
     log.close()
-    whole = undamaged(log, T0)
+    whole = undamaged(log)
     assert (whole.damage, whole.failure, whole.log_end_offset) == (None, None, second)
     assert bases(directory) == [0]
 

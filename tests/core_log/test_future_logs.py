@@ -109,7 +109,7 @@ def copy(current: Log, future: Log, end: int | None = None) -> None:
 def begun(manager: LogManager, path: str = "/b") -> Log:
     """A move of the one partition to a directory."""
     manager.direct(TP, path)
-    future = manager.futures.create(TP, manager.defaults, T0)
+    future = manager.futures.create(TP, manager.defaults, lambda: T0)
     assert future is not None
     return future
 
@@ -279,7 +279,7 @@ def test_a_move_is_given_up_by_directing_the_partition_to_where_it_is() -> None:
     begun(manager)
     manager.direct(TP, "/a")
     assert manager.futures.get(TP) is None
-    assert manager.futures.create(TP, manager.defaults, T0) is None
+    assert manager.futures.create(TP, manager.defaults, lambda: T0) is None
     assert kinds(b) == [Kind.DELETED]
     manager.tick(T0 + manager.defaults.file_delete_delay_ms)
     assert b.children() == []
@@ -291,7 +291,7 @@ def test_a_move_can_go_elsewhere_and_asking_again_for_the_same_changes_nothing()
     manager = filled(*dirs)
     first = begun(manager)
     manager.direct(TP, "/b")
-    assert manager.futures.create(TP, manager.defaults, T0) is None
+    assert manager.futures.create(TP, manager.defaults, lambda: T0) is None
     assert manager.futures.get(TP) is first
     second = begun(manager, "/c")
     assert manager.futures.get(TP) is second

@@ -613,15 +613,14 @@ def test_old_segments_go_in_two_steps(directory: Directory, open_log: Open) -> N
     writer = open_log(directory, segment_bytes=3 * ONE, retention_ms=1000, file_delete_delay_ms=50)
     for number in range(7):
         writer.append(b"abc", timestamp=T0 + 1000 * (number // 3))
-    now_ms = T0 + 2001
-    assert writer.log.delete_old_segments(7, now_ms) == 2
+    assert writer.log.delete_old_segments(7, T0 + 2001) == 2
     assert (bases(writer), writer.log.log_start_offset) == ([6], 6)
     deleted = [name for name in directory.files() if name.endswith(".deleted")]
     assert deleted[0] == "00000000000000000000.index.deleted"
     assert len(deleted) == 6
-    writer.log.tick(now_ms + 49)
+    writer.log.tick(T0 + 49)
     assert len([name for name in directory.files() if name.endswith(".deleted")]) == 6
-    writer.log.tick(now_ms + 50)
+    writer.log.tick(T0 + 50)
     assert [name for name in directory.files() if name.endswith(".deleted")] == []
 
 

@@ -87,7 +87,12 @@ def by_a_full_scan(directory: Directory) -> bytes:
         if not name.endswith(SNAPSHOT):
             again.write_atomic(name, directory.read(name) or b"")
     scanned = load_log(
-        again, FLIGHTS_0, LogConfig(), recovery_point=0, clean_shutdown=False, now_ms=0
+        again,
+        FLIGHTS_0,
+        LogConfig(),
+        recovery_point=0,
+        clean_shutdown=False,
+        monotonic_ms=lambda: 0,
     )
     return last_batches(scanned)
 
@@ -126,7 +131,12 @@ def test_in_the_offsets_topic_the_epoch_alone_counts(memory: MemoryDirectory) ->
     producer = Idempotent(
         Writer(
             load_log(
-                memory, OFFSETS_0, LogConfig(), recovery_point=0, clean_shutdown=True, now_ms=0
+                memory,
+                OFFSETS_0,
+                LogConfig(),
+                recovery_point=0,
+                clean_shutdown=True,
+                monotonic_ms=lambda: 0,
             )
         )
     )

@@ -63,9 +63,7 @@ def put_copy(directory: Directory, open_log: Open, kept: tuple[int, ...]) -> Non
 
 
 def replace(writer: Writer, *replaced: int, truncations: int = 0) -> bool:
-    return writer.log.replace_segments(
-        replaced[0], replaced, truncations=truncations, now_ms=writer.now_ms
-    )
+    return writer.log.replace_segments(replaced[0], replaced, truncations=truncations)
 
 
 def bases(writer: Writer) -> list[int]:
@@ -111,7 +109,7 @@ def test_the_originals_are_read_as_they_were_while_a_thread_takes_their_names(
         ]
 
     before, during = reading(), list[list[Any]]()
-    replacement = log.begin_replacement([0, 2], truncations=0, now_ms=T0)
+    replacement = log.begin_replacement([0, 2], truncations=0)
     assert replacement is not None
     replacement.hold()
     directory.look = lambda: during.append(reading())  # type: ignore[method-assign]
@@ -120,7 +118,7 @@ def test_the_originals_are_read_as_they_were_while_a_thread_takes_their_names(
 
     assert during == [before] * (3 + 6 + 1 + 3)
     assert set(directory.files()) - names == {*replacement.renamed}
-    log.end_replacement(replacement, T0)
+    log.end_replacement(replacement)
     assert (writer.numbers(), bases(writer)) == (CLEAN, [0, 4, 6])
 
 

@@ -327,7 +327,7 @@ class Story:
                     before = newest_of(log)
                 begun = self.at
                 assert log.replace_segments(
-                    event.base_offset, event.replaced, truncations=truncations, now_ms=self.now_ms
+                    event.base_offset, event.replaced, truncations=truncations
                 )
                 batches = [batch for segment in log.segments for batch in batches_of(segment)]
                 self.note(tp).note(Compacted(begun, tuple(batches)))

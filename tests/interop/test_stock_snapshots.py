@@ -79,7 +79,7 @@ def test_each_answers_a_batch_again_that_the_other_has_written(
         LogConfig(),
         recovery_point=6,
         clean_shutdown=True,
-        now_ms=NOW_MS,
+        monotonic_ms=lambda: NOW_MS,
     )
     assert append(log, 4).base_offset == 4
     assert append(log, 6).base_offset == log.log_end_offset - 2 == 6
