@@ -440,6 +440,7 @@ async def test_a_default_that_was_changed_for_all_brokers_is_known_when_logs_are
     compacted = EntityConfig({"log.cleanup.policy": "compact"}).encode()
     path = EntityConfig.path("brokers", DEFAULT_ENTITY)
     await session.create(path, compacted, make_parents=True)
+    await session.delete(EntityConfig.path("topics", "t"))  # as of a topic that tools made
 
     async with site.running(log_segment_bytes="80") as broker, connected(broker) as connection:
         await led(connection, "t")

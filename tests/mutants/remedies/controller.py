@@ -139,5 +139,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "logs.defaults = log_config",
         "pass",
     ),
+    Remedy(
+        "L4",
+        "a topic that is there again is not deleted late",
+        "broker.controller.failover:retry_due",
+        "topic not in state.deletions",
+        "False",
+        "tests/broker/controller/test_refused_writes.py",
+    ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""

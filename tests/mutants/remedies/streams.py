@@ -17,6 +17,21 @@ TESTS: dict[str, str] = {
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A3",
+        "a commit under way over a reset is not noted",
+        "clients.high_level.delivery:StreamDelivery._note_committed",
+        "feed.rewinds == rewinds[partition]",
+        "True",
+        f"{HIGH_LEVEL}/test_delivery.py",
+    ),
+    Remedy(
+        "A7",
+        "who could not create streams for want of ZooKeeper may try again",
+        "clients.high_level.connector:ConsumerConnector._create_once",
+        "self._created = False",
+        "pass",
+    ),
+    Remedy(
+        "A3",
         "a reset is a position at once",
         "clients.high_level.streams:PartitionFeed.position",
         "position = reset.position_after(position)",
