@@ -8,6 +8,7 @@ told again, so that it asks again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import attrs
@@ -16,7 +17,10 @@ from broker.partition import Partition
 from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import LogDirEvent
-from zk.api import ZkSession
+from zk.api import ZkError, ZkSession
+from zk.failures import will_pass
+
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -34,12 +38,21 @@ class LogFailures:
 
     async def report(self, partitions: Iterable[Partition]) -> None:
         """Tell of what has failed since the last call, and of what has not any more. To be called
-        every second or so."""
+        every second or so: what could not be told is told with the next call."""
         failed = {each.topic_partition for each in partitions if each.is_failed}
         has_room, self._has_room = self._has_room, False
         if failed - self._told or has_room:
-            data = LogDirEvent(self.broker_id).encode()
-            await retry_until_connected(
-                self.zk, lambda: self.zk.create(LogDirEvent.prefix(), data, sequence=True)
-            )
+            try:
+                await self._tell()
+            except ZkError as error:
+                self._has_room |= has_room
+                level = logging.INFO if will_pass(error) else logging.ERROR
+                logger.log(level, "the controller is told of failed logs later: %r", error)
+                return
         self._told = failed
+
+    async def _tell(self) -> None:
+        data = LogDirEvent(self.broker_id).encode()
+        await retry_until_connected(
+            self.zk, lambda: self.zk.create(LogDirEvent.prefix(), data, sequence=True)
+        )

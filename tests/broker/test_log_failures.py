@@ -100,3 +100,29 @@ def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.STALE_CONTROLLER_EPOCH,
     ]
+
+
+def test_what_zookeeper_refuses_to_take_is_told_later() -> None:
+    async def run() -> list[int]:
+        zookeeper = MemoryZooKeeper()
+        session = zookeeper.session()
+        await session.start()
+        await session.ensure_path(LogDirEvent.directory())
+        replicas = Replicas().lead("t", replicas=(0, 1))
+        failures, guard = LogFailures(session, BROKER), replicas.manager.log(T0).guard
+
+        async def counts_of_two_rounds() -> list[int]:
+            counts = []
+            for refused in ({LogDirEvent.directory()}, set[str]()):
+                zookeeper.read_only = refused
+                await failures.report(replicas.manager.partitions.values())
+                counts.append(len((await session.children(LogDirEvent.directory()))[0]))
+            return counts
+
+        guard.refuse(FULL)
+        failing = await counts_of_two_rounds()
+        guard.has_room()
+        failures.has_room()
+        return failing + await counts_of_two_rounds()
+
+    assert asyncio.run(run()) == [0, 1, 1, 2]
