@@ -24,12 +24,14 @@ import attrs
 
 from core_log.checkpoint import HIGH_WATERMARKS
 from core_log.config import LogConfig
+from core_log.directory import LogDirectory
 from core_log.directory_name import deleted_name, parse
 from core_log.future_logs import FutureLogs
 from core_log.loading import undamaged
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
+from core_log.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
 from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -83,7 +85,8 @@ class LogManager:
     """The logs by partition. `monotonic_ms` is the clock for intervals, `defaults` the broker's
     LogConfig.
 
-    Recovery is work for processors, and has `recovery_threads` for each directory; to close a log
+    Recovery is work for processors, and has `recovery_threads` for each directory, which are
+    processes (`recovery_pool`) where there is more than one in all; to close a log
     is to wait for its disk, so `closing_threads` may well be more.
     """
 
@@ -107,6 +110,7 @@ class LogManager:
         self._offline: dict[TopicPartition, str] = {}
         self._leaving: list[tuple[int, LogDir, str]] = []
         self._moving: list[tuple[LogDir, StoredLog]] = []
+        self._recovering: dict[str, Callable[[], RecoveryDone | None]] = {}
         self.futures = FutureLogs(self._dirs, self.logs, self.offline_dirs, self._leave)
 
     def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
@@ -117,11 +121,7 @@ class LogManager:
         """
         self._lock()
         self._refuse_strays()
-        for log_dir in list(self._dirs):
-            try:
-                self._load_dir(log_dir, configs or {})
-            except OSError as error:
-                self.take_offline(log_dir, error)
+        self._load_dirs(configs or {})
         for log_dir in list(self._dirs):
             try:
                 self._resume_moves(log_dir, configs or {})
@@ -407,11 +407,51 @@ class LogManager:
             except ValueError as error:
                 raise LogDirectoryError(f"{log_dir.path}: {error}") from error
 
-    def _load_dir(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
-        started_ms = reported_ms = self._monotonic_ms()
+    def _load_dirs(self, configs: Mapping[str, LogConfig]) -> None:
+        """Open the logs of all directories; those that need it are recovered meanwhile, by more
+        than one process where the settings have it."""
+        found = []
+        for log_dir in list(self._dirs):
+            try:
+                found.append((log_dir, *self._look_into(log_dir)))
+            except OSError as error:
+                self.take_offline(log_dir, error)
+        jobs = [
+            job
+            for _, _, stored_logs in found
+            for stored in stored_logs
+            if (job := _job(stored, self._config(stored, configs))) is not None
+        ]
+        processes = min(self._recovery_threads * len(found), len(jobs))
+        pool = RecoveryPool(processes) if processes > 1 else None
+        try:
+            if pool is not None:
+                self._recovering = {job.path: pool.begin(job) for job in jobs}
+            for log_dir, started_ms, stored_logs in found:
+                try:
+                    self._load_dir(log_dir, started_ms, stored_logs, configs)
+                except OSError as error:
+                    self.take_offline(log_dir, error)
+        finally:
+            self._recovering = {}
+            if pool is not None:
+                pool.close()
+
+    def _look_into(self, log_dir: LogDir) -> tuple[int, list[StoredLog]]:
+        started_ms = self._monotonic_ms()
         stored, moving, leaving = log_dir.stored_logs()
         self._leaving += [(started_ms, log_dir, name) for name in leaving]
         self._moving += [(log_dir, each) for each in moving]
+        return started_ms, stored
+
+    def _load_dir(
+        self,
+        log_dir: LogDir,
+        started_ms: int,
+        stored: Sequence[StoredLog],
+        configs: Mapping[str, LogConfig],
+    ) -> None:
+        reported_ms = started_ms
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
         _log.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
         with _mapping(self._recovery_threads) as mapped:
@@ -425,6 +465,22 @@ class LogManager:
         log_dir.clear_clean_mark()
         took_ms = self._monotonic_ms() - started_ms
         _log.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
+
+    def _config(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> LogConfig:
+        return configs.get(stored.topic_partition.topic, self.defaults)
+
+    def _recovered(self, stored: StoredLog) -> StoredLog:
+        """The log once a worker has recovered it; as it is where none has."""
+        result = self._recovering.get(stored.directory.path)
+        done = result() if result is not None else None
+        if done is None:
+            return stored
+        return attrs.evolve(
+            stored,
+            recovery_point=done.end_offset,
+            log_start_offset=done.log_start_offset,
+            clean_shutdown=True,
+        )
 
     def _resume_moves(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
         def load(stored: StoredLog) -> Log:
@@ -445,7 +501,7 @@ class LogManager:
     def _load_log(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> Log | None:
         config = configs.get(stored.topic_partition.topic, self.defaults)
         try:
-            return stored.load(config, self._monotonic_ms)
+            return self._recovered(stored).load(config, self._monotonic_ms)
         except (OSError, ValueError) as error:
             _log.error("%s cannot be loaded: %s", stored.directory.path, error)
             self._broken[stored.topic_partition] = str(error)
@@ -491,6 +547,19 @@ def _failure_logged(log_dir: LogDir) -> Iterator[None]:
 def _empty(directory: Directory) -> None:
     for name in directory.files():
         directory.remove(name)
+
+
+def _job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
+    """What a worker is to do for a log on a real disk that was not closed."""
+    if stored.clean_shutdown or not isinstance(stored.directory, LogDirectory):
+        return None
+    return RecoveryJob(
+        stored.directory.path,
+        stored.topic_partition,
+        config,
+        stored.recovery_point,
+        stored.log_start_offset,
+    )
 
 
 def _closed(log: Log) -> bool:

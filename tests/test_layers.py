@@ -120,6 +120,7 @@ SHELLS = {
     "compaction.worker_pool",
     "core_log.directory",
     "core_log.log_manager",
+    "core_log.recovery_pool",
     "core_log.loop_guard",
     "core_log.segment_file",
     "groups.coordinator.coordinator",

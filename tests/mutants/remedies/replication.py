@@ -119,7 +119,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P5",
         "a follower at rest is caught up while its session fetches",
         "broker.isr:Follower.caught_up_ms",
-        "max(self._caught_up_ms, self.at_rest.ms if self.at_rest else 0)",
+        "max(self._caught_up_ms, self.at_rest.ms if self.at_rest else LONG_AGO_MS)",
         "self._caught_up_ms",
     ),
     Remedy(
