@@ -58,7 +58,7 @@ class MetadataCache:
         touched: set[str] = set()
         deleted: list[TopicPartition] = []
         for topic, state in update_metadata.partition_states(request):
-            if not is_legal(topic):
+            if topic not in touched and not is_legal(topic):
                 logger.warning("the controller names a topic %r; it is passed over", topic)
                 continue
             touched.add(topic)
@@ -66,15 +66,22 @@ class MetadataCache:
                 deleted.append(TopicPartition(topic, state.partition_index))
                 self._forget(topic, state.partition_index)
             else:
-                self._topics.setdefault(topic, {})[state.partition_index] = state
-                self.names.add(topic)
-                self.changed_in[topic] = self.updates
+                self._partitions(topic)[state.partition_index] = state
+        for topic in touched & self._topics.keys():
+            self.changed_in[topic] = self.updates
         return touched, deleted
+
+    def _partitions(self, topic: str) -> dict[int, UpdateMetadataRequestPartitionState]:
+        """Those of a topic, which is known from now on."""
+        partitions = self._topics.get(topic)
+        if partitions is None:
+            partitions = self._topics[topic] = {}
+            self.names.add(topic)
+        return partitions
 
     def _forget(self, topic: str, partition: int) -> None:
         partitions = self._topics.get(topic, {})
         partitions.pop(partition, None)
-        self.changed_in[topic] = self.updates
         if not partitions:
             self._topics.pop(topic, None)
             self.names.discard(topic)
