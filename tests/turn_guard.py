@@ -22,11 +22,8 @@ BROKERS_APART = "its brokers are processes; its own loop also checks all that wa
 ON_PURPOSE = "its loop stands still on purpose"
 
 EXCEPTIONS: dict[str, str] = {
-    "tests/cluster/": BROKERS_APART,
     "tests/interop/": BROKERS_APART,
     "tests/spark/": BROKERS_APART,
-    "tests/chaos/": BROKERS_APART,
-    "tests/broker/test_costs_of_fetches.py": "counts the bytecodes of what it does, by tracing",
     "tests/zk/test_session.py::test_a_loop_that_was_busy": ON_PURPOSE,
     "tests/zk/test_session.py::test_an_answer_that_came_while_the_loop_stood_still": ON_PURPOSE,
 }

@@ -20,6 +20,7 @@ def costs(partitions: int) -> dict[str, int]:
 async def costs_of(pair: FetchingPair) -> dict[str, int]:
     for _ in range(3):
         pair.round()
+    await asyncio.sleep(0)
     found = {"idle": bytecodes_of(pair.round)}
 
     def traffic() -> None:
@@ -28,8 +29,10 @@ async def costs_of(pair: FetchingPair) -> dict[str, int]:
 
     for _ in range(2):  # the first record of a log costs an epoch
         traffic()
+    await asyncio.sleep(0)
     found["one append"] = bytecodes_of(traffic)
     pair.round()
+    await asyncio.sleep(0)
     check = pair.replicas.manager.in_sync.check
     for _ in range(2):  # the first after a while looks on
         check(pair.now_ms)
