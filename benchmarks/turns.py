@@ -62,7 +62,7 @@ from zk.znodes import Controller
 Act = Callable[[], None]
 
 LONGEST = at_most(20, "ms")
-LOG_BYTES, BATCH_BYTES, INDEX_ENTRY_BYTES = 256 * 2**20, 1024, 8
+LOG_BYTES, BATCH_BYTES = 256 * 2**20, 1024
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
 """A batch of `_batch` fits, two do not."""
@@ -151,14 +151,6 @@ def _demoted(stage: Stage) -> Act:
         stage.until(lambda: batches - 1 in stage.leader.fetched)
 
     return act
-
-
-def _read_past_bad_index(stage: Stage) -> Act:
-    batches = _lay_log(stage, spoil=_spoil_index)
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=1, max_bytes=2**20, topics=[_fetched(range(1), batches // 2)]
-    )
-    return partial(_call_again, stage, request, 1)
 
 
 def _make_logs(stage: Stage) -> Act:
@@ -333,7 +325,6 @@ def _make_and_delete_topic(stage: Stage) -> Act:
 
 SCENES = (
     Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _demoted),
-    Scene(f"a bad index of {LOG_BYTES >> 20} MB is read by", _read_past_bad_index),
     Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _make_logs),
     Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _make_topics),
     Scene(f"{NEW_LOGS:,} logs begin to follow", _begin_to_follow),
@@ -407,7 +398,7 @@ async def _stop_controller(cluster: Cluster) -> float:
 # ---- what scenes need
 
 
-def _lay_log(stage: Stage, spoil: Callable[[Path], None] = lambda directory: None) -> int:
+def _lay_log(stage: Stage) -> int:
     """Have the broker lead a large log that it has opened after a clean stop; its end offset."""
     stage.lead({TOPIC: 1})
     stage.broker.process.stop(timeout_s=PATIENCE_S)
@@ -418,19 +409,9 @@ def _lay_log(stage: Stage, spoil: Callable[[Path], None] = lambda directory: Non
     log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
     log.lay(there)
     (there / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    spoil(there)
     stage.start()
     _lead(stage, 1, (LOCAL, LEADER), is_new=False)
     return batches
-
-
-def _spoil_index(directory: Path) -> None:
-    """Write nonsense into the middle third of an offset index."""
-    (path,) = directory.glob("*.index")
-    content = bytearray(path.read_bytes())
-    third = len(content) // 3 // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
-    content[third : 2 * third] = b"\x7f" * third
-    path.write_bytes(content)
 
 
 def _lead(
