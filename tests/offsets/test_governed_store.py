@@ -8,8 +8,9 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from offsets.governed_store import GovernedStore
-from offsets.store import OffsetFetchFailed, Offsets
+from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from offsets.zookeeper_store import ZooKeeperStore
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.virtual_time import VirtualTimeLoop
 from tests.zk.worlds import SESSION_MS, an_administrator
@@ -357,6 +358,10 @@ def test_under_a_migration_a_member_that_may_not_be_listed_does_not_begin() -> N
         world.zk.read_only.add(MIGRATION)
         with pytest.raises(OffsetFetchFailed, match="NoAuth"):
             await world.fetch()
+        with pytest.raises(CommitFailed, match="NoAuth") as refused:
+            await world.commit(5)
+        assert refused.value.errors == {P: ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert not refused.value.retriable  # it fails again until somebody gives the right
 
     async def begun(session: MemorySession) -> None:
         await session.create(MIGRATION, an_order(OffsetMode.KAFKA, 1), make_parents=True)
