@@ -41,7 +41,7 @@ class SettingError(KgroupError, ValueError):
 
     def renamed(self, name: str) -> SettingError:
         """The same of a setting that goes by another name where it was given."""
-        return SettingError(name, self.reason, self.value)
+        return type(self)(name, self.reason, self.value)
 
 
 class UnknownSetting(SettingError):

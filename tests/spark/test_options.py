@@ -95,7 +95,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
 def test_a_value_that_cannot_be_is_refused_with_the_options_name(
     option: str, value: str, streaming: bool
 ) -> None:
-    assert refusal({**NEEDED, option: value}, streaming).startswith(f"{option}: ")
+    assert f"{option}: " in refusal({**NEEDED, option: value}, streaming)
 
 
 @pytest.mark.parametrize("missing", NEEDED)
