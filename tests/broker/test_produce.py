@@ -284,7 +284,7 @@ def test_a_flush_has_its_own_partition_tried_again_and_no_other_that_waits_for_o
     flush = first.log.begin_flush()
     flush.run()
     first.log.end_flush(flush)
-    replicas.manager.flushed(first, NOW_MS)
+    replicas.manager.flushed(first)
     logs = [replicas.manager.log(TopicPartition("t", index)) for index in partitions]
     assert [log.log_end_offset for log in logs] == [2, 1, 1]
     assert len(replicas.flushes) == len(partitions)
