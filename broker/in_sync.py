@@ -56,7 +56,9 @@ class InSyncSets:
             )
             if part.fetch_offset < partition.log.log_end_offset:
                 self._behind[tp] = None
-            if replica not in partition.isr:
+            if replica in partition.isr:
+                self._propose_isr(partition, partition.isr_without_lossy(replica))
+            else:
                 self._propose_isr(partition, partition.grown_isr(replica))
             if partition.advance_high_watermark(monotonic_ms):
                 self.committed(partition)

@@ -233,6 +233,14 @@ class Partition:
         out = out_of_sync(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
         return tuple(each for each in self.isr if each not in out) if out else None
 
+    def isr_without_lossy(self, replica: int) -> Isr | None:
+        """The ISR without a follower that has come to lack what was committed: its log was damaged,
+        and cut there. It comes back when it has all of it again; until then it must not lead."""
+        is_lossy = replica in self.isr and self.followers[replica].end_offset < self.high_watermark
+        if not is_lossy or self.proposed_isr is not None or self.is_superseded:
+            return None
+        return tuple(each for each in self.isr if each != replica)
+
     @property
     def is_level(self) -> bool:
         """Whether all followers in the ISR have all there is: as long as nothing is appended, none

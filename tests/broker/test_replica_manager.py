@@ -525,6 +525,23 @@ def test_a_damaged_log_is_neither_led_nor_trusted_nor_cut(
         replicas.manager.partition(T0)
 
 
+def test_a_follower_that_has_lost_what_was_committed_leaves_the_isr_at_once() -> None:
+    replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
+    for _ in range(2):
+        replicas.manager.append(T0, batch(b"x"), all_in_sync=True, zstd_allowed=True, now_ms=NOW_MS)
+    for offset in (0, 1, 2, 2):
+        follower_at(replicas, T0, offset)
+    assert (replicas.manager.high_watermark(T0), replicas.proposals) == (2, [])
+
+    follower_at(replicas, T0, 1)  # its log was cut at damage
+
+    (proposal,) = replicas.proposals
+    assert proposal.state.isr == (0,)
+    replicas.manager.in_sync.isr_written(proposal, (0,), 1, NOW_MS)
+    follower_at(replicas, T0, 2)
+    assert replicas.proposals[-1].state.isr == (0, 1)
+
+
 def test_a_damaged_log_out_of_the_isr_is_cut_and_follows() -> None:
     replicas = damaged()
     answer = told(replicas, "t", **{**TRUSTED, "isr": (1,), "leader": 1})
