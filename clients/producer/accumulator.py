@@ -121,7 +121,7 @@ class Accumulator(Generic[W]):
         headers: Sequence[Header],
         waiter: W,
         size: int,
-        now_ms: int,
+        monotonic_ms: int,
         may_open: bool = True,
     ) -> Appended:
         """Add a record of at most `size` bytes to the last batch of its partition, or to a new one.
@@ -138,7 +138,7 @@ class Accumulator(Generic[W]):
         ):
             if not may_open:
                 return Appended.REFUSED
-            batch = self._new_batch(partition, self._serial + 1, now_ms)
+            batch = self._new_batch(partition, self._serial + 1, monotonic_ms)
             # Queued only now: a record that cannot be encoded must not leave an empty batch.
             accepted = batch.builder.try_append(timestamp_ms, key, value, headers)
             assert accepted
@@ -151,7 +151,7 @@ class Accumulator(Generic[W]):
         self.buffered_bytes += size
         return appended
 
-    def ready(self, now_ms: int, leader_of: Callable[[TopicPartition], int | None]) -> Ready:
+    def ready(self, monotonic_ms: int, leader_of: Callable[[TopicPartition], int | None]) -> Ready:
         """Say which leaders have something to send: a full batch, one that has lingered, or all
         of them when records wait for memory, for a flush or for the close.
 
@@ -170,9 +170,9 @@ class Accumulator(Generic[W]):
                 leaderless.add(partition.topic)
                 continue
             batch = queue[0]
-            expires_in_ms = batch.created_ms + self.config.delivery_timeout_ms - now_ms
+            expires_in_ms = batch.created_ms + self.config.delivery_timeout_ms - monotonic_ms
             next_check_ms = min(next_check_ms, expires_in_ms)
-            waited_ms = now_ms - batch.last_attempt_ms
+            waited_ms = monotonic_ms - batch.last_attempt_ms
             if batch.attempts and waited_ms < self.config.retry_backoff_ms:
                 next_check_ms = min(next_check_ms, self.config.retry_backoff_ms - waited_ms)
                 continue
@@ -184,7 +184,9 @@ class Accumulator(Generic[W]):
         nodes = {node: drainable[node] for node in drainable if node in ready}
         return Ready(nodes, frozenset(leaderless), max(next_check_ms, 0))
 
-    def drain(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[ProducerBatch[W]]:
+    def drain(
+        self, partitions: Iterable[TopicPartition], monotonic_ms: int
+    ) -> list[ProducerBatch[W]]:
         """Take the first batch of each partition, up to `max.request.size`, at least one.
 
         What was taken is in flight and its partition muted, until `finish`, `retry` or `split`.
@@ -198,7 +200,7 @@ class Accumulator(Generic[W]):
             if taken and size > self.config.max_request_size:
                 break
             batch = queue.popleft()
-            batch.last_attempt_ms = now_ms
+            batch.last_attempt_ms = monotonic_ms
             self._in_flight[partition] = batch
             taken.append(batch)
             del self._queues[partition]
@@ -246,13 +248,13 @@ class Accumulator(Generic[W]):
             self.buffered_bytes += part.charged_bytes
             self._put_first(part)
 
-    def expire(self, now_ms: int) -> list[ProducerBatch[W]]:
+    def expire(self, monotonic_ms: int) -> list[ProducerBatch[W]]:
         """Give up what is older than `delivery.timeout.ms`; the caller tells the waiters.
 
         A batch in flight is given up too, but stays in flight (its partition muted) until its
         request ends: whether it was appended is not known yet, and what follows must not overtake.
         """
-        before_ms = now_ms - self.config.delivery_timeout_ms
+        before_ms = monotonic_ms - self.config.delivery_timeout_ms
         given_up = []
         for batch in self._in_flight.values():
             if batch.created_ms <= before_ms and not batch.expired:
@@ -316,12 +318,12 @@ class Accumulator(Generic[W]):
 
 
 def verdict(
-    batch: ProducerBatch[W], error: ErrorCode, now_ms: int, config: ProducerConfig
+    batch: ProducerBatch[W], error: ErrorCode, monotonic_ms: int, config: ProducerConfig
 ) -> Verdict:
     """Say what the answer `error` to a batch in flight means for it."""
     if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return Verdict.DELIVERED
-    alive = not batch.expired and now_ms < batch.created_ms + config.delivery_timeout_ms
+    alive = not batch.expired and monotonic_ms < batch.created_ms + config.delivery_timeout_ms
     if error is ErrorCode.MESSAGE_TOO_LARGE and alive and len(batch.waiters) > 1:
         return Verdict.SPLIT
     if error.retriable and alive and batch.attempts < config.retries:

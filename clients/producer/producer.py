@@ -35,7 +35,7 @@ from clients.producer.old_config import (
 )
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
-from clients.producer.sender import Sender, elapsed_ms, now_ms
+from clients.producer.sender import Sender, monotonic_ms, now_ms
 from clients.serializers import encoder_of
 from protocol.bounds import MAX_BATCH_BYTES
 from protocol.records.compression import Codec, compress
@@ -233,7 +233,7 @@ class Producer:
             num_partitions = len(self._cluster.view.topics[topic])
         else:
             num_partitions = await self._prepare(topic, partition, size)
-        now = elapsed_ms()
+        now = monotonic_ms()
         if self._partition_rule is not None and partition is None:
             partition = self._partition_rule(key, encoded_key, num_partitions)
             if not 0 <= partition < num_partitions:

@@ -57,7 +57,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def elapsed_ms() -> int:
+def monotonic_ms() -> int:
     """The loop's clock in ms, for all that waits or runs out: a wall clock that is set back an hour
     would hold records for as long, one that is set forward would give them up."""
     return int(asyncio.get_running_loop().time() * 1000)
@@ -129,7 +129,7 @@ class Sender:
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
         """Send all that can go now; return for how long nothing else will, in ms."""
-        now = elapsed_ms()
+        now = monotonic_ms()
         for batch in self._accumulator.expire(now):
             waited = f"{batch.partition}: not acknowledged in {now - batch.created_ms} ms"
             if batch.last_error is not ErrorCode.NONE:
@@ -200,7 +200,7 @@ class Sender:
         """Give a batch up: its futures, the metrics and the log are told."""
         failed = fail(batch, error)
         self._metrics.record_error_total += failed
-        self._undelivered.add(batch.partition, error(), failed, elapsed_ms())
+        self._undelivered.add(batch.partition, error(), failed, monotonic_ms())
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
         if node not in self._connecting:
@@ -220,7 +220,7 @@ class Sender:
             self.wake()
 
     def _fail_attempt(self, node: int) -> None:
-        now = elapsed_ms()
+        now = monotonic_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
@@ -284,7 +284,7 @@ class Sender:
         return lossless
 
     def _answered(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
-        now = elapsed_ms()
+        now = monotonic_ms()
         if self._failure is not None or future.cancelled():
             return
         if future.exception() is not None:

@@ -28,24 +28,26 @@ class Undelivered:
     _counts: dict[tuple[TopicPartition, str], tuple[int, Exception]] = attrs.field(factory=dict)
     _since_ms: int = 0
 
-    def add(self, partition: TopicPartition, error: Exception, records: int, now_ms: int) -> None:
+    def add(
+        self, partition: TopicPartition, error: Exception, records: int, monotonic_ms: int
+    ) -> None:
         """Count records that failed."""
         if not records:
             return
         if not self._counts:
-            self._since_ms = now_ms
+            self._since_ms = monotonic_ms
 
         kind = error.code.name if isinstance(error, BrokerError) else type(error).__name__
         count, _ = self._counts.get((partition, kind), (0, error))
         self._counts[partition, kind] = (count + records, error)
 
-    def due_in_ms(self, now_ms: int) -> int | None:
+    def due_in_ms(self, monotonic_ms: int) -> int | None:
         """The time until lines are due; None if there is nothing to say."""
-        return max(0, self._since_ms + GATHER_MS - now_ms) if self._counts else None
+        return max(0, self._since_ms + GATHER_MS - monotonic_ms) if self._counts else None
 
-    def write_due(self, now_ms: int) -> None:
+    def write_due(self, monotonic_ms: int) -> None:
         """Log what was counted, if it is due."""
-        if self.due_in_ms(now_ms) == 0:
+        if self.due_in_ms(monotonic_ms) == 0:
             self.write()
 
     def write(self) -> None:

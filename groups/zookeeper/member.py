@@ -199,12 +199,12 @@ class Member:
 
     # --- events -------------------------------------------------------------------------------
 
-    def _now_ms(self) -> int:
+    def _monotonic_ms(self) -> int:
         return int(_now_s() * 1000)
 
     def _happen(self, event: on.Event) -> None:
         _log.debug("%s: %s", self.consumer_id, event)
-        self.membership, effects = decide(self.membership, event, self._now_ms())
+        self.membership, effects = decide(self.membership, event, self._monotonic_ms())
         for effect in effects:
             if urgent := _URGENT.get(type(effect)):
                 urgent(self, effect)
@@ -215,7 +215,7 @@ class Member:
         if state is SessionState.CONNECTED:
             self._happen(on.SessionEstablished(self.tree.zk.session_id))
         elif state is SessionState.SUSPENDED:
-            since_ms = self.tree.zk.suspended_since_ms or self._now_ms()
+            since_ms = self.tree.zk.suspended_since_ms or self._monotonic_ms()
             self._happen(on.Suspended(since_ms, self.tree.zk.session_timeout_ms))
         elif state is SessionState.EXPIRED:
             _log.warning("%s: the ZooKeeper session has expired", self.consumer_id)
@@ -264,7 +264,7 @@ class Member:
     def _set_timer(self, effect: do.SetTimer) -> None:
         if former := self._timers.pop(effect.event, None):
             former.cancel()
-        delay_ms = effect.at_ms - self._now_ms() + self.jitter.uniform(0, effect.spread_ms)
+        delay_ms = effect.at_ms - self._monotonic_ms() + self.jitter.uniform(0, effect.spread_ms)
         loop = asyncio.get_running_loop()
         self._timers[effect.event] = loop.call_later(delay_ms / 1000, self._ring, effect.event)
 
@@ -336,7 +336,7 @@ class Member:
         return on.RegistrationFailed(effect.session_id, reason, in_use=True)
 
     async def _read_group(self, effect: do.ReadGroup) -> on.Event:
-        self._round_began_ms = self._now_ms()
+        self._round_began_ms = self._monotonic_ms()
         read = await self.tree.read_group(
             self._group_changed, self._topics_changed, self._brokers_changed
         )
@@ -364,12 +364,12 @@ class Member:
         """As long as the session may live, which can be shared, for nobody else takes our nodes
         away."""
         zk = self.tree.zk
-        session_id, ends_ms = zk.session_id, self._now_ms() + zk.session_timeout_ms
+        session_id, ends_ms = zk.session_id, self._monotonic_ms() + zk.session_timeout_ms
         while True:
             try:
                 return await self.tree.release(effect.partitions, unregister=True)
             except ConnectionLoss:
-                if zk.session_id != session_id or self._now_ms() >= ends_ms:
+                if zk.session_id != session_id or self._monotonic_ms() >= ends_ms:
                     raise
             await asyncio.sleep(LEAVE_PAUSE_S)
 
@@ -401,7 +401,7 @@ class Member:
 
     async def _notify_starting(self, effect: do.NotifyStarting) -> None:
         await self._tell(lambda: self.delivery.before_starting(effect.assignment))
-        self.rebalanced(self._now_ms() - self._round_began_ms)
+        self.rebalanced(self._monotonic_ms() - self._round_began_ms)
 
     async def _tell(self, listener: Callable[[], Awaitable[None]]) -> None:
         """A listener that fails is the application's fault, and no reason to stop rebalancing."""

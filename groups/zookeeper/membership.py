@@ -63,27 +63,29 @@ _OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.ASIDE, Phase.CLOSED}
 Decision = tuple[Membership, list[do.Effect]]
 
 
-def decide(member: Membership, event: on.Event, now_ms: int) -> Decision:
-    """Say what `event` makes of `member`. Does nothing itself. `now_ms`: a monotonic clock."""
+def decide(member: Membership, event: on.Event, monotonic_ms: int) -> Decision:
+    """Say what `event` makes of `member`. Does nothing itself. `monotonic_ms` is for intervals."""
     if member.phase is Phase.CLOSED:
         return member, []
-    return DECIDE[type(event)](member, event, now_ms)
+    return DECIDE[type(event)](member, event, monotonic_ms)
 
 
 # --- the session ------------------------------------------------------------------------------
 
 
-def _session_established(member: Membership, event: on.SessionEstablished, now_ms: int) -> Decision:
+def _session_established(
+    member: Membership, event: on.SessionEstablished, monotonic_ms: int
+) -> Decision:
     resumed = attrs.evolve(member, suspended_since_ms=None, paused=False)
     if event.session_id == member.session_id:  # watches may have been lost with the connection
-        resumed, effects = _group_changed(resumed, event, now_ms)
+        resumed, effects = _group_changed(resumed, event, monotonic_ms)
         return resumed, [do.ResumeDelivery(), *effects]
-    left, effects = _session_expired(resumed, event, now_ms)
+    left, effects = _session_expired(resumed, event, monotonic_ms)
     registering = attrs.evolve(left, phase=Phase.REGISTERING, session_id=event.session_id)
     return registering, [*effects, do.ResumeDelivery(), do.Register(event.session_id)]
 
 
-def _session_expired(member: Membership, event: on.Event, now_ms: int) -> Decision:
+def _session_expired(member: Membership, event: on.Event, monotonic_ms: int) -> Decision:
     """Peers may own our partitions by now: stop first, and commit nothing."""
     left = attrs.evolve(
         member,
@@ -98,17 +100,17 @@ def _session_expired(member: Membership, event: on.Event, now_ms: int) -> Decisi
     return left, [do.Abandon()]
 
 
-def _session_closed(member: Membership, event: on.SessionClosed, now_ms: int) -> Decision:
+def _session_closed(member: Membership, event: on.SessionClosed, monotonic_ms: int) -> Decision:
     """Peers own our partitions from now on, and no session will follow in which we could come back:
     an application that only waited for messages would wait for ever."""
-    left, effects = _session_expired(member, event, now_ms)
+    left, effects = _session_expired(member, event, monotonic_ms)
     reason = f"{member.consumer_id}: the ZooKeeper session has been closed: this member has ended"
     report = do.Report(reason, do.Failure.SESSION_CLOSED)
     ended = attrs.evolve(left, phase=Phase.CLOSED)
     return ended, [*effects, do.FailDelivery(reason), report]
 
 
-def _suspended(member: Membership, event: on.Suspended, now_ms: int) -> Decision:
+def _suspended(member: Membership, event: on.Suspended, monotonic_ms: int) -> Decision:
     """Two thirds of the session timeout are surely ours; the last third is for clocks that differ
     and messages in flight."""
     lease_end_ms = event.since_ms + event.session_timeout_ms * 2 // 3
@@ -116,45 +118,47 @@ def _suspended(member: Membership, event: on.Suspended, now_ms: int) -> Decision
     return suspended, [do.SetTimer(on.LeaseEnded(event.since_ms), lease_end_ms)]
 
 
-def _lease_ended(member: Membership, event: on.LeaseEnded, now_ms: int) -> Decision:
+def _lease_ended(member: Membership, event: on.LeaseEnded, monotonic_ms: int) -> Decision:
     if member.suspended_since_ms != event.since_ms:
         return member, []
     return attrs.evolve(member, paused=True), [do.PauseDelivery()]
 
 
-def _registered(member: Membership, event: on.Registered, now_ms: int) -> Decision:
+def _registered(member: Membership, event: on.Registered, monotonic_ms: int) -> Decision:
     if member.phase is not Phase.REGISTERING or event.session_id != member.session_id:
         return member, []
     return _begin_round(member)
 
 
-def _registration_failed(member: Membership, event: on.RegistrationFailed, now_ms: int) -> Decision:
+def _registration_failed(
+    member: Membership, event: on.RegistrationFailed, monotonic_ms: int
+) -> Decision:
     if member.phase is not Phase.REGISTERING or event.session_id != member.session_id:
         return member, []
     if event.in_use and not member.joined:
         closed = attrs.evolve(member, phase=Phase.CLOSED)
         return closed, [do.Report(event.reason, do.Failure.ID_IN_USE)]
-    return _back_off(member, event.reason, now_ms, phase=Phase.REGISTERING)
+    return _back_off(member, event.reason, monotonic_ms, phase=Phase.REGISTERING)
 
 
 # --- a round ----------------------------------------------------------------------------------
 
 
-def _group_changed(member: Membership, event: on.Event, now_ms: int) -> Decision:
+def _group_changed(member: Membership, event: on.Event, monotonic_ms: int) -> Decision:
     """Between rounds, begin one soon; during one, remember it."""
     if member.phase in _AT_REST:
-        return _debounce(member, now_ms)
+        return _debounce(member, monotonic_ms)
     return attrs.evolve(member, changed=member.phase not in _OUT_OF_GROUP), []
 
 
-def _debounce(member: Membership, now_ms: int) -> Decision:
+def _debounce(member: Membership, monotonic_ms: int) -> Decision:
     waiting = attrs.evolve(member, phase=Phase.DEBOUNCING)
     return waiting, [
-        do.SetTimer(on.ReadDue(member.round), now_ms + DEBOUNCE_MS, spread_ms=DEBOUNCE_MS)
+        do.SetTimer(on.ReadDue(member.round), monotonic_ms + DEBOUNCE_MS, spread_ms=DEBOUNCE_MS)
     ]
 
 
-def _read_due(member: Membership, event: on.ReadDue, now_ms: int) -> Decision:
+def _read_due(member: Membership, event: on.ReadDue, monotonic_ms: int) -> Decision:
     if _stale(member, event.round, Phase.DEBOUNCING):
         return member, []
     return _begin_round(member)
@@ -172,7 +176,7 @@ def _begin_round(member: Membership) -> Decision:
     return reading, [do.ReadGroup(reading.round)]
 
 
-def _group_unreadable(member: Membership, event: on.GroupUnreadable, now_ms: int) -> Decision:
+def _group_unreadable(member: Membership, event: on.GroupUnreadable, monotonic_ms: int) -> Decision:
     """Nobody, on the JVM either, can compute an assignment: keep what we have, and claim nothing.
 
     A strategy that does not go with the group's is our fault if we are the one who came.
@@ -180,7 +184,7 @@ def _group_unreadable(member: Membership, event: on.GroupUnreadable, now_ms: int
     if _stale(member, event.round, Phase.READING_GROUP):
         return member, []
     if member.changed:
-        return _debounce(attrs.evolve(member, changed=False), now_ms)
+        return _debounce(attrs.evolve(member, changed=False), monotonic_ms)
     problem = event.problem
     if problem.conflict and not member.joined:
         closed = attrs.evolve(member, phase=Phase.CLOSED)
@@ -189,14 +193,14 @@ def _group_unreadable(member: Membership, event: on.GroupUnreadable, now_ms: int
     kind = do.Failure.STRATEGY if problem.conflict else do.Failure.UNREADABLE
     news = [] if problem.text == member.complaint else [do.Report(problem.text, kind)]
     waiting = attrs.evolve(member, phase=Phase.BACKING_OFF, complaint=problem.text)
-    return waiting, [_retry_timer(waiting, now_ms), *news]
+    return waiting, [_retry_timer(waiting, monotonic_ms), *news]
 
 
-def _group_read(member: Membership, event: on.GroupRead, now_ms: int) -> Decision:
+def _group_read(member: Membership, event: on.GroupRead, monotonic_ms: int) -> Decision:
     if _stale(member, event.round, Phase.READING_GROUP):
         return member, []
     if member.changed:
-        return _debounce(attrs.evolve(member, changed=False), now_ms)
+        return _debounce(attrs.evolve(member, changed=False), monotonic_ms)
     snapshot = event.snapshot
     if member.consumer_id not in snapshot.members:  # deleted by someone
         registering = attrs.evolve(member, phase=Phase.REGISTERING)
@@ -223,7 +227,7 @@ def _read_owners(member: Membership) -> Decision:
     return reading, [do.ReadOwners(member.round, member.held | member.target.keys())]
 
 
-def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decision:
+def _owners_read(member: Membership, event: on.OwnersRead, monotonic_ms: int) -> Decision:
     """Compare assignment, tree and deliveries; give up what is not ours, claim what is free."""
     if _stale(member, event.round, Phase.READING_OWNERS):
         return member, []
@@ -263,9 +267,11 @@ def _owners_read(member: Membership, event: on.OwnersRead, now_ms: int) -> Decis
         unreleased=member.unreleased if leaving else None,
     )
     if free or moving:
-        reconciled, more = _claim(reconciled, do.ClaimOwners(member.round, free, moving), now_ms)
+        reconciled, more = _claim(
+            reconciled, do.ClaimOwners(member.round, free, moving), monotonic_ms
+        )
         return reconciled, effects + more
-    reconciled, more = _deliver(reconciled, now_ms)
+    reconciled, more = _deliver(reconciled, monotonic_ms)
     return reconciled, effects + more
 
 
@@ -276,7 +282,7 @@ def _is_ours(member: Membership, owner: on.Owner) -> bool:
     )
 
 
-def _claim(member: Membership, claim: do.ClaimOwners, now_ms: int) -> Decision:
+def _claim(member: Membership, claim: do.ClaimOwners, monotonic_ms: int) -> Decision:
     """Claim, unless the same claim has failed too often with nothing changed in between."""
     in_vain = member.claims_in_vain + 1 if claim == member.claim else 0
     if in_vain < MAX_CLAIMS_IN_VAIN:
@@ -285,25 +291,25 @@ def _claim(member: Membership, claim: do.ClaimOwners, now_ms: int) -> Decision:
         ]
 
     if member.changed:
-        return _debounce(attrs.evolve(member, changed=False), now_ms)
+        return _debounce(attrs.evolve(member, changed=False), monotonic_ms)
     claimed = sorted({*claim.create, *claim.move})
-    return _back_off(member, f"claimed in vain, though free: {_some(claimed)}", now_ms)
+    return _back_off(member, f"claimed in vain, though free: {_some(claimed)}", monotonic_ms)
 
 
-def _claim_failed(member: Membership, event: on.ClaimFailed, now_ms: int) -> Decision:
+def _claim_failed(member: Membership, event: on.ClaimFailed, monotonic_ms: int) -> Decision:
     """Somebody was faster: see what is left."""
     if _stale(member, event.round, Phase.CLAIMING):
         return member, []
     return _read_owners(member)
 
 
-def _claimed(member: Membership, event: on.Claimed, now_ms: int) -> Decision:
+def _claimed(member: Membership, event: on.Claimed, monotonic_ms: int) -> Decision:
     if _stale(member, event.round, Phase.CLAIMING):
         return member, []
-    return _deliver(member, now_ms)
+    return _deliver(member, monotonic_ms)
 
 
-def _deliver(member: Membership, now_ms: int) -> Decision:
+def _deliver(member: Membership, monotonic_ms: int) -> Decision:
     """Every partition of the target that is not blocked is ours now; see that it is delivered."""
     ours = {p: t for p, t in member.target.items() if p not in member.blocked}
     moved = {p: t for p, t in ours.items() if member.delivering.get(p, t) != t}
@@ -314,13 +320,13 @@ def _deliver(member: Membership, now_ms: int) -> Decision:
     if silent:
         return fetching, [*effects, do.FetchOffsets(member.round, silent)]
     nothing_new = on.OffsetsFetched(member.round, {})
-    fetching, more = _offsets_fetched(fetching, nothing_new, now_ms)
+    fetching, more = _offsets_fetched(fetching, nothing_new, monotonic_ms)
     return fetching, effects + more
 
 
-def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) -> Decision:
+def _offsets_fetched(member: Membership, event: on.OffsetsFetched, monotonic_ms: int) -> Decision:
     if member.phase is Phase.ASIDE:
-        return _come_back(member, event, now_ms)
+        return _come_back(member, event, monotonic_ms)
     if _stale(member, event.round, Phase.FETCHING_OFFSETS):
         return member, []
     starts = {p: (member.target[p], offset) for p, offset in event.offsets.items()}
@@ -334,25 +340,27 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, now_ms: int) 
         effects.append(do.NotifyStarting(member.round, member.assignment))
     if starts:
         effects.append(do.StartFetchers(starts))
-    ended, more = _end_round(started, event.failed, now_ms)
+    ended, more = _end_round(started, event.failed, monotonic_ms)
     return ended, effects + more
 
 
-def _end_round(member: Membership, failed: Mapping[TopicPartition, str], now_ms: int) -> Decision:
+def _end_round(
+    member: Membership, failed: Mapping[TopicPartition, str], monotonic_ms: int
+) -> Decision:
     if member.changed:
-        return _debounce(attrs.evolve(member, changed=False), now_ms)
+        return _debounce(attrs.evolve(member, changed=False), monotonic_ms)
     if member.blocked or failed or member.unreleased:
         reasons = [member.unreleased] if member.unreleased else []
         reasons += [f"owned by {owner}: {_some(of)}" for owner, of in member.in_the_way]
         reasons += [f"offset of {p}: {why}" for p, why in [*failed.items()][:MAX_NAMED]]
         if _others_would_do_better(member, failed):
-            return _step_aside(member, "; ".join(reasons), now_ms)
-        waiting, effects = _back_off(member, "; ".join(reasons), now_ms)
+            return _step_aside(member, "; ".join(reasons), monotonic_ms)
+        waiting, effects = _back_off(member, "; ".join(reasons), monotonic_ms)
         one_of_each = frozenset(of[0] for _, of in member.in_the_way)
         watch = [do.WatchOwners(member.round, one_of_each)] if one_of_each else []
         return waiting, [*watch, *effects]
     settled = attrs.evolve(member, phase=Phase.SETTLED, attempts=0, joined=True, complaint=None)
-    return settled, [_retry_timer(settled, now_ms, AUDIT_MS), do.Report()]
+    return settled, [_retry_timer(settled, monotonic_ms, AUDIT_MS), do.Report()]
 
 
 # --- out of the group, for others to have our share -----------------------------------------------
@@ -375,48 +383,48 @@ def _others_would_do_better(member: Membership, failed: Mapping[TopicPartition, 
     )
 
 
-def _step_aside(member: Membership, reason: str, now_ms: int) -> Decision:
+def _step_aside(member: Membership, reason: str, monotonic_ms: int) -> Decision:
     """Leave the group, and come back when an offset can be read: those that stay may well reach
     what we do not. Where nobody does, all come back as soon as one can."""
     complaint = f"out of the group until an offset can be read: {reason}"
     aside = attrs.evolve(member, phase=Phase.ASIDE, complaint=complaint)
     report = do.Report(complaint, do.Failure.RETRIES)
-    return aside, [do.LeaveGroup(member.held), _retry_timer(aside, now_ms), report]
+    return aside, [do.LeaveGroup(member.held), _retry_timer(aside, monotonic_ms), report]
 
 
-def _come_back(member: Membership, event: on.OffsetsFetched, now_ms: int) -> Decision:
+def _come_back(member: Membership, event: on.OffsetsFetched, monotonic_ms: int) -> Decision:
     """What was read is not used: others may own these partitions, and commit."""
     if event.round != member.round:
         return member, []
     if not event.offsets:
-        return member, [_retry_timer(member, now_ms)]
+        return member, [_retry_timer(member, monotonic_ms)]
     return attrs.evolve(member, phase=Phase.REGISTERING), [do.Register(member.session_id)]
 
 
 # --- when something goes wrong --------------------------------------------------------------------
 
 
-def _round_failed(member: Membership, event: on.RoundFailed, now_ms: int) -> Decision:
+def _round_failed(member: Membership, event: on.RoundFailed, monotonic_ms: int) -> Decision:
     if member.phase is Phase.ASIDE and event.round == member.round:
-        return member, [_retry_timer(member, now_ms)]
+        return member, [_retry_timer(member, monotonic_ms)]
     waiting = member.phase in (Phase.BACKING_OFF, Phase.DEBOUNCING)
     if event.round != member.round or waiting or member.phase in _OUT_OF_GROUP:
         return member, []
     if member.changed:
-        return _debounce(attrs.evolve(member, changed=False), now_ms)
-    return _back_off(member, event.reason, now_ms)
+        return _debounce(attrs.evolve(member, changed=False), monotonic_ms)
+    return _back_off(member, event.reason, monotonic_ms)
 
 
-def _release_failed(member: Membership, event: on.ReleaseFailed, now_ms: int) -> Decision:
+def _release_failed(member: Membership, event: on.ReleaseFailed, monotonic_ms: int) -> Decision:
     """Peers wait for what we cannot give up: no round that leaves it so has settled anything."""
     if event.round != member.round:
         return member, []
     unreleased = attrs.evolve(member, unreleased=event.reason)
-    return _round_failed(unreleased, on.RoundFailed(event.round, event.reason), now_ms)
+    return _round_failed(unreleased, on.RoundFailed(event.round, event.reason), monotonic_ms)
 
 
 def _back_off(
-    member: Membership, reason: str, now_ms: int, phase: Phase = Phase.BACKING_OFF
+    member: Membership, reason: str, monotonic_ms: int, phase: Phase = Phase.BACKING_OFF
 ) -> Decision:
     """Try again later, for ever, and say so each time rebalance.max.retries tries have failed.
 
@@ -424,7 +432,7 @@ def _back_off(
     while others come and go there may be many of them within a second.
     """
     waiting = attrs.evolve(member, phase=phase)
-    timer = _retry_timer(waiting, now_ms)
+    timer = _retry_timer(waiting, monotonic_ms)
     tries = member.attempts + 1
     complaint = f"can't rebalance after {tries} retries: {reason}"
     if tries % member.settings.rebalance_max_retries or complaint == member.complaint:
@@ -439,13 +447,13 @@ def _some(partitions: Sequence[TopicPartition]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _retry_timer(member: Membership, now_ms: int, delay_ms: int | None = None) -> do.SetTimer:
+def _retry_timer(member: Membership, monotonic_ms: int, delay_ms: int | None = None) -> do.SetTimer:
     if delay_ms is None:
         delay_ms = max(member.settings.rebalance_backoff_ms, LEAST_BACKOFF_MS)
-    return do.SetTimer(on.Retry(member.round), now_ms + delay_ms, spread_ms=delay_ms // 10)
+    return do.SetTimer(on.Retry(member.round), monotonic_ms + delay_ms, spread_ms=delay_ms // 10)
 
 
-def _retry(member: Membership, event: on.Retry, now_ms: int) -> Decision:
+def _retry(member: Membership, event: on.Retry, monotonic_ms: int) -> Decision:
     if event.round != member.round:
         return member, []
     again = attrs.evolve(member, attempts=member.attempts + 1)
@@ -465,7 +473,7 @@ def _stale(member: Membership, round_asked_for: int, phase: Phase) -> bool:
 # --- the end ----------------------------------------------------------------------------------
 
 
-def _shutdown(member: Membership, event: on.Shutdown, now_ms: int) -> Decision:
+def _shutdown(member: Membership, event: on.Shutdown, monotonic_ms: int) -> Decision:
     """Leave so that successors start at once, from where we were. What the application commits
     after that would be written over theirs."""
     delivered = frozenset(member.delivering)

@@ -37,7 +37,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A16",
         "a record that is given up is in the log",
         "clients.producer.sender:Sender._fail",
-        "self._undelivered.add(batch.partition, error(), failed, elapsed_ms())",
+        "self._undelivered.add(batch.partition, error(), failed, monotonic_ms())",
         "pass",
     ),
     Remedy(

@@ -45,7 +45,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "1",
         "a burst of changes is read once",
         "groups.zookeeper.membership:_group_changed",
-        "return _debounce(member, now_ms)",
+        "return _debounce(member, monotonic_ms)",
         "return _begin_round(member)",
     ),
     Remedy(
@@ -157,7 +157,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "4",
         "a settled member sees that its nodes have been deleted",
         "groups.zookeeper.membership:_end_round",
-        "[_retry_timer(settled, now_ms, AUDIT_MS), do.Report()]",
+        "[_retry_timer(settled, monotonic_ms, AUDIT_MS), do.Report()]",
         "[do.Report()]",
     ),
     Remedy(
@@ -332,7 +332,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "23",
         "... though a reply be lost on the way",
         "groups.zookeeper.member:Member._leave",
-        "zk.session_id != session_id or self._now_ms() >= ends_ms",
+        "zk.session_id != session_id or self._monotonic_ms() >= ends_ms",
         "True",
     ),
     # --- expiry, liveness, duplicates ---------------------------------------------------------

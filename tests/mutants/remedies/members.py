@@ -198,7 +198,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A9",
         "who is out of the group goes on trying",
         "groups.zookeeper.membership:_round_failed",
-        "[_retry_timer(member, now_ms)]",
+        "[_retry_timer(member, monotonic_ms)]",
         "[]",
     ),
     Remedy(
