@@ -4,8 +4,9 @@ A move goes piece by piece: a piece of the current log is named on the event loo
 appended to the future log in a thread, where a slow disk stops nobody. Into each directory one
 replica is moved at a time, and all together no faster than
 `replica.alter.log.dirs.io.max.bytes.per.second`. When little is left, and what is there is on disk,
-the rest is appended on the loop and the future log takes the current one's place at once: nothing
-can be appended in between, and whoever reads a file range goes on with the file it names.
+the current log is held: it is read, and nothing is appended to it, while a thread appends the rest
+to the future log and gives that one its place. Whoever reads a file range goes on with the file it
+names.
 
 A move lives as long as its future log: it is given up by giving up that one, and begins again, with
 what is there, whenever a LeaderAndIsr names a partition that has one.
@@ -18,7 +19,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import attrs
@@ -28,6 +29,7 @@ from broker.partition import Partition
 from broker.replica_manager import ReplicaManager
 from broker.replication_quota import ReplicationQuota
 from core_log.log import Log
+from core_log.log_work import LogWork
 from core_log.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
@@ -36,7 +38,7 @@ from protocol.topic_partition import TopicPartition
 PIECE_BYTES = 128 * 1024
 """What is copied at once, unless one batch is larger."""
 LAST_BYTES = 256 * 1024
-"""Most that is appended on the loop when the future log takes the current one's place."""
+"""Most that is appended while the current log is held."""
 PAUSE_SECONDS = 0.1
 """Before it is looked again whether the quota allows for more."""
 RETRY_SECONDS = 1.0
@@ -53,7 +55,7 @@ class DirectoryMoves:
 
     replicas: ReplicaManager
     quota: ReplicationQuota
-    executor: Executor
+    work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
     on_disk: asyncio.Lock
@@ -68,6 +70,8 @@ class DirectoryMoves:
         logs, partition = self.replicas.logs, self.replicas.partitions.get(tp)
         if partition is not None:  # a full disk is a reason to move
             partition.log.guard.check_failure()
+        if partition is not None and partition.log.is_held:
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is about to be elsewhere")
         logs.direct(tp, os.path.realpath(path))  # which is how log.dirs are known
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
@@ -131,8 +135,9 @@ class DirectoryMoves:
                 "%s cannot be moved to %s: %s", move.partition.log, path, error, exc_info=unexpected
             )
         if move.log.failure is not None and self._is_current(move):
+            rename = self.replicas.logs.futures.begin_drop(move.topic_partition)
             with contextlib.suppress(ApiError):  # what is left there is found at the next start
-                self.replicas.logs.futures.drop(move.topic_partition)
+                await self._in_thread(rename)
         else:
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -140,6 +145,9 @@ class DirectoryMoves:
         """Copy until the replica is moved, or not to be moved any more."""
         while self._is_current(move):
             move.log.update_config(move.partition.log.config)
+            if move.needs_cut:
+                await self.work.lend(move.log, move.align)
+                continue
             move.align()
             if self.quota.is_exceeded:
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -154,7 +162,7 @@ class DirectoryMoves:
                 await self._in_thread(move.append, piece, now_ms)
             except UnexpectedAppendOffset:
                 if move.is_aligned:
-                    move.append_first(piece, now_ms)
+                    await self.work.lend(move.log, partial(move.append_first, piece, now_ms))
             except CorruptRecord:
                 if move.is_aligned:
                     raise
@@ -169,23 +177,35 @@ class DirectoryMoves:
         async with self.on_disk:
             watermarks = self.replicas.watermarks_to_checkpoint()
             await self._in_thread(futures.checkpoint, tp, watermarks)
-            if not self._is_current(move):
-                return True
-            now_ms, current = self.now_ms(), move.partition.log
-            current.guard.check_failure()
-            if not move.catch_up(LAST_BYTES, now_ms):
-                return False
-            move.partition.log = futures.replace_current(tp)
+            current = move.partition.log
+            async with self.work.turn(current):
+                if not self._is_current(move):
+                    return True
+                current.guard.check_failure()
+                current.is_held = True
+                try:
+                    if not await self._caught_up(move):
+                        return False
+                    promotion = futures.begin_promotion(tp)
+                    await self.work.to_its_end(promotion.run)
+                    move.partition.log = futures.end_promotion(promotion)
+                finally:
+                    current.is_held = False
         self.replicas.replicated(move.partition)
         return True
 
+    async def _caught_up(self, move: FutureReplica) -> bool:
+        """Append the rest, if it is little, and nothing is to be cut; whether it came to that."""
+        if move.needs_cut or not move.lacks_less(LAST_BYTES):
+            return False
+        move.align()
+        now_ms = self.now_ms()
+        while (piece := move.next_piece(LAST_BYTES)) is not None:
+            await self.work.lend(move.log, partial(move.append_first, piece, now_ms))
+        return True
+
     async def _flush(self, log: Log) -> None:
-        try:
-            flush = log.begin_flush()
-            await self._in_thread(flush.run)
-            log.end_flush(flush)
-        except OSError as error:
-            raise log.flush_failed(error) from error
+        await self.work.flush(log)
 
     async def _in_thread(self, work: Callable[..., None], *arguments: Any) -> None:
-        await asyncio.get_running_loop().run_in_executor(self.executor, work, *arguments)
+        await self.work.in_thread(partial(work, *arguments))

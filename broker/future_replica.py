@@ -77,17 +77,12 @@ class FutureReplica:
         """Append a piece, for which an empty log may begin earlier. Raises as `append`."""
         append_as_fetched(self.log, memoryview(piece.read()), now_ms)
 
-    def catch_up(self, max_bytes: int, now_ms: int) -> bool:
-        """Append the rest, if it is less than `max_bytes`; whether the future log has all.
+    @property
+    def needs_cut(self) -> bool:
+        """Whether `align` has something to cut, which is work for a thread."""
+        return not self.is_aligned or self.log.log_end_offset < self.partition.log.log_start_offset
 
-        Raises as `align` and `append`.
-        """
-        self.align()
-        rest = self.partition.log.bytes_between(
-            self.log.log_end_offset, self.partition.log.log_end_offset, max_bytes
-        )
-        if rest >= max_bytes:
-            return False
-        while (piece := self.next_piece(max_bytes)) is not None:
-            self.append_first(piece, now_ms)
-        return True
+    def lacks_less(self, max_bytes: int) -> bool:
+        """Whether it lacks less than `max_bytes` of the current log."""
+        end, current = self.log.log_end_offset, self.partition.log
+        return current.bytes_between(end, current.log_end_offset, max_bytes) < max_bytes

@@ -203,7 +203,7 @@ class Broker:
         fetchers = peers.fetchers(quotas.follower, work)
         replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
         on_disk = asyncio.Lock()
-        moves = DirectoryMoves(replicas, quotas.directories, self._executor, spawn, now_ms, on_disk)
+        moves = DirectoryMoves(replicas, quotas.directories, work, spawn, now_ms, on_disk)
         replicas.on_leadership(moves.resume)
         self._not_serving.pop_all()
         parts.push_async_callback(self._close_logs, logs, replicas)

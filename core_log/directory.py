@@ -6,21 +6,28 @@ on using it under the new name: nothing is written under the old one afterwards 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from core_log.loop_guard import off_loop
 from core_log.segment_file import SegmentFile
 
 LOCK_NAME = ".lock"
 
+T = TypeVar("T")
+
 
 class ReadableDirectory:
     """What is in the directory at `path`: this changes nothing. Raises OSError where it is none."""
 
     path: str
+    next_path: str | None = None
+    """What it is about to be called, or is called already."""
 
     @property
     def name(self) -> str:
@@ -41,19 +48,31 @@ class ReadableDirectory:
 
     def size(self, name: str) -> int | None:
         """The size of a file, None if there is none."""
-        try:
-            return os.stat(self._of(name)).st_size
-        except FileNotFoundError:
-            return None
+        return self._found(name, lambda path: os.stat(path).st_size)
 
     def modified_ms(self, name: str) -> int:
         """When a file was last written to."""
-        return os.stat(self._of(name)).st_mtime_ns // 1_000_000
+        found = self._found(name, lambda path: os.stat(path).st_mtime_ns)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._of(name))
+        return found // 1_000_000
 
     def read(self, name: str) -> bytes | None:
         """A small file's bytes, None if there is none."""
+        return self._found(name, lambda path: Path(path).read_bytes())
+
+    def _found(self, name: str, ask: Callable[[str], T]) -> T | None:
+        """What `ask` finds at the path of a file, None if there is none. The directory may be
+        renamed by another thread meanwhile."""
+        before = self.path
         try:
-            return Path(self._of(name)).read_bytes()
+            return ask(f"{before}/{name}")
+        except FileNotFoundError:
+            now = self.next_path or self.path
+        if now == before:
+            return None
+        try:
+            return ask(f"{now}/{name}")
         except FileNotFoundError:
             return None
 
@@ -80,8 +99,12 @@ class LogDirectory(ReadableDirectory):
     def rename_to(self, name: str) -> None:
         """Give this directory another name beside its siblings."""
         renamed = os.path.join(os.path.dirname(self.path), name)
-        os.rename(self.path, renamed)
-        self.path = renamed
+        self.next_path = renamed
+        try:
+            os.rename(self.path, renamed)
+            self.path = renamed
+        finally:
+            self.next_path = None
         self._name_is_new = True
 
     @off_loop
@@ -92,7 +115,10 @@ class LogDirectory(ReadableDirectory):
 
     def open_segment(self, name: str) -> SegmentFile:
         """Open a file; made empty if there is none."""
-        return SegmentFile(self._of(name))
+        found = self._found(name, SegmentFile)
+        if found is None:  # the directory is gone
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._of(name))
+        return found
 
     def open_existing(self, name: str) -> SegmentFile:
         """Open a file that another process may be removing. Raises FileNotFoundError."""

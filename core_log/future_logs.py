@@ -39,6 +39,53 @@ _log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
+class Promotion:
+    """A future log takes the current one's place on disk, which is called `name` then."""
+
+    topic_partition: TopicPartition
+    current: Log
+    future: Log
+    source: LogDir
+    target: LogDir
+    name: str = attrs.field(init=False)
+
+    @name.default
+    def _new_name(self) -> str:
+        return deleted_name(self.topic_partition, uuid.uuid4().hex)
+
+    def run(self) -> None:
+        """Do it, in whatever thread. Raises OSError: then nothing has changed, or the current log
+        has failed too."""
+        current, future = self.current, self.future
+        _prepare(future, current)
+        future.directory.write_atomic(COPY_COMPLETE, b"")
+        try:
+            future.directory.fsync_dir()
+            self.target.directory.fsync_dir()
+            current.directory.rename_to(self.name)
+            self.source.directory.fsync_dir()
+            future.directory.rename_to(str(self.topic_partition))
+        except OSError:
+            self._undo()
+            raise
+        try:
+            self.target.directory.fsync_dir()
+            future.directory.remove(COPY_COMPLETE)
+        except OSError as error:  # the mark stays, by which the log is found
+            self.target.note(error)
+
+    def _undo(self) -> None:
+        current, own_name = self.current, str(self.topic_partition)
+        try:
+            if current.directory.name != own_name:
+                current.directory.rename_to(own_name)
+                current.directory.fsync_dir()
+            unmark(self.future)
+        except OSError as error:
+            current.guard.fail(error)
+
+
+@attrs.define(eq=False)
 class FutureLogs:
     """Those of a broker. `dirs`, `current` and `offline` are its log manager's own: the directories
     in use, the partitions' current logs, and why each other directory is not in use.
@@ -150,10 +197,16 @@ class FutureLogs:
             log_dir.checkpoint_high_watermarks(high_watermarks)
 
     def replace_current(self, topic_partition: TopicPartition) -> Log:
-        """Put the future log in the current one's place; it has all that one has. The new log.
+        """Put the future log in the current one's place at once. Raises as `Promotion.run`."""
+        promotion = self.begin_promotion(topic_partition)
+        promotion.run()
+        return self.end_promotion(promotion)
 
-        The current log goes, after file.delete.delay.ms for those who read it still. Raises
-        OSError: then nothing has changed, or the current log has failed too.
+    def begin_promotion(self, topic_partition: TopicPartition) -> Promotion:
+        """Begin to put the future log, which has all that the current one has, in its place.
+
+        Until `end_promotion`, or a failure of `run`, nothing is appended to either and neither is
+        given up.
         """
         current, target = self.current[topic_partition], self._dir_of(topic_partition)
         source = self.current_dir(topic_partition)
@@ -161,40 +214,25 @@ class FutureLogs:
         future = target.futures[topic_partition]
         assert future.failure is None
         assert future.log_end_offset == current.log_end_offset
-        _prepare(future, current)
-        name = deleted_name(topic_partition, uuid.uuid4().hex)
-        future.directory.write_atomic(COPY_COMPLETE, b"")
-        try:
-            future.directory.fsync_dir()
-            target.directory.fsync_dir()
-            current.directory.rename_to(name)
-            source.directory.fsync_dir()
-            future.directory.rename_to(str(topic_partition))
-        except OSError:
-            self._undo(topic_partition, current, future)
-            raise
+        return Promotion(topic_partition, current, future, source, target)
+
+    def end_promotion(self, promotion: Promotion) -> Log:
+        """Have the log that `promotion.run` has put in the current one's place; the new log.
+
+        The current log goes, after file.delete.delay.ms for those who read it still.
+        """
+        tp, current, future = promotion.topic_partition, promotion.current, promotion.future
+        source, target = promotion.source, promotion.target
         future.history.state = current.producers
-        target.cleaned.drop(topic_partition)  # of another time, when it was there
-        source.cleaned.move(topic_partition, target.cleaned)
-        source.forget(topic_partition, "the replica was moved")
-        self.leave(source, name, current.config)
-        self.current[topic_partition] = target.settle(topic_partition)
-        try:
-            target.directory.fsync_dir()
-            future.directory.remove(COPY_COMPLETE)
-        except OSError as error:  # the mark stays, by which the log is found
-            target.note(error)
+        _tell_epochs(future, current)  # a leader may have been elected meanwhile
+        future.increment_log_start_offset(min(current.log_start_offset, future.log_end_offset))
+        target.cleaned.drop(tp)  # of another time, when it was there
+        source.cleaned.move(tp, target.cleaned)
+        source.forget(tp, "the replica was moved")
+        self.leave(source, promotion.name, current.config)
+        self.current[tp] = target.settle(tp)
         _log.info("%s was moved from %s to %s", future, source.path, target.path)
         return future
-
-    def _undo(self, topic_partition: TopicPartition, current: Log, future: Log) -> None:
-        try:
-            if current.directory.name != str(topic_partition):
-                current.directory.rename_to(str(topic_partition))
-                current.directory.fsync_dir()
-            unmark(future)
-        except OSError as error:
-            current.guard.fail(error)
 
     # ---- the start
 
@@ -263,9 +301,7 @@ def unmark(future: Log) -> None:
 def _prepare(future: Log, current: Log) -> None:
     """Give it what a log knows and its batches do not tell, or tell no more: the epochs of leaders
     that wrote nothing, producers of whom nothing is left. All of it is on disk then."""
-    for epoch, start_offset in current.leader_epochs.entries:
-        if epoch > future.leader_epochs.latest_epoch:
-            future.leader_epochs.assign(epoch, start_offset)
+    _tell_epochs(future, current)
     future.history.snapshots.take(future.log_end_offset, current.producers.producers)
     try:
         flush = future.begin_flush()
@@ -274,6 +310,12 @@ def _prepare(future: Log, current: Log) -> None:
     except OSError as error:
         future.flush_failed(error)
         raise
+
+
+def _tell_epochs(future: Log, current: Log) -> None:
+    for epoch, start_offset in current.leader_epochs.entries:
+        if epoch > future.leader_epochs.latest_epoch:
+            future.leader_epochs.assign(epoch, start_offset)
 
 
 def _storage_error(topic_partition: TopicPartition, log_dir: LogDir, error: Exception) -> ApiError:

@@ -319,7 +319,7 @@ class LogManager:
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Forget the producers that no log has heard of for so long."""
         for log in self.logs.values():
-            if not log.is_lent:
+            if not log.is_lent and not log.is_held:
                 log.producers.expire(now_ms, expiration_ms)
 
     def checkpoint_recovery_points(self) -> None:

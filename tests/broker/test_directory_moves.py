@@ -14,6 +14,8 @@ from broker.directory_moves import LAST_BYTES, PIECE_BYTES, DirectoryMoves
 from broker.handlers import alter_replica_log_dirs, describe_log_dirs
 from broker.replication_quota import UNLIMITED, ReplicationQuota
 from core_log.config import LogConfig
+from core_log.log import AppendLater
+from core_log.log_work import LogWork
 from core_log.memory_directory import Disk, MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
@@ -61,7 +63,7 @@ class World:
         self.moves = DirectoryMoves(
             self.replicas.manager,
             self.quota,
-            self.thread,
+            LogWork(self.thread),
             self.spawned,
             lambda: NOW_MS,
             asyncio.Lock(),
@@ -130,6 +132,31 @@ def world(partitions: int = 1, *, led: bool = True, **config: Any) -> World:
     if led:
         made.replicas.lead("t", partitions)
     return made
+
+
+@pytest.mark.virtual_time
+async def test_while_a_thread_does_the_last_step_the_log_is_read_and_who_appends_waits() -> None:
+    w = world()
+    w.append(b"0")
+    held: list[list[Any]] = []
+
+    def look() -> None:
+        log = w.replicas.manager.log(T0)
+        if log.is_held:
+            with pytest.raises(AppendLater):
+                w.append(b"late")
+            others = w.replicas.manager.has_lent([T0]), w.move(T0, C)
+            held.append([w.values(), w.replicas.manager.log(T0) is log, *others])
+
+    w.thread.meanwhile = [look] * 20
+    w.move(T0, B)
+    await w.spawned.ended()
+
+    assert held == [[[b"0"], True, True, ErrorCode.REPLICA_NOT_AVAILABLE]]
+    assert w.place() == B
+    assert [flush.topic_partition for flush in w.replicas.flushes] == [T0]
+    w.append(b"later")
+    assert w.values() == [b"0", b"later"]
 
 
 @pytest.mark.virtual_time
@@ -400,7 +427,7 @@ async def test_a_copy_that_cannot_be_flushed_is_given_up_and_not_believed() -> N
     def fail() -> None:
         raise OSError("the disk is broken")
 
-    w.thread.meanwhile = [lambda: None, fail]
+    w.thread.meanwhile = [lambda: None, lambda: None, fail]  # aligned, appended, flushed
     w.move(T0, B)
     await w.spawned.ended()
     assert w.described() == {A: [(0, 0, False)], B: [], C: []}

@@ -182,6 +182,21 @@ def test_existing_file_is_opened_and_a_missing_one_is_not_made(directory: Direct
     assert directory.files() == ["a.log"]
 
 
+def test_files_are_found_while_another_thread_renames_their_directory(tmp_path: Path) -> None:
+    directory = LogDirectory(tmp_path / "t-0")
+    directory.open_segment("a.log").append([b"abc"])
+    directory.next_path = str(tmp_path / "t-0.x-delete")
+    os.rename(directory.path, directory.next_path)  # and the thread has come no further
+
+    assert (directory.size("a.log"), directory.read("a.log")) == (3, b"abc")
+    assert directory.open_segment("a.log").read(0, 3) == b"abc"
+    assert directory.modified_ms("a.log") > 0
+    assert (directory.size("b.log"), directory.read("b.log")) == (None, None)
+    with pytest.raises(FileNotFoundError):
+        directory.modified_ms("b.log")
+    assert not (tmp_path / "t-0").exists()
+
+
 def test_bytes_that_the_disk_is_told_to_begin_with_are_read_and_appended_to_as_before(
     directory: Directory,
 ) -> None:
