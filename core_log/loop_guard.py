@@ -33,8 +33,8 @@ EXCEPTIONS: dict[str, str] = {
     "compaction.clean.": "a worker's own process does it; in simulations a step of it is one turn",
     "broker.directory_moves.DirectoryMoves.move": "an operator has one future log made",
     "broker.identity.": "a broker that starts, and serves nobody yet, writes down who it is",
-    "core_log.log_manager.LogManager.get_or_create": "not moved yet",
-    "core_log.log_manager.LogManager.sync_names": "not moved yet",
+    "core_log.log_manager.LogManager.get_or_create": "a log that no thread could make, to say why",
+    "core_log.log_manager.LogManager.sync_names": "where a deletion came between two LeaderAndIsr",
 }
 """The functions that may with all that they call, by how their names begin, and why."""
 

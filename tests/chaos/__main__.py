@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from core_log import loop_guard
 from tests.chaos.story import Story, told_for_people
 
 
@@ -26,6 +27,7 @@ def main() -> int:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         parser.error(f"{directory} is not empty")
+    loop_guard.turn_on()
     story = Story(directory, arguments.seed, arguments.minutes * 60)
     report = asyncio.run(story.tell())
     print(told_for_people(story, report))
