@@ -56,10 +56,10 @@ class Deferred:
         self, work: Callable[[], Any | None], timeout_ms: int, late: Callable[[], Any]
     ) -> Any:
         """What `work` returns: it is called now, and as long as that is None once more in each
-        turn of the loop."""
+        turn of the loop. NO_ANSWER is for none at all."""
         at_once = work()
         if at_once is not None:
-            return at_once
+            return None if at_once is NO_ANSWER else at_once
 
         async def answer() -> Any:
             found = None

@@ -8,13 +8,14 @@ sets of messages instead, any number of them, in an older format, and those are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import attrs
 
-from broker.connection import CLOSE
+from broker.connection import CLOSE, CloseConnection
 from broker.deferred import Deferred
 from broker.dispatch import RequestContext
 from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
@@ -49,6 +50,12 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
 ADMIN_CLIENT_ID = "__admin_client"
+
+PARTITIONS_A_TURN = 20
+"""Of one request, in the first turn twice as many; each append may begin a segment, which takes
+half a millisecond."""
+APPEND_TIMEOUT_MS = CONVERSION_TIMEOUT_MS
+"""For the turns until all that was sent is appended; what is waited for then is the client's."""
 
 OUT_OF_STEP = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -105,12 +112,12 @@ def handle(
     effort = _effort(replicas, request)
     if effort.rewritten_bytes or not effort.is_little:
         return _handle_batches(replicas, cache, deferred, request, context, effort)
-    parts = [
+    parts = (
         _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
         for topic in request.topic_data
         for p in topic.partition_data
-    ]
-    return _answer(replicas, request, parts)
+    )
+    return _answer_in_turns(replicas, deferred, request, parts)
 
 
 def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
@@ -128,12 +135,50 @@ def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
     return Effort(rewritten_bytes, records)
 
 
+def _answer_in_turns(
+    replicas: ReplicaManager,
+    deferred: Deferred,
+    request: ProduceRequest,
+    appending: Iterator[_Pending],
+) -> Any:
+    """Append to some partitions a turn, for each of them may begin a segment; then answer."""
+    parts = list(islice(appending, PARTITIONS_A_TURN))
+    if len(parts) < PARTITIONS_A_TURN:
+        return _answer(replicas, request, parts)
+
+    def append_more() -> Any | None:
+        more = list(islice(appending, PARTITIONS_A_TURN))
+        parts.extend(more)
+        if len(more) == PARTITIONS_A_TURN:
+            return None
+        answer = _answer(replicas, request, parts)
+        return NO_ANSWER if answer is None else answer
+
+    return deferred.answer_in_turns(append_more, APPEND_TIMEOUT_MS, partial(_late, request))
+
+
+def _late(request: ProduceRequest) -> Any:
+    return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0)
+
+
 def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
     held = [part for part in parts if part.append_again is not None]
-    if request.acks == 0 and not held:
-        return CLOSE if _failed_any(parts) else None
-    if not held and all(_done(replicas, part) for part in parts):
-        return _response(parts)
+    if request.acks == 0:
+        undone = [part for part in held if not _done(replicas, part)]
+    else:
+        undone = [part for part in parts if not _done(replicas, part)]
+    if not undone:
+        return _response(request, parts)
+
+    def try_complete(expired: bool) -> Any:
+        undone[:] = [part for part in undone if not _done(replicas, part)]
+        if undone and not expired:
+            return None
+        for part in undone:
+            part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+        response = _response(request, parts)
+        return NO_ANSWER if response is None else response
+
     return Wait(
         keys=tuple((key, part.tp) for part in held for key in (SETTLED, WATERMARK)),
         offsets=tuple(
@@ -142,12 +187,8 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
             if part.until >= 0
         ),
         timeout_ms=request.timeout_ms,
-        try_complete=lambda expired: _try_complete(replicas, request, parts, expired),
+        try_complete=try_complete,
     )
-
-
-def _failed_any(parts: list[_Pending]) -> bool:
-    return any(part.response.error_code for part in parts)
 
 
 def _append(
@@ -236,22 +277,13 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
     return True
 
 
-def _try_complete(
-    replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending], expired: bool
-) -> Any:
-    done = [_done(replicas, part) for part in parts]
-    if not all(done):
-        if not expired:
-            return None
-        for part in parts:
-            if part.until >= 0:
-                part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+def _response(
+    request: ProduceRequest, parts: list[_Pending]
+) -> ProduceResponse | CloseConnection | None:
+    """What all parts come to; with acks=0 silence, or the connection's end."""
     if request.acks == 0:
-        return CLOSE if _failed_any(parts) else NO_ANSWER
-    return _response(parts)
+        return CLOSE if any(part.response.error_code for part in parts) else None
 
-
-def _response(parts: list[_Pending]) -> ProduceResponse:
     by_topic: dict[str, list[ProduceResponsePartition]] = {}
     for part in parts:
         by_topic.setdefault(part.tp.topic, []).append(part.response)
@@ -349,9 +381,8 @@ def _handle_batches(
 
     parts = _unchecked(request, begin)
     if effort.is_little and _check_little(parts):
-        return _answer(
-            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
-        )
+        appending = (p.append(replicas, request.acks, context) for p in parts)
+        return _answer_in_turns(replicas, deferred, request, appending)
     return _check_apart(replicas, deferred, request, context, parts)
 
 
@@ -383,9 +414,8 @@ def _handle_sets(
     if sum(map(len, sets)) <= AT_ONCE_BYTES and not any(map(has_compressed, sets)):
         for part in parts:
             part.run_check(MAX_PRODUCED_BYTES)
-        return _answer(
-            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
-        )
+        appending = (p.append(replicas, request.acks, context) for p in parts)
+        return _answer_in_turns(replicas, deferred, request, appending)
     return _check_apart(replicas, deferred, request, context, parts)
 
 
@@ -414,13 +444,12 @@ def _check_apart(
             room -= part.run_check(room)
 
     def append(_: None) -> Any:
-        return _answer(
-            replicas, request, [p.append(replicas, request.acks, context) for p in parts]
-        )
+        appending = (p.append(replicas, request.acks, context) for p in parts)
+        return _answer_in_turns(replicas, deferred, request, appending)
 
     return deferred.answer_from_thread(
         check,
         CONVERSION_TIMEOUT_MS,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
+        partial(_late, request),
         append,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ import pytest
 
 from broker.connection import CLOSE
 from broker.handlers import produce
+from broker.handlers.produce import PARTITIONS_A_TURN
 from broker.purgatory import NO_ANSWER, Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -214,6 +216,31 @@ def test_where_every_message_is_flushed_the_answer_waits_for_the_disk() -> None:
     flush.run()
     partition.log.end_flush(flush)
     assert codes(wait.try_complete(False)) == [ErrorCode.NONE]
+
+
+# ---- many partitions
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("partitions", [PARTITIONS_A_TURN, 3 * PARTITIONS_A_TURN + 1])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+async def test_many_partitions_are_appended_some_a_turn(partitions: int, acks: int) -> None:
+    replicas = Replicas().lead("t", partitions)
+    everywhere = [("t", index, batch(b"a")) for index in range(partitions)]
+    answer = handle(replicas, request(*everywhere, acks=acks))
+    ends = [0, sum(p.log.log_end_offset for p in replicas.manager.partitions.values())]
+
+    while isinstance(answer, Wait):
+        await asyncio.sleep(0)
+        ends.append(sum(p.log.log_end_offset for p in replicas.manager.partitions.values()))
+        answer = answer.try_complete(False) or answer
+
+    assert ends[-1] == partitions
+    assert max(after - before for before, after in pairwise(ends)) <= 2 * PARTITIONS_A_TURN
+    if acks == 0:
+        assert answer in (None, NO_ANSWER)
+    else:
+        assert codes(answer) == [ErrorCode.NONE] * partitions
 
 
 # ---- while a segment is synced
