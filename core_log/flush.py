@@ -13,6 +13,7 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
+from core_log.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
@@ -29,10 +30,14 @@ class Flush:
     end_offset: int
     truncations: int
     name_changes: int
+    bad_indexes: Sequence[Segment]
+    """Segments whose indexes are made anew on this occasion."""
 
     def run(self) -> None:
         """Write the leader epochs and fsync. Raises OSError; after SyncFailed nothing is known of
         the bytes on disk."""
+        for segment in self.bad_indexes:
+            segment.mend_indexes()
         self.epochs.save()
         for file in self.files:
             sync(file)
@@ -107,6 +112,7 @@ class FlushState:
         epochs: LeaderEpochs,
         directory: Directory,
         log_end_offset: int,
+        bad_indexes: Sequence[Segment],
     ) -> Flush:
         """The flush of all that is pending; the directory with it, if files were added."""
         self.has_closed = False
@@ -120,6 +126,7 @@ class FlushState:
             log_end_offset,
             self.truncations,
             self.name_changes,
+            bad_indexes,
         )
 
     def ended(self, flush: Flush) -> None:

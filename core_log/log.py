@@ -13,7 +13,7 @@ Files, their names, when a segment is rolled and when an index entry is written,
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import attrs
@@ -33,6 +33,7 @@ from core_log.replacement import Replacement
 from core_log.replicated_run import runs
 from core_log.retained import Retention
 from core_log.retention import expired
+from core_log.segment import BadIndex, Segment
 from core_log.segment_list import SegmentList, first_in, is_read_soon
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
 from core_log.time_index import TimestampOffset
@@ -92,6 +93,7 @@ class Log:
     _is_closing: bool = False
     _written_back: int = 0
     """Up to where that was done."""
+    _bad_indexes: dict[Segment, None] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
         failure = f", failed: {self.failure}" if self.failure else ""
@@ -297,7 +299,8 @@ class Log:
         Nothing at or above `end_offset` is in them. They end with a segment, and may end within
         a batch, which readers skip. A first batch larger than `max_bytes` comes whole with
         `min_one`, and not at all without (KIP-74). Raises ApiError OFFSET_OUT_OF_RANGE,
-        CORRUPT_MESSAGE where there should be a batch and is none, and KAFKA_STORAGE_ERROR.
+        CORRUPT_MESSAGE where there should be a batch and is none, KAFKA_STORAGE_ERROR, and
+        REPLICA_NOT_AVAILABLE until the next flush has made a bad index anew.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self}")
@@ -305,7 +308,10 @@ class Log:
             return None
         end_offset = min(end_offset, self.log_end_offset)
         with self.guard.reading:
-            return self.segments.read(offset, max_bytes, end_offset, min_one)
+            try:
+                return self.segments.read(offset, max_bytes, end_offset, min_one)
+            except BadIndex as bad:
+                raise self._put_off(bad) from bad
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What a reader of committed data must leave out of what is between these offsets.
@@ -320,17 +326,21 @@ class Log:
 
     def bytes_between(self, offset: int, end_offset: int, enough: int = INT_MAX) -> int:
         """Bytes a reader at `offset` would find below `end_offset`, over all segments; where there
-        are `enough`, not all are counted."""
-        return self.segments.bytes_between(max(offset, self.log_start_offset), end_offset, enough)
+        are `enough`, not all are counted. Raises ApiError as `read`."""
+        start = max(offset, self.log_start_offset)
+        try:
+            return self.segments.bytes_between(start, end_offset, enough)
+        except BadIndex as bad:
+            raise self._put_off(bad) from bad
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not earlier than `timestamp` in ms.
 
-        Raises ApiError CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
+        Raises ApiError CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR and REPLICA_NOT_AVAILABLE as `read`.
         """
         start = self.log_start_offset
         with self.guard.reading:
-            for batch in self.segments.batches_at_or_after(timestamp, start):
+            for batch in self._batches_at_or_after(timestamp, start):
                 found = first_in(batch, timestamp, start)
                 if found is not None:
                     return found
@@ -342,7 +352,7 @@ class Log:
         """The same, with batches read and decompressed where `in_thread` does it."""
         start = self.log_start_offset
         with self.guard.reading:
-            for batch in self.segments.batches_at_or_after(timestamp, start):
+            for batch in self._batches_at_or_after(timestamp, start):
                 found = await in_thread(partial(first_in, batch, timestamp, start))
                 if found is not None:
                     return found
@@ -351,9 +361,20 @@ class Log:
     def is_time_found_soon(self, timestamp: int) -> bool:
         """Whether the batch that holds the time is small and not compressed. Raises ApiError."""
         with self.guard.reading:
-            batches = self.segments.batches_at_or_after(timestamp, self.log_start_offset)
+            batches = self._batches_at_or_after(timestamp, self.log_start_offset)
             batch = next(batches, None)
             return batch is None or is_read_soon(batch)
+
+    def _batches_at_or_after(self, timestamp: int, start: int) -> Iterator[FileRange]:
+        try:
+            yield from self.segments.batches_at_or_after(timestamp, start)
+        except BadIndex as bad:
+            raise self._put_off(bad) from bad
+
+    def _put_off(self, bad: BadIndex) -> ApiError:
+        """Have the next flush make a bad index anew; the exception to answer with until then."""
+        self._bad_indexes[bad.segment] = None
+        return ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{self}: {bad}")
 
     def offsets_before(self, time_ms: int, max_num: int, now_ms: int) -> list[int]:
         """Start offsets of segments last written by `time_ms`, newest first (ListOffsets v0)."""
@@ -363,13 +384,14 @@ class Log:
 
     def flush_due(self, monotonic_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a rolled segment asks for a flush now, or epochs
-        that are no longer true stand on disk."""
+        that are no longer true stand on disk, or an index is to be made anew."""
         if self.failure is not None:
             return False
         bounds = self.segments.active.base_offset, self.log_end_offset
         is_due = self.segments.flushes.due(self.config, *bounds, monotonic_ms)
         is_waited_for = self._is_closing and not self.is_synced
-        return is_due or is_waited_for or self.leader_epochs.is_file_stale
+        is_stale = self.leader_epochs.is_file_stale or bool(self._bad_indexes)
+        return is_due or is_waited_for or is_stale
 
     @property
     def is_synced(self) -> bool:
@@ -381,13 +403,16 @@ class Log:
         """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
         files += self.history.snapshots.to_flush()
-        end_offset = self.log_end_offset
-        return self.segments.flushes.begin(files, self.leader_epochs, self.directory, end_offset)
+        return self.segments.flushes.begin(
+            files, self.leader_epochs, self.directory, self.log_end_offset, [*self._bad_indexes]
+        )
 
     def end_flush(self, flush: Flush) -> None:
         """Move the recovery point after `flush.run`; after an OSError of the three,
         `flush_failed`."""
         self.segments.flushes.ended(flush)
+        for segment in flush.bad_indexes:
+            self._bad_indexes.pop(segment, None)
         self.history.snapshots.flushed(flush.files)
         reread_from = self.segments.reread_from(self.recovery_point)
         needless = self.history.snapshots.forget_before(reread_from)
@@ -545,7 +570,7 @@ class Log:
         A segment that has to be synced before the next one begins takes nothing more until that is
         done, or it would never be: something would always have come since.
         """
-        if self.is_held and not may_sync:
+        if (self.is_held or self.segments.active.bad_index is not None) and not may_sync:
             raise AppendLater
         size, interval_bytes = sum(map(len, buffers)), self.config.index_interval_bytes
         if self._is_closing or self._rolls(size, last_offset, latest):

@@ -36,6 +36,15 @@ REBUILT_INTERVAL_BYTES = 4096
 _log = logging.getLogger(__name__)
 
 
+class BadIndex(Exception):
+    """A look-up has found an index of `segment` that does not fit its log, and may not make it
+    anew: that reads the segment whole."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(f"segment {segment.base_offset}: {segment.bad_index}")
+        self.segment = segment
+
+
 @attrs.frozen
 class HeldFiles:
     """What the files of a segment say that are found by their names."""
@@ -59,6 +68,8 @@ class Segment:
     bytes_since_index_entry: int = 0
     suffix: str = ""
     aborted: StorageFile | None = None
+    bad_index: str | None = None
+    """What is wrong with its indexes, from the moment that is found until they are made anew."""
     _held: HeldFiles | None = None
 
     @classmethod
@@ -202,12 +213,13 @@ class Segment:
             self.add_index_entry(batch.last_offset, batch.position)
         self.bytes_since_index_entry += batch.size
 
-    def find(self, offset: int, start: int = 0) -> ShallowBatch | None:
+    def find(self, offset: int, start: int = 0, *, may_rebuild: bool = True) -> ShallowBatch | None:
         """The first batch at or behind position `start` that holds `offset` or a later one.
 
-        Raises CorruptRecord.
+        Raises CorruptRecord and, where an index is bad that it may not rebuild, BadIndex.
         """
-        position, before = max(start, self.position_before(offset)), self.base_offset - 1
+        position = max(start, self.position_before(offset, may_rebuild=may_rebuild))
+        before = self.base_offset - 1
         for batch in scan(self.log, position):
             if batch.last_offset >= offset:
                 return batch
@@ -238,22 +250,40 @@ class Segment:
                 break
         return end_offset, position
 
-    def position_before(self, offset: int) -> int:
-        """Where to begin to look for the batch that holds `offset`, by the index."""
+    def position_before(self, offset: int, *, may_rebuild: bool = True) -> int:
+        """Where to begin to look for the batch that holds `offset`, by the index. Raises BadIndex
+        for one that is bad, unless it may be rebuilt."""
+        if self.bad_index is not None:
+            self._mend(may_rebuild)
         found = self.offset_index.lookup(offset)
         if not self.offset_index.is_proven and not self._is_of_log(found):
-            self.rebuild_indexes(f"{self._name(INDEX)} has {found}")
+            self.bad_index = f"{self._name(INDEX)} has {found}"
+            self._mend(may_rebuild)
             found = self.offset_index.lookup(offset)
         return found.position
 
-    def position_before_time(self, timestamp: int, offset: int) -> int:
+    def position_before_time(self, timestamp: int, offset: int, *, may_rebuild: bool = True) -> int:
         """Where to begin to look for the first record from `offset` on that is not earlier than
-        `timestamp`, by the indexes."""
+        `timestamp`, by the indexes. Raises BadIndex like `position_before`."""
+        if self.bad_index is not None:
+            self._mend(may_rebuild)
         found = self.time_index.lookup(timestamp)
-        if not self.time_index.is_proven and not self._is_true(found):
-            self.rebuild_indexes(f"{self._name(TIME_INDEX)} has {found}")
+        if not self.time_index.is_proven and not self._is_true(found, may_rebuild):
+            self.bad_index = f"{self._name(TIME_INDEX)} has {found}"
+            self._mend(may_rebuild)
             found = self.time_index.lookup(timestamp)
-        return self.position_before(max(found.offset, offset))
+        return self.position_before(max(found.offset, offset), may_rebuild=may_rebuild)
+
+    def _mend(self, may_rebuild: bool) -> None:
+        if not may_rebuild:
+            raise BadIndex(self)
+        self.mend_indexes()
+
+    def mend_indexes(self) -> None:
+        """Make the indexes anew if they are known to be bad. Raises OSError."""
+        if self.bad_index is not None:
+            self.rebuild_indexes(self.bad_index)
+            self.bad_index = None
 
     def checked_end(self) -> int:
         """`next_offset` of a segment that was loaded, once the end of its indexes is found to be
@@ -409,13 +439,13 @@ class Segment:
             return False
         return second is None or second.base_offset > first.last_offset
 
-    def _is_true(self, entry: TimestampOffset) -> bool:
+    def _is_true(self, entry: TimestampOffset, may_rebuild: bool = True) -> bool:
         """Whether the batch that holds the offset has this latest timestamp, so that what is later
         lies behind it."""
         if entry.timestamp < 0:
             return entry.offset == self.base_offset
         try:
-            batch = self.find(entry.offset)
+            batch = self.find(entry.offset, may_rebuild=may_rebuild)
         except CorruptRecord:
             return False
         is_of_log = batch is not None and batch.max_timestamp == entry.timestamp

@@ -22,7 +22,7 @@ from core_log.file_name import ALL_SUFFIXES, file_name
 from core_log.flush import FlushState
 from core_log.replacement import Replacement
 from core_log.retention import SegmentAge
-from core_log.segment import Segment
+from core_log.segment import BadIndex, Segment
 from core_log.storage import Directory, FileRange, StorageFile
 from core_log.time_index import TimestampOffset
 from core_log.transaction_index import (
@@ -177,7 +177,8 @@ class SegmentList:
         """Bytes of one segment from the batch that holds `offset`, or the next one, on.
 
         They stay below `end_offset`. If the first batch alone is more than `max_bytes`, that is
-        what is read with `min_one`, and nothing without.
+        what is read with `min_one`, and nothing without. Raises BadIndex, as all that looks up
+        offsets and times for readers does.
         """
         segment, position = self._locate(offset)
         end_segment, end_position = self._locate(end_offset)
@@ -216,6 +217,8 @@ class SegmentList:
         """The batches that may hold the first record from `start_offset` on that is not earlier
         than `timestamp`; the first of them does, as a rule (see `first_in`)."""
         for segment in self.segments:
+            if segment.bad_index is not None:  # its latest timestamp may be on its way, too
+                raise BadIndex(segment)
             if segment.largest_timestamp >= timestamp:
                 for batch in _candidates(segment, timestamp, start_offset):
                     yield segment.log.range(batch.position, batch.size)
@@ -294,7 +297,7 @@ class SegmentList:
         if known is not None and known[1] < known[0].size:
             return known
         for number in range(self.floor(offset), len(self.segments)):
-            batch = self.segments[number].find(offset)
+            batch = self.segments[number].find(offset, may_rebuild=False)
             if batch is not None:
                 return self.segments[number], batch.position
         return self.active, self.active.size
@@ -316,7 +319,8 @@ def _batch_size(segment: Segment, position: int) -> int:
 
 def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator[ShallowBatch]:
     """The batches of a segment that may hold the record looked for."""
-    for batch in scan(segment.log, segment.position_before_time(timestamp, start_offset)):
+    position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
+    for batch in scan(segment.log, position):
         if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
             yield batch
 

@@ -212,7 +212,10 @@ def _enough(reader: _Reader) -> bool:
         if p.fetch_offset >= end or reader.is_held_back(partition):
             continue
         most = p.partition_max_bytes
-        found += min(log.bytes_between(p.fetch_offset, end, most), most)
+        try:
+            found += min(log.bytes_between(p.fetch_offset, end, most), most)
+        except ApiError:
+            return True
         if found >= wanted:
             return True
     return False

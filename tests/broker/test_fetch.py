@@ -103,6 +103,20 @@ def test_it_reads_from_the_batch_that_holds_the_offset() -> None:
     assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (3, 3, 0)
 
 
+def test_who_reads_by_a_bad_index_is_told_to_come_again_and_others_read_on() -> None:
+    replicas = filled(batch(b"a"), partitions=2)
+    log = replicas.manager.log(T0)
+    log.segments.active.bad_index = "it does not fit"
+    asked = request((T0, 0), (T1, 0), max_wait_ms=500)
+
+    bad, good = parts(handle(replicas, asked))
+
+    assert (bad.error_code, values(good)) == (ErrorCode.REPLICA_NOT_AVAILABLE, [b"a"])
+    replicas.manager.start_flush(replicas.manager.partition(T0))
+    replicas.flush()
+    assert [values(part) for part in parts(handle(replicas, asked))] == [[b"a"], [b"a"]]
+
+
 def test_at_the_end_it_waits_and_an_append_ends_the_wait() -> None:
     replicas = filled(batch(b"a"))
     wait = handle(replicas, request((T0, 1), max_wait_ms=500))

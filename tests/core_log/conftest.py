@@ -49,6 +49,7 @@ class Writer:
         *values: bytes,
         timestamp: int | None = None,
         epoch: int = 0,
+        may_sync: bool = True,
         **header: Any,
     ) -> Appended:
         """One batch of `values`."""
@@ -60,6 +61,7 @@ class Writer:
             leader_epoch=epoch,
             now_ms=self.now_ms,
             max_timestamp=timestamp,
+            may_sync=may_sync,
         )
 
     def append_many(self, count: int, size: int = 100) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import attrs
 import pytest
@@ -22,6 +23,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
+from tests.core_log.mending import after_flush
 
 T0 = 1_600_000_000_000
 COUNT = 7
@@ -138,7 +140,7 @@ def check_served(log: Log, count: int) -> str:
     """Read from every offset and by every time; then write."""
     for offset in range(log.log_start_offset, count):
         try:
-            found = log.read(offset, 10_000, log.log_end_offset)
+            found = after_flush(log, partial(log.read, offset, 10_000, log.log_end_offset))
             assert found is not None
             records = decode_records(found.read(), offset)
         except CorruptRecord:
@@ -154,7 +156,8 @@ def check_served(log: Log, count: int) -> str:
             at = T0 + 10 * offset
             if early and offset == log.log_start_offset:
                 continue
-            assert log.offset_for_timestamp(at - early) == (at, offset)
+            found_at = after_flush(log, partial(log.offset_for_timestamp, at - early))
+            assert found_at == (at, offset)
     append(log, log.log_end_offset)
     assert log.log_end_offset == count + 1
     return "served"

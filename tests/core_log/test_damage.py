@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,13 +18,14 @@ from core_log.checkpoint import (
 )
 from core_log.config import LogConfig
 from core_log.loading import undamaged
-from core_log.log import Log
+from core_log.log import AppendLater, Log
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import Directory
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
 from protocol.topic_partition import TopicPartition
+from tests.core_log.mending import after_flush
 
 Open = Callable[..., Any]
 SMALL = {"segment_bytes": 1500, "index_interval_bytes": 300}
@@ -266,8 +268,9 @@ def test_an_entry_within_that_is_wrong_is_found_when_it_is_used(
         caplog.clear()
         again = open_log(copy, recovery_point=COUNT, segment_bytes=10**6)
         for number in reversed(range(COUNT)):
-            assert again.numbers(number)[0] == number
-            assert again.log.offset_for_timestamp(T0 + number) == (T0 + number, number)
+            assert after_flush(again.log, partial(again.numbers, number))[0] == number
+            found = after_flush(again.log, partial(again.log.offset_for_timestamp, T0 + number))
+            assert found == (T0 + number, number)
         assert caplog.text.count("made anew") <= 1
 
 
@@ -276,6 +279,50 @@ def copied(directory: MemoryDirectory) -> MemoryDirectory:
     for name in directory.files():
         copy.write_atomic(name, directory.read(name) or b"")
     return copy
+
+
+def test_a_bad_index_is_left_to_the_next_flush_and_who_reads_there_is_told_to_come_again(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    _, second, *_ = closed(memory, open_log)
+    within = 5  # found by the second entry; the last ones are looked at when a log is opened
+    flip(memory, name_of(0, ".index"), 15)
+    bad = memory.read(name_of(0, ".index"))
+    log: Log = open_log(memory, recovery_point=COUNT, **SMALL).log
+
+    looks: list[Callable[[], object]] = [
+        lambda: log.read(within, 1000, COUNT),
+        lambda: log.bytes_between(within, COUNT),
+        lambda: log.offset_for_timestamp(T0 + within),
+    ]
+    for look in looks:
+        with pytest.raises(ApiError) as told:
+            look()
+        assert told.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert memory.read(name_of(0, ".index")) == bad
+    assert log.read(second, 1000, COUNT) is not None, "other segments are read"
+    assert log.flush_due(0)
+
+    assert [after_flush(log, look) is not None for look in looks] == [True] * 3
+    assert memory.read(name_of(0, ".index")) != bad
+    assert not log.flush_due(0)
+
+
+def test_what_a_leader_appends_waits_until_a_bad_index_of_its_segment_is_made_anew(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    closed(memory, open_log, segment_bytes=10**6)
+    flip(memory, name_of(0, ".index"), 11)
+    writer = open_log(memory, recovery_point=COUNT, segment_bytes=10**6)
+    with pytest.raises(ApiError):
+        writer.numbers()
+
+    with pytest.raises(AppendLater):
+        writer.append(b"late", may_sync=False)
+
+    assert after_flush(writer.log, writer.numbers) == list(range(COUNT))
+    writer.append(b"30", may_sync=False)
+    assert writer.numbers(COUNT - 1) == [COUNT - 1, COUNT]
 
 
 def test_truncation_does_not_rely_on_a_wrong_index(memory: MemoryDirectory, open_log: Open) -> None:
@@ -287,8 +334,8 @@ def test_truncation_does_not_rely_on_a_wrong_index(memory: MemoryDirectory, open
         writer = open_log(copy, recovery_point=COUNT, segment_bytes=10**6)
         writer.log.truncate_to(12)
         writer.append_many(20)
-        assert writer.numbers() == list(range(32))
-        assert writer.numbers(25) == list(range(25, 32))
+        assert after_flush(writer.log, writer.numbers) == list(range(32))
+        assert after_flush(writer.log, partial(writer.numbers, 25)) == list(range(25, 32))
 
 
 # ---- checkpoints
