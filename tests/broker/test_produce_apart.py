@@ -103,8 +103,13 @@ async def test_many_that_are_little_each_are_much_together() -> None:
     assert isinstance(handle(replicas, request(*[("t", n, one) for n in range(4)])), Wait)
 
 
-async def test_one_request_decompresses_no_more_than_one_batch_may() -> None:
-    bomb = packed(Codec.ZSTD, bytes(MAX_PRODUCED_BYTES * 2 // 3))
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """Two thirds of what may be decompressed; it is made on no event loop."""
+    return packed(Codec.ZSTD, bytes(MAX_PRODUCED_BYTES * 2 // 3))
+
+
+async def test_one_request_decompresses_no_more_than_one_batch_may(bomb: bytes) -> None:
     replicas = leading()
     both = request(("t", 0, bomb), ("t", 1, bomb))
     first, second = codes(await replicas.ended(handle(replicas, both)))

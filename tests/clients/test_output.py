@@ -68,7 +68,7 @@ def test_the_envelope_has_every_column_and_null_for_what_is_unknown() -> None:
             {
                 "what": "t-0",
                 "error": "LEADER_NOT_AVAILABLE",
-                "message": "LEADER_NOT_AVAILABLE: The partition has no leader at the moment",
+                "message": f"LEADER_NOT_AVAILABLE: {ErrorCode.LEADER_NOT_AVAILABLE.meaning}",
             }
         ],
     }
