@@ -120,8 +120,9 @@ class House:
         return T0 + int(self.loop.time() * 1000)
 
     def high_watermark(self, tp: TopicPartition) -> int | None:
-        """Everything is committed, unless a test says otherwise."""
-        return self.watermarks.get(tp, self.logs.logs[tp].log_end_offset)
+        """Everything of a log that is here is committed, unless a test says otherwise."""
+        log = self.logs.get(tp)
+        return None if log is None else self.watermarks.get(tp, log.log_end_offset)
 
     def log(self, tp: TopicPartition = TP, config: LogConfig = COMPACT) -> Log:
         return self.logs.get_or_create(tp, config)
