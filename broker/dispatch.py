@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import attrs
@@ -87,8 +88,8 @@ class Dispatcher:
             key, version, correlation_id = read_correlation_id(frame)
         except WireError as error:
             raise Refused(str(error)) from error
-        api = API.get(key) if key in self.handlers else None  # type: ignore[call-overload]
-        if api is None:
+        api, handler = API.get(key), self.handlers.get(key)  # type: ignore[call-overload]
+        if api is None or handler is None:
             raise Refused(f"API key {key} is not served")
         if not api.min_version <= version <= api.max_version:
             if key == ApiKey.API_VERSIONS:
@@ -108,14 +109,8 @@ class Dispatcher:
             connection,
             self.monotonic_ms(),
         )
-        outcome = self._call(api, header, request, context)
+        outcome = _outcome(api, header, request, partial(handler, request, context))
         return outcome._replace(is_brokers=True) if _is_brokers(key, request) else outcome
-
-    def _call(
-        self, api: Api, header: RequestHeader, request: Any, context: RequestContext
-    ) -> Outcome:
-        handler = self.handlers[ApiKey(header.api_key)]
-        return _outcome(api, header, request, lambda: handler(request, context))
 
 
 def _is_brokers(key: int, request: Any) -> bool:
@@ -131,7 +126,7 @@ def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[],
         return outcome
 
     def try_complete(expired: bool) -> Outcome | None:
-        tried = _outcome(api, header, request, lambda: wait.try_complete(expired))
+        tried = _outcome(api, header, request, partial(wait.try_complete, expired))
         if tried.response is NO_ANSWER:
             return Outcome(header, None)
         return None if tried.response is None else tried

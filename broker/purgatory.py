@@ -91,7 +91,8 @@ class Purgatory:
         waiting: list[Parked] = []
         for key in keys:
             waiting += self._by_key.get(key, ())
-            waiting += [parked for _, _, parked in self._by_offset.get(key, ())]
+            if key in self._by_offset:
+                waiting += [parked for _, _, parked in self._by_offset[key]]
         if waiting:
             self._try(dict.fromkeys(waiting))
 
@@ -106,7 +107,8 @@ class Purgatory:
             del waiting[:number]
             if not waiting:
                 del self._by_offset[key]
-        self._try(due)
+        if due:
+            self._try(due)
 
     def drop(self, parked: Parked) -> None:
         """Forget a request whose connection is gone."""

@@ -64,7 +64,7 @@ class Served(Protocol):
         """Serve the next request that may be served now; False: there is none."""
 
     def end_share(self) -> None:
-        """Send what was answered: others are served now."""
+        """Send what was answered: others are served now, or the turn is over."""
 
 
 @attrs.define(eq=False)
@@ -79,6 +79,8 @@ class Turns:
     _fresh: deque[Served] = attrs.field(factory=deque)
     _behind: deque[Served] = attrs.field(factory=deque)
     _next_round: deque[Served] = attrs.field(factory=deque)
+    _unended: dict[Served, None] = attrs.field(factory=dict)
+    """Served in the present turn, and to be served again."""
     _round: int = 1
     _spent_s: float = 0.0
     _is_called: bool = False
@@ -88,6 +90,7 @@ class Turns:
         """Serve what has arrived: now, if there is time and nobody is to be served before."""
         if self._has_time_for(connection):
             self._serve(connection, SHARE_REQUESTS)
+            connection.end_share()
         else:
             self.line_up(connection)
 
@@ -129,6 +132,7 @@ class Turns:
         self._serve_line(self._first, SHARE_REQUESTS)
         self._serve_line(self._fresh, FRESH_REQUESTS)
         self._serve_line(self._behind, SHARE_REQUESTS)
+        self._end_shares()
         self._is_called = False
         if self._first or self._fresh or self._behind or self._next_round:
             self._call()
@@ -145,6 +149,18 @@ class Turns:
             connection = line.popleft()
             connection.share.in_line = False
             self._serve(connection, most)
+            if connection.share.in_line:
+                self._unended[connection] = None
+            else:
+                self._unended.pop(connection, None)
+                connection.end_share()
+
+    def _end_shares(self) -> None:
+        """Of those that are in line again, once a turn for each: an end takes a write, and others
+        where reading is to be stopped or begun."""
+        unended, self._unended = self._unended, {}
+        for connection in unended:
+            connection.end_share()
 
     def _serve(self, connection: Served, most: int) -> None:
         """Serve so many requests, or what is left of a share."""
@@ -164,7 +180,6 @@ class Turns:
                 break
         if connection.has_more:
             self._line_up_behind(connection)
-        connection.end_share()
 
     def _line_up_behind(self, connection: Served) -> None:
         if connection.share.is_used_up:

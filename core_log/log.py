@@ -550,7 +550,7 @@ class Log:
     def _rolls(self, size: int, last_offset: int, latest: TimestampOffset) -> bool:
         """Whether a new segment begins before so much is appended."""
         return self.segments.active.should_roll(
-            self.config, size, last_offset, latest.timestamp, self.monotonic_ms()
+            self.config, size, last_offset, latest.timestamp, self.monotonic_ms
         )
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:

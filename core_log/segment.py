@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -144,7 +144,12 @@ class Segment:
         return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
 
     def should_roll(
-        self, config: LogConfig, size: int, last_offset: int, max_timestamp: int, monotonic_ms: int
+        self,
+        config: LogConfig,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        monotonic_ms: Callable[[], int],
     ) -> bool:
         """Whether a new segment must begin before `size` bytes up to `last_offset` are appended.
 
@@ -156,12 +161,14 @@ class Segment:
             return True
         if self.size == 0:
             return False
-        first_timestamp = self.read_first_timestamp()
-        reached = max_timestamp if first_timestamp >= 0 else monotonic_ms
-        started = first_timestamp if first_timestamp >= 0 else self.created_ms
+        started = self.read_first_timestamp()
+        if started >= 0:
+            age_ms = max_timestamp - started
+        else:
+            age_ms = monotonic_ms() - self.created_ms
         return (
             self.size > config.segment_bytes - size
-            or reached - started > config.max_segment_ms - self._jitter_ms(config)
+            or age_ms > config.max_segment_ms - self._jitter_ms(config)
             or self.offset_index.is_full
             or self.time_index.is_full
         )

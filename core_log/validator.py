@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from struct import Struct
 from typing import NamedTuple
-
-import attrs
 
 from core_log.config import LogConfig
 from protocol.bounds import MAX_BATCH_BYTES, MAX_PRODUCED_BYTES
@@ -38,13 +37,13 @@ LITTLE_DECOMPRESSED_BYTES = 64 * 1024
 LITTLE_RECORDS = 10_000
 """What of one request is checked on the event loop, in some milliseconds at most."""
 
-CODEC_AT = 22
-COUNT_AT = HEADER_BYTES - 4
-"""Where a batch's header has its attributes' lower half, and the number of its records."""
+_CODEC_AND_COUNT = Struct(">B34xI")
+_CODEC_AT = 22
+"""The lower half of a batch's attributes, and the number of its records, which its header ends
+with."""
 
 
-@attrs.frozen
-class ValidBatch:
+class ValidBatch(NamedTuple):
     """A batch that may be appended, and the true largest timestamp of its records."""
 
     data: Bytes
@@ -71,7 +70,8 @@ def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
     to. Without `config` what the topic makes of it is left out."""
     if records is None or len(records) < HEADER_BYTES:
         return Effort()
-    codec, count = records[CODEC_AT] & CODEC_MASK, int.from_bytes(records[COUNT_AT:HEADER_BYTES])
+    attributes, count = _CODEC_AND_COUNT.unpack_from(records, _CODEC_AT)
+    codec = attributes & CODEC_MASK
     rewrites = codec != Codec.NONE or (config is not None and _is_written_anew(config))
     return Effort(len(records) if rewrites else 0, count)
 
@@ -137,8 +137,9 @@ def _validate(
     header = read_header(records)
     if header.size != len(records):
         raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
+    codec = header.codec
     check_size(topic_partition, header.size, config)
-    _check_header(topic_partition, header, zstd_allowed)
+    _check_header(topic_partition, header, codec, zstd_allowed)
     checked = validate_batch(
         records,
         header,
@@ -148,9 +149,12 @@ def _validate(
     if config.message_timestamp_difference_max_ms < _UNBOUNDED:
         sent = (record.timestamp_ms for record in decode_batch(records))
         check_times(topic_partition, sent, config, now_ms)
-    decompressed_bytes = 0 if header.codec is Codec.NONE else checked.size
+    decompressed_bytes = 0 if codec is Codec.NONE else checked.size
     valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
-    batch = _recompress(valid, config)
+    wanted = wanted_codec(config, codec)
+    if wanted is codec:
+        return valid
+    batch = _recompress(valid, wanted)
     check_size(topic_partition, batch.header.size, config)
     return batch
 
@@ -169,12 +173,14 @@ def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) ->
     )
 
 
-def _check_header(topic_partition: TopicPartition, header: BatchHeader, zstd_allowed: bool) -> None:
+def _check_header(
+    topic_partition: TopicPartition, header: BatchHeader, codec: Codec, zstd_allowed: bool
+) -> None:
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset {header.base_offset} from a producer, must be 0")
     if header.timestamp_type:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
-    if header.codec == Codec.ZSTD and not zstd_allowed:
+    if codec is Codec.ZSTD and not zstd_allowed:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
         )
@@ -209,10 +215,7 @@ def wanted_codec(config: LogConfig, source: Codec) -> Codec:
     return Codec.of_name(config.compression_type)
 
 
-def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
-    codec = wanted_codec(config, batch.header.codec)
-    if batch.header.codec == codec:
-        return batch
+def _recompress(batch: ValidBatch, codec: Codec) -> ValidBatch:
     header = batch.header
     records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]
     data = encode_batch(
@@ -222,4 +225,4 @@ def _recompress(batch: ValidBatch, config: LogConfig) -> ValidBatch:
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
     )
-    return attrs.evolve(batch, data=data, header=read_header(data))
+    return batch._replace(data=data, header=read_header(data))

@@ -72,8 +72,10 @@ class FrameCutter:
         if end > len(fed):
             self._pos, self._missing = begins, size
             return self._gather()
-        self._pos = end
-        self._drop_cut()
+        if end == len(fed):
+            self._fed, self._pos = b"", 0
+        else:
+            self._pos = end
         return memoryview(fed)[begins:end]
 
     def clear(self) -> None:

@@ -8,9 +8,7 @@ has no client id, and ApiVersions answers with header v0 whatever its version (K
 from __future__ import annotations
 
 import struct
-from typing import Any
-
-import attrs
+from typing import Any, NamedTuple
 
 from protocol.api_key import ApiKey
 from protocol.encoding import Buffer, Encoded, Hole, decode, encode_into
@@ -23,8 +21,7 @@ _CLIENT = struct.Struct(">hhih")
 WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
 
 
-@attrs.frozen
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """What every request begins with. `api_key` may be a number we do not know."""
 
     api_key: int
@@ -64,7 +61,7 @@ def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
 
 def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
     """Read the body of a request whose header was read. Raises WireError."""
-    kind = API[ApiKey(header.api_key)].request
+    kind = API[header.api_key].request
     if is_flexible(kind, header.api_version):
         pos = _skip_tags(frame, pos)
     request, end = decode(kind, header.api_version, frame, pos)

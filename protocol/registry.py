@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -54,7 +54,7 @@ class Api:
     error_response: Callable[[Any, ErrorCode, int], Any]
 
 
-API: dict[ApiKey, Api] = {
+API: Mapping[int, Api] = {
     ApiKey.PRODUCE: Api(
         produce.ProduceRequest, produce.ProduceResponse, 0, 7, produce.error_response
     ),
@@ -253,4 +253,4 @@ API: dict[ApiKey, Api] = {
     ),
 }
 
-KEY_OF: dict[type, ApiKey] = {api.request: key for key, api in API.items()}
+KEY_OF: dict[type, ApiKey] = {api.request: ApiKey(key) for key, api in API.items()}

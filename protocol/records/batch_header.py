@@ -26,14 +26,15 @@ CONTROL: Final = 0x20
 
 HEADER = Struct(">qiibIhiqqqhii")
 _MAGIC_AT: Final = 16
+_CODECS: Final = tuple(Codec)
 
 
 def codec_of(attributes: int) -> Codec:
     """The codec that a batch's attributes name. Raises CorruptRecord when there is none such."""
-    try:
-        return Codec(attributes & CODEC_MASK)
-    except ValueError:
-        raise CorruptRecord(f"batch names unknown compression {attributes & CODEC_MASK}") from None
+    number = attributes & CODEC_MASK
+    if number >= len(_CODECS):
+        raise CorruptRecord(f"batch names unknown compression {number}")
+    return _CODECS[number]
 
 
 class BatchHeader(NamedTuple):

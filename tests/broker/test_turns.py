@@ -246,3 +246,24 @@ def test_after_all_have_gone_nothing_is_due() -> None:
     for connection in connections:
         connection.waiting.clear()
     assert loop.run() <= 2
+
+
+def test_a_share_ends_once_a_turn_however_often_a_connection_is_served_in_it() -> None:
+    loop = Loop()
+    busy, asks_little = loop.connection(TURN_S), loop.connection()
+    busy.asks(1)
+    both = [loop.connection() for _ in range(2)]
+    for connection in both:
+        connection.asks(5)
+    asks_little.asks(1)
+    assert sorted(loop.turn()) == [2, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4]
+    assert [connection.shares for connection in (*both, asks_little)] == [1, 1, 1]
+
+
+def test_who_is_behind_at_the_end_of_a_turn_is_sent_what_he_was_answered() -> None:
+    loop = Loop()
+    loop.connection(TURN_S).asks(1)
+    connection = loop.connection()
+    connection.asks(2 * SHARE_REQUESTS)
+    assert len(loop.turn()) == SHARE_REQUESTS
+    assert (connection.has_more, connection.shares) == (True, 1)
