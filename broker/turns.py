@@ -110,7 +110,7 @@ class Turns:
     def _has_time_for(self, connection: Served) -> bool:
         if connection.share.in_line or self._spent_s >= TURN_S:
             return False
-        return self.is_controller(connection.number) or not self._is_called
+        return not self._is_called or self.is_controller(connection.number)
 
     def _is_used_up(self, connection: Served) -> bool:
         """Whether it has had its share of this round; the controller has one in each turn."""
@@ -168,16 +168,14 @@ class Turns:
         if self._is_used_up(connection) and not self._is_called:  # all others have had theirs
             self._begin_round()
             self._is_used_up(connection)
-        before = self.time()
-        while most > 0 and connection.serve_next():
-            now = self.time()
-            most -= 1
-            share.requests += 1
-            share.seconds += now - before
-            self._spent_s += now - before
-            before = now
-            if share.is_used_up:
-                break
+        requests = min(most, SHARE_REQUESTS - share.requests)
+        served, began, seconds = 0, self.time(), 0.0
+        while served < requests and share.seconds + seconds < SHARE_S and connection.serve_next():
+            served += 1
+            seconds = self.time() - began
+        share.requests += served
+        share.seconds += seconds
+        self._spent_s += seconds
         if connection.has_more:
             self._line_up_behind(connection)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from struct import Struct
 from typing import NamedTuple
 
 from core_log.config import LogConfig
@@ -37,10 +36,9 @@ LITTLE_DECOMPRESSED_BYTES = 64 * 1024
 LITTLE_RECORDS = 10_000
 """What of one request is checked on the event loop, in some milliseconds at most."""
 
-_CODEC_AND_COUNT = Struct(">B34xI")
 _CODEC_AT = 22
-"""The lower half of a batch's attributes, and the number of its records, which its header ends
-with."""
+_COUNT_AT = HEADER_BYTES - 4
+"""Where a batch's header has its attributes' lower half, and the number of its records."""
 
 
 class ValidBatch(NamedTuple):
@@ -65,13 +63,17 @@ class Effort(NamedTuple):
         return self.rewritten_bytes <= LITTLE_REWRITTEN_BYTES and self.records <= LITTLE_RECORDS
 
 
+def is_compressed(records: Bytes) -> bool:
+    """Whether the batch that these bytes may be says so."""
+    return len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
+
+
 def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
     """What the check of a batch takes, by what its header says of it, which the check will hold it
     to. Without `config` what the topic makes of it is left out."""
     if records is None or len(records) < HEADER_BYTES:
         return Effort()
-    attributes, count = _CODEC_AND_COUNT.unpack_from(records, _CODEC_AT)
-    codec = attributes & CODEC_MASK
+    codec, count = records[_CODEC_AT] & CODEC_MASK, int.from_bytes(records[_COUNT_AT:HEADER_BYTES])
     rewrites = codec != Codec.NONE or (config is not None and _is_written_anew(config))
     return Effort(len(records) if rewrites else 0, count)
 

@@ -31,6 +31,7 @@ from core_log.validator import (
     Effort,
     ValidBatch,
     effort_of,
+    is_compressed,
 )
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
@@ -109,15 +110,25 @@ def handle(
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
         return _handle_sets(replicas, cache, deferred, request, context)
+    if _is_small(request):
+        return _answer(replicas, request, list(_append_all(replicas, cache, request, context)))
     effort = _effort(replicas, request)
     if effort.rewritten_bytes or not effort.is_little:
         return _handle_batches(replicas, cache, deferred, request, context, effort)
-    parts = (
-        _append(replicas, cache, TopicPartition(topic.name, p.index), p, request.acks, context)
-        for topic in request.topic_data
-        for p in topic.partition_data
-    )
-    return _answer_in_turns(replicas, deferred, request, parts)
+    appending = _append_all(replicas, cache, request, context)
+    return _answer_in_turns(replicas, deferred, request, appending)
+
+
+def _is_small(request: ProduceRequest) -> bool:
+    """Whether it takes too little to be worth a closer look."""
+    partitions = size = 0
+    for topic in request.topic_data:
+        for p in topic.partition_data:
+            if p.records is None or is_compressed(p.records):
+                return False
+            partitions += 1
+            size += len(p.records)
+    return size <= LITTLE_REWRITTEN_BYTES and partitions < PARTITIONS_A_TURN
 
 
 def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
@@ -189,6 +200,18 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
         timeout_ms=request.timeout_ms,
         try_complete=try_complete,
     )
+
+
+def _append_all(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    request: ProduceRequest,
+    context: RequestContext,
+) -> Iterator[_Pending]:
+    for topic in request.topic_data:
+        for p in topic.partition_data:
+            tp = TopicPartition(topic.name, p.index)
+            yield _append(replicas, cache, tp, p, request.acks, context)
 
 
 def _append(
