@@ -14,6 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -134,11 +135,21 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
     if others > QUIET_LOAD:
         click.echo(f"Others are at work here (load average {others:.1f}): expect noise.", err=True)
     rows: list[Row] = []
+    failed: list[str] = []
     with arena(Rounds(rounds, seconds), before) as both:
         for name in questions or QUESTIONS:
             click.echo(f"{name} …", err=True)
-            rows += QUESTIONS[name](both)
+            answered: list[Row] = []
+            try:
+                answered.extend(QUESTIONS[name](both))
+            except Exception:
+                failed.append(name)
+                traceback.print_exc()
+            rows += answered
+            click.echo(render(answered), err=True)
     click.echo(render(rows))
+    if failed:
+        raise click.ClickException(f"not answered, see above: {', '.join(failed)}")
     if not questions and len(both.brokers) > 1:
         kept = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
         RESULTS.write_text(results(rows, heading(both.rounds, others), kept), "utf-8")
