@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,9 @@ from broker.partition import Partition
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
+
+FLUSHES_AT_ONCE = 8
+"""As many end in one turn of the loop at most: whoever waits for one may begin a segment then."""
 
 
 @attrs.define(eq=False)
@@ -23,6 +27,7 @@ class Flusher:
     monotonic_ms: Callable[[], int]
     flushed: Callable[[Partition], None] = lambda partition: None
     _running: set[TopicPartition] = attrs.field(factory=set)
+    _slots: asyncio.Semaphore = attrs.field(factory=lambda: asyncio.Semaphore(FLUSHES_AT_ONCE))
 
     def start(self, partition: Partition) -> None:
         """Flush what the log holds now, unless a flush of it is under way."""
@@ -34,8 +39,9 @@ class Flusher:
         log = partition.log
         try:
             while True:
-                await self.work.flush(log)
-                self.flushed(partition)
+                async with self._slots:
+                    await self.work.flush(log)
+                    self.flushed(partition)
                 log = partition.log  # another one, if the replica was moved meanwhile
                 if not log.flush_due(self.monotonic_ms()):
                     break

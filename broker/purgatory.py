@@ -33,13 +33,15 @@ class Wait:
     `try_complete(expired)` returns the response, or None while there is none to give; with
     `expired` true it must return one. It may return another `Wait`: there is something else to
     wait for first. `timeout_ms` counts from now. `offsets`: keys with the offset of each that is
-    waited for.
+    waited for. `moved(key)` is called before a try with the key that brings it about, so that a
+    wait for many keys need not look at all of them each time.
     """
 
     keys: tuple[Hashable, ...]
     timeout_ms: int
     try_complete: Callable[[bool], Any]
     offsets: tuple[tuple[Hashable, int], ...] = ()
+    moved: Callable[[Hashable], None] | None = None
 
 
 @attrs.define(eq=False)
@@ -88,13 +90,15 @@ class Purgatory:
 
     def touch(self, *keys: Hashable) -> None:
         """Something changed under these keys: try those that wait for any of them, once each."""
-        waiting: list[Parked] = []
+        waiting: dict[Parked, None] = {}
         for key in keys:
-            waiting += self._by_key.get(key, ())
+            touched = list(self._by_key.get(key, ()))
             if key in self._by_offset:
-                waiting += [parked for _, _, parked in self._by_offset[key]]
+                touched += [parked for _, _, parked in self._by_offset[key]]
+            _tell(touched, key)
+            waiting.update(dict.fromkeys(touched))
         if waiting:
-            self._try(dict.fromkeys(waiting))
+            self._try(waiting)
 
     def reached(self, key: Hashable, offset: int) -> None:
         """What the key stands for has grown up to `offset`: try those that wait for that or less,
@@ -108,6 +112,7 @@ class Purgatory:
             if not waiting:
                 del self._by_offset[key]
         if due:
+            _tell(due, key)
             self._try(due)
 
     def drop(self, parked: Parked) -> None:
@@ -158,6 +163,12 @@ class Purgatory:
             del waiting[place]
             if not waiting:
                 del self._by_offset[key]
+
+
+def _tell(waiting: Iterable[Parked], key: Hashable) -> None:
+    for parked in waiting:
+        if parked.wait.moved is not None and parked.timer is not None:
+            parked.wait.moved(key)
 
 
 def _place(offset: int, number: float) -> tuple[float, float]:

@@ -77,6 +77,7 @@ SHELLS = {
     "broker.deferred",
     "broker.directory_moves",
     "core_log.log_work",
+    "broker.flusher",
     "broker.housekeeping",
     "broker.isr_writer",
     "broker.kbroker",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import attrs
@@ -180,13 +180,37 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
         undone = [part for part in parts if not _done(replicas, part)]
     if not undone:
         return _response(request, parts)
+    waiting: dict[TopicPartition, list[_Pending]] = {}
+    for part in undone:
+        waiting.setdefault(part.tp, []).append(part)
+    moved: set[TopicPartition] = set()
+    is_trying = False
+
+    def note_moved(key: Any) -> None:
+        _, tp = key
+        moved.add(tp)
 
     def try_complete(expired: bool) -> Any:
-        undone[:] = [part for part in undone if not _done(replicas, part)]
-        if undone and not expired:
+        """Look at what has moved. An append in here moves it again: that is for the same round."""
+        nonlocal is_trying
+        if is_trying:
             return None
-        for part in undone:
-            part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+        is_trying = True
+        if not moved:
+            moved.update(waiting)
+        try:
+            while moved:
+                tp = moved.pop()
+                waiting[tp] = [part for part in waiting.get(tp, ()) if not _done(replicas, part)]
+                if not waiting[tp]:
+                    del waiting[tp]
+        finally:
+            is_trying = False
+        if waiting and not expired:
+            return None
+        for part in chain.from_iterable(waiting.values()):
+            if not _done(replicas, part):
+                part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
         response = _response(request, parts)
         return NO_ANSWER if response is None else response
 
@@ -199,6 +223,7 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
         ),
         timeout_ms=request.timeout_ms,
         try_complete=try_complete,
+        moved=note_moved,
     )
 
 

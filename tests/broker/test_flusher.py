@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from broker.flusher import Flusher
+from broker.flusher import FLUSHES_AT_ONCE, Flusher
 from broker.handlers import produce
 from broker.partition import Partition
 from core_log.config import LogConfig
@@ -144,3 +144,19 @@ async def test_a_producer_whose_flush_fails_is_told_so_at_once() -> None:
     (answer,) = answers
     (topic,) = answer.responses
     assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_of_many_logs_some_are_flushed_at_once_and_none_is_left() -> None:
+    number = 3 * FLUSHES_AT_ONCE
+    world = World(replicas=Replicas(config=LogConfig(flush_messages=1)).lead("t", number))
+    for index in range(number):
+        world.replicas.manager.append(
+            TopicPartition("t", index), batch(b"a"), all_in_sync=False, zstd_allowed=True, now_ms=1
+        )
+    await turns()
+    assert len(world.disk.waiting) == FLUSHES_AT_ONCE
+
+    while world.disk.waiting:
+        assert len(world.disk.waiting) <= FLUSHES_AT_ONCE
+        await world.disk.run_next()
+    assert world.flushed == [1] * number
