@@ -396,25 +396,30 @@ class _Fetcher:
                 each.leader_epoch,
             )
         try:
-            await self._truncate_log(partition, to.offset)
+            await self._truncate_log(each, to.offset)
             each.truncated = to.done
         except Exception as error:
             self._failed(each, error)
 
-    async def _truncate_log(self, partition: Partition, offset: int) -> None:
+    async def _truncate_log(self, each: Following, offset: int) -> None:
         """End a log at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
-        log = partition.log
+        log = each.partition.log
         if offset >= log.log_end_offset:
             log.truncate_to(offset)  # of epochs that wrote nothing, in memory
-        else:
-            await self.owner.work.lend(log, partial(log.truncate_to, offset))
-        partition.truncated()
+        elif not await self._lend(each, partial(log.truncate_to, offset)):
+            return
+        each.partition.truncated()
 
-    async def _begin_anew(self, partition: Partition, offset: int) -> None:
+    async def _begin_anew(self, each: Following, offset: int) -> None:
         """Drop a log; the next one begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
-        log = partition.log
-        await self.owner.work.lend(log, partial(log.truncate_fully_and_start_at, offset))
-        partition.begun_anew()
+        log = each.partition.log
+        if await self._lend(each, partial(log.truncate_fully_and_start_at, offset)):
+            each.partition.begun_anew()
+
+    async def _lend(self, each: Following, work: Callable[[], object]) -> bool:
+        """Lend the log, unless it follows another leader by then, or leads; whether it was lent."""
+        wanted = partial(self._is_current, each)
+        return await self.owner.work.lend_if(each.partition.log, work, wanted)
 
     # ---- fetching
 
@@ -453,10 +458,9 @@ class _Fetcher:
         else:
             now_ms, records = self.owner.now_ms(), memoryview(p.records or b"")
             try:
-                if records:
-                    await self._append(partition, records, now_ms)
-                partition.follow_watermarks(p.high_watermark, p.log_start_offset)
-                each.delay, each.trouble = FIRST_DELAY_SECONDS, ""
+                if not records or await self._append(each, records, now_ms):
+                    partition.follow_watermarks(p.high_watermark, p.log_start_offset)
+                    each.delay, each.trouble = FIRST_DELAY_SECONDS, ""
             except Exception as error:  # what was whole before it is appended
                 self._failed(each, error)
             each.lags = partition.log.log_end_offset < p.high_watermark
@@ -465,12 +469,14 @@ class _Fetcher:
             if partition.log.log_end_offset != offset:
                 self.owner.appended(partition)
 
-    async def _append(self, partition: Partition, records: memoryview, now_ms: int) -> None:
+    async def _append(self, each: Following, records: memoryview, now_ms: int) -> bool:
         """Append what the leader gave, after a flush where a segment has to be synced first.
 
-        Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
+        Whether that is all: the partition may follow another leader after a flush, and the rest
+        would come behind what was cut for that one. Raises CorruptRecord, UnexpectedAppendOffset,
+        and ApiError KAFKA_STORAGE_ERROR.
         """
-        log = partition.log
+        log = each.partition.log
         try:
             while records:
                 try:
@@ -479,10 +485,13 @@ class _Fetcher:
                 except AppendLater as later:
                     records = later.rest
                     await self.owner.work.flush(log)
+                    if not self._is_current(each):
+                        return False
         except UnexpectedAppendOffset:
             if log.log_start_offset < log.log_end_offset:
                 raise
-            await self.owner.work.lend(log, partial(append_as_fetched, log, records, now_ms))
+            return await self._lend(each, partial(append_as_fetched, log, records, now_ms))
+        return True
 
     def _go_on(self, each: Following) -> None:
         """Ask for what comes next; behind the others, where not all fits into an answer."""
@@ -508,10 +517,10 @@ class _Fetcher:
             try:
                 if end < log.log_end_offset:
                     logger.warning("%s: cut to the leader's end, %s", log, end)
-                    await self._truncate_log(each.partition, end)
+                    await self._truncate_log(each, end)
                 elif start > log.log_end_offset:
                     logger.warning("%s: begun anew at the leader's start, %s", log, start)
-                    await self._begin_anew(each.partition, start)
+                    await self._begin_anew(each, start)
                 each.out_of_range = False
             except Exception as error:
                 self._failed(each, error)

@@ -120,15 +120,29 @@ class LogWork:
         The log stays lent until `work` has ended, though nobody may wait for it any more.
         """
         async with self.turn(log):
-            log.is_lent = True
-            running = asyncio.ensure_future(self.in_thread(work))
-            try:
-                return await asyncio.shield(running)
-            finally:
-                if running.done():
-                    log.is_lent = False
-                else:
-                    running.add_done_callback(lambda _: _take_back(log))
+            return await self._lent(log, work)
+
+    async def lend_if(
+        self, log: Log, work: Callable[[], object], is_wanted: Callable[[], bool]
+    ) -> bool:
+        """`lend`, unless the work is no longer wanted once the log's turn has come; whether it
+        was. A log may have another role by then, for it is not lent while the turn is awaited."""
+        async with self.turn(log):
+            if not is_wanted():
+                return False
+            await self._lent(log, work)
+            return True
+
+    async def _lent(self, log: Log, work: Callable[[], T]) -> T:
+        log.is_lent = True
+        running = asyncio.ensure_future(self.in_thread(work))
+        try:
+            return await asyncio.shield(running)
+        finally:
+            if running.done():
+                log.is_lent = False
+            else:
+                running.add_done_callback(lambda _: _take_back(log))
 
     async def until_back(self, logs: Collection[Log]) -> None:
         """Wait until none of these logs is lent or held, all at the same moment."""

@@ -15,6 +15,7 @@ from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
+from core_log.log import Log
 from core_log.log_manager import LogManager
 from core_log.log_work import LogWork
 from core_log.memory_directory import MemoryDirectory
@@ -235,6 +236,13 @@ def at(offset: int, error: ErrorCode = NONE) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=[found])])
 
 
+def follow_next_epoch(follower: Follower, partition: Partition) -> None:
+    """The controller says that the leader leads in another epoch."""
+    partition.take_state(told(epoch=EPOCH + 1), NOW_MS)
+    follower.fetchers.stop([partition.topic_partition])
+    follower.fetchers.follow([partition])
+
+
 def follow(
     leader: Leader, story: Callable[[Follower], Coroutine[Any, Any, None]], **made: Any
 ) -> None:
@@ -424,6 +432,63 @@ def test_an_answer_is_dropped_when_another_epoch_has_begun_meanwhile() -> None:
         assert partition.log.log_end_offset == 0
         last = leader.requests(FetchRequest)[-1].topics[0].partitions[0]
         assert last.current_leader_epoch == EPOCH + 1
+
+    follow(leader, story)
+
+
+def test_the_rest_of_an_answer_is_dropped_when_another_epoch_begins_during_a_flush() -> None:
+    """Before a second segment the first is flushed, and meanwhile the controller speaks."""
+    leader = Leader()
+    leader.will(FetchRequest, fetched(part(sent(0, b"a") + sent(1, b"old"), high_watermark=2)))
+    leader.will(OffsetForLeaderEpochRequest, ended((0, EPOCH, 1)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition()
+
+        class Work(LogWork):
+            async def flush(self, log: Log) -> None:
+                await super().flush(log)
+                follow_next_epoch(follower, partition)
+
+        follower.fetchers.work = Work(AtOnce())
+        follower.fetchers.follow([partition])
+        await until(lambda: len(leader.fetches) == 2, "not fetched again")
+        assert leader.fetches[-1] == {T0: 1}
+        assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+
+    follow(leader, story, config=LogConfig(segment_bytes=100))
+
+
+def test_a_log_is_not_cut_for_a_leader_of_before_when_its_turn_comes_late() -> None:
+    """A flush has the log's turn, and meanwhile the controller speaks."""
+    leader = Leader().will(OffsetForLeaderEpochRequest, ended((0, 5, 1)), ended((0, 5, 2)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(written=[(5, 1), (5, 1)])
+        async with follower.fetchers.work.turn(partition.log):
+            follower.fetchers.follow([partition])
+            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
+            await pass_time(1)
+            follow_next_epoch(follower, partition)
+        await until(lambda: leader.fetches, "no fetch")
+        assert (partition.log.log_end_offset, leader.fetches) == (2, [{T0: 2}])
+
+    follow(leader, story)
+
+
+def test_a_log_that_leads_when_its_turn_comes_is_not_cut() -> None:
+    leader = Leader().will(OffsetForLeaderEpochRequest, ended((0, 5, 1)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(written=[(5, 1), (5, 1)])
+        async with follower.fetchers.work.turn(partition.log):
+            follower.fetchers.follow([partition])
+            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
+            await pass_time(1)
+            partition.take_state(told(leader=0, epoch=EPOCH + 1), NOW_MS)
+            follower.fetchers.stop([T0])
+        await pass_time(1)
+        assert (partition.log.log_end_offset, partition.is_leader) == (2, True)
 
     follow(leader, story)
 

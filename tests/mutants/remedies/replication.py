@@ -51,6 +51,21 @@ REMEDIES: tuple[Remedy, ...] = (
         "pass",
     ),
     Remedy(
+        "P25",
+        "after a flush it is asked again who leads",
+        "broker.replica_fetchers:_Fetcher._append",
+        "not self._is_current(each)",
+        "False",
+    ),
+    Remedy(
+        "P25",
+        "when a log's turn has come it is asked again whom it follows",
+        "core_log.log_work:LogWork.lend_if",
+        "not is_wanted()",
+        "False",
+        _FETCHERS,
+    ),
+    Remedy(
         "L3",
         "what nobody expects in one partition delays that one",
         "broker.replica_fetchers:_Fetcher._fetch",
