@@ -196,21 +196,20 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
         if is_trying:
             return None
         is_trying = True
-        if not moved:
+        if expired or not moved:
             moved.update(waiting)
         try:
             while moved:
                 tp = moved.pop()
-                waiting[tp] = [part for part in waiting.get(tp, ()) if not _done(replicas, part)]
-                if not waiting[tp]:
-                    del waiting[tp]
+                left = [part for part in waiting.pop(tp, ()) if not _done(replicas, part)]
+                if left:
+                    waiting[tp] = left
         finally:
             is_trying = False
         if waiting and not expired:
             return None
         for part in chain.from_iterable(waiting.values()):
-            if not _done(replicas, part):
-                part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
+            part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
         response = _response(request, parts)
         return NO_ANSWER if response is None else response
 

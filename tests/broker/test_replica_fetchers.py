@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -243,6 +244,16 @@ def follow_next_epoch(follower: Follower, partition: Partition) -> None:
     follower.fetchers.follow([partition])
 
 
+@contextlib.asynccontextmanager
+async def asked_without_a_turn(follower: Follower, partition: Partition) -> AsyncIterator[None]:
+    """The partition's leader has answered about its epochs, and a flush has the log's turn."""
+    async with follower.fetchers.work.turn(partition.log):
+        follower.fetchers.follow([partition])
+        await until(lambda: len(follower.leader.epochs_asked) == 1, "not asked")
+        await pass_time(1)
+        yield
+
+
 def follow(
     leader: Leader, story: Callable[[Follower], Coroutine[Any, Any, None]], **made: Any
 ) -> None:
@@ -465,10 +476,7 @@ def test_a_log_is_not_cut_for_a_leader_of_before_when_its_turn_comes_late() -> N
 
     async def story(follower: Follower) -> None:
         partition = follower.partition(written=[(5, 1), (5, 1)])
-        async with follower.fetchers.work.turn(partition.log):
-            follower.fetchers.follow([partition])
-            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
-            await pass_time(1)
+        async with asked_without_a_turn(follower, partition):
             follow_next_epoch(follower, partition)
         await until(lambda: leader.fetches, "no fetch")
         assert (partition.log.log_end_offset, leader.fetches) == (2, [{T0: 2}])
@@ -481,10 +489,7 @@ def test_a_log_that_leads_when_its_turn_comes_is_not_cut() -> None:
 
     async def story(follower: Follower) -> None:
         partition = follower.partition(written=[(5, 1), (5, 1)])
-        async with follower.fetchers.work.turn(partition.log):
-            follower.fetchers.follow([partition])
-            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
-            await pass_time(1)
+        async with asked_without_a_turn(follower, partition):
             partition.take_state(told(leader=0, epoch=EPOCH + 1), NOW_MS)
             follower.fetchers.stop([T0])
         await pass_time(1)
