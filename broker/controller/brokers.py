@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from broker.controller import deletion
 from broker.controller.announcement import describe
-from broker.controller.effects import CloseChannel, Effect, OpenChannel, Repeat
+from broker.controller.effects import (
+    CloseChannel,
+    Effect,
+    OpenChannel,
+    RefreshLeadership,
+    Repeat,
+    WritePartitionStates,
+)
 from broker.controller.events import BrokersChanged, ReassignmentsDue
 from broker.controller.partitions import settle
 from broker.controller.replicas import replicas_offline, replicas_online
 from broker.controller.state import ControllerState, Replica
+from protocol.topic_partition import TopicPartition
 
 
 def brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
@@ -29,8 +37,9 @@ def brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effec
     state.brokers.clear()
     state.brokers.update({each: now[each] for each in sorted(now.keys() - bounced)})
     state.brokers_seen.update(new)
+    left = {partition for partition, _ in _replicas_go(state, gone)}
     touched = {
-        *(partition for partition, _ in _replicas_go(state, gone)),
+        *left,
         *(partition for partition, _ in _replicas_come(state, new)),
         *state.leaderless(),
     }
@@ -43,6 +52,7 @@ def brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effec
     effects += [Repeat(ReassignmentsDue(waiting))] if waiting else []
     for topic in sorted(state.deletions):
         effects += deletion.pursue(state, topic)
+    effects += _look_again(state, left, effects)
     return [*effects, Repeat(event)] if bounced else effects
 
 
@@ -54,6 +64,26 @@ def _replicas_go(state: ControllerState, brokers: Collection[int]) -> list[Repli
         for lost in state.lost_logs.values():
             lost.discard(each)
     return replicas_offline(state, state.replicas_on(brokers))
+
+
+def _look_again(
+    state: ControllerState, left: Iterable[TopicPartition], effects: Iterable[Effect]
+) -> list[Effect]:
+    """Read what is not written though its leader is there, which may have taken the broker back
+    into the in-sync set unheard: the last fetch came after the controller's word."""
+    written = {
+        write.partition
+        for each in effects
+        if isinstance(each, WritePartitionStates)
+        for write in each.writes
+    }
+    led = (
+        each
+        for each in left
+        if each in state.leadership and state.leadership[each].state.leader in state.brokers
+    )
+    unsure = sorted(each for each in led if each not in written)
+    return [RefreshLeadership(tuple(unsure))] if unsure else []
 
 
 def _replicas_come(state: ControllerState, brokers: Collection[int]) -> list[Replica]:

@@ -31,7 +31,10 @@ def isr_changes_read(state: ControllerState, event: IsrChangesRead) -> list[Effe
 
 
 def leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effect]:
-    """Learn what leaders wrote, and tell it; whoever has caught up completes its reassignment."""
+    """Learn what leaders wrote, and tell it; whoever has caught up completes its reassignment.
+
+    A leader may have taken a replica back whose broker left meanwhile: that one goes again.
+    """
     present = {
         each: known
         for each, known in event.states.items()
@@ -45,7 +48,7 @@ def leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effec
         state.heirs.pop(each, None)
         state.learn(each, present[each])
     effects = describe(state, state.brokers, news) if news else []
-    return effects + caught_up(state, present)
+    return effects + settle(state, news, lead_to=None) + caught_up(state, present)
 
 
 def log_dir_events_read(state: ControllerState, event: LogDirEventsRead) -> list[Effect]:

@@ -14,6 +14,8 @@ TESTS: dict[str, str] = {
     "broker.isr_writer": "tests/broker/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
     "broker.controller.controller": "tests/broker/controller/test_controller.py",
+    "broker.controller.brokers": "tests/broker/controller/test_shutdown.py",
+    "broker.controller.notifications": "tests/broker/controller/test_shutdown.py",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -146,6 +148,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "topic not in state.deletions",
         "False",
         "tests/broker/controller/test_refused_writes.py",
+    ),
+    Remedy(
+        "P26",
+        "when a broker has left, its partitions' states are read again",
+        "broker.controller.brokers:brokers_changed",
+        "_look_again(state, left, effects)",
+        "[]",
+    ),
+    Remedy(
+        "P26",
+        "a broker that left goes again where its leader took it back",
+        "broker.controller.notifications:leadership_read",
+        "settle(state, news, lead_to=None)",
+        "[]",
     ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""
