@@ -91,7 +91,7 @@ class Dispatcher:
         api, handler = API.get(key), self.handlers.get(key)  # type: ignore[call-overload]
         if api is None or handler is None:
             raise Refused(f"API key {key} is not served")
-        if not api.min_version <= version <= api.max_version:
+        if not api.served.first <= version <= api.served.last:
             if key == ApiKey.API_VERSIONS:
                 return _other_api_versions(correlation_id)
             raise Refused(f"{ApiKey(key).name} version {version} is not served")
@@ -143,13 +143,15 @@ def _guarded(api: Api, header: RequestHeader, request: Any, answer: Callable[[],
     except Exception:
         logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
         code, close = ErrorCode.UNKNOWN_SERVER_ERROR, True
-    return Outcome(header, api.error_response(request, code, header.api_version), close)
+    return Outcome(header, api.error_response(request, code), close)
 
 
 def _other_api_versions(correlation_id: int) -> Outcome:
     api = API[ApiKey.API_VERSIONS]
     key = ApiVersionsResponseKey(
-        api_key=ApiKey.API_VERSIONS, min_version=api.min_version, max_version=api.max_version
+        api_key=ApiKey.API_VERSIONS,
+        min_version=api.served.first,
+        max_version=api.served.last,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[key])
     return Outcome(RequestHeader(ApiKey.API_VERSIONS, 0, correlation_id, None), response)

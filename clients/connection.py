@@ -37,7 +37,7 @@ CLOSE_TIMEOUT_SECONDS = 2.0
 SOFTWARE_NAME = "kgroup"
 SOFTWARE_VERSION = "0.1.0"
 
-_NEWEST_API_VERSIONS = API[ApiKey.API_VERSIONS].max_version
+_NEWEST_API_VERSIONS = API[ApiKey.API_VERSIONS].versions.last
 
 
 @attrs.define(eq=False)
@@ -148,16 +148,16 @@ class Connection(asyncio.Protocol):
 
     def version_of(self, api_key: ApiKey) -> int:
         """Highest version of an API that both sides speak. Raises UnsupportedApi."""
-        ours = API[api_key]
+        ours = API[api_key].versions
         if not self.versions:
-            return ours.max_version
+            return ours.last
         least, most = self.versions.get(api_key, (0, -1))
-        version = min(ours.max_version, most)
-        if version < max(ours.min_version, least):
+        version = min(ours.last, most)
+        if version < max(ours.first, least):
             theirs = f"{least}-{most}" if most >= 0 else "no version"
             raise UnsupportedApi(
                 f"{self.host}:{self.port} speaks {theirs} of {api_key.name},"
-                f" we speak {ours.min_version}-{ours.max_version}"
+                f" we speak {ours.first}-{ours.last}"
             )
         return version
 

@@ -17,6 +17,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import attrs
 
+from protocol.api_key import ApiKey
+
 C = TypeVar("C", bound=type)
 
 _KEY = "wire"
@@ -29,6 +31,24 @@ class WireType:
     name: str
     code: str = ""
 
+
+@attrs.frozen
+class Versions:
+    """Versions of an API, from the first through the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """Read "0-9", "6+" or "0", as Kafka's message definitions write them."""
+        if text.endswith("+"):
+            return cls(int(text[:-1]), MAX_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+MAX_VERSION = 32767
 
 BOOL = WireType("bool", "?")
 INT8 = WireType("int8", "b")
@@ -63,11 +83,21 @@ class WireField:
         return self.nullable is not None and version >= self.nullable
 
 
+@attrs.frozen
+class Declared:
+    """What `message()` said of a class: API and versions."""
+
+    api: ApiKey | None
+    versions: Versions
+    served: Versions
+    first_flexible: int | None
+
+
 def wire(
     type: Any,
     *,
     since: int = 0,
-    until: int = 32767,
+    until: int = MAX_VERSION,
     default: Any = attrs.NOTHING,
     nullable: int | None = None,
     tag: int | None = None,
@@ -82,12 +112,30 @@ def wire(
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
-def message(*, flexible: int | None = None) -> Callable[[C], C]:
-    """Make a request or response class. `flexible` is its first flexible version."""
+def message(
+    *,
+    api: ApiKey | None = None,
+    versions: str = "0+",
+    served: str | None = None,
+    flexible: str | None = None,
+) -> Callable[[C], C]:
+    """Make a request or response class of `api`; without `api` a record that has versions.
+
+    `versions` are those that the codec knows and our clients may use, `served` those that a broker
+    advertises (all, unless it says otherwise), `flexible` those with compact lengths and tagged
+    fields.
+    """
+    known = Versions.parse(versions)
+    declared = Declared(
+        api,
+        known,
+        known if served is None else Versions.parse(served),
+        None if flexible is None else Versions.parse(flexible).first,
+    )
 
     def make(cls: C) -> C:
         made = _plain(cls)
-        made.__flexible__ = flexible  # type: ignore[attr-defined]
+        made.__declared__ = declared  # type: ignore[attr-defined]
         return made
 
     return make
@@ -107,8 +155,16 @@ def _plain(cls: C) -> C:
 
 def is_flexible(cls: type, version: int) -> bool:
     """Whether `version` of the message uses compact lengths and tagged fields."""
-    first = getattr(cls, "__flexible__", None)
-    return first is not None and version >= first
+    declared: Declared | None = getattr(cls, "__declared__", None)
+    if declared is None or declared.first_flexible is None:
+        return False
+    return version >= declared.first_flexible
+
+
+def declared(cls: type) -> Declared:
+    """What a message class says of itself."""
+    found: Declared = cls.__declared__  # type: ignore[attr-defined]
+    return found
 
 
 def fields(cls: type, version: int) -> Iterator[tuple[str, WireField]]:

@@ -32,7 +32,7 @@ def handle(
     That takes no time of the kind `request.timeout_ms` means, and is waited for by `timeout_ms`:
     some clients send 0.
     """
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.answer(_alter(controller, request), timeout_ms, late)
 
 

@@ -24,7 +24,9 @@ def served(keys: Iterable[ApiKey]) -> ApiVersionsResponse:
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersionsResponseKey(
-                api_key=key, min_version=API[key].min_version, max_version=API[key].max_version
+                api_key=key,
+                min_version=API[key].served.first,
+                max_version=API[key].served.last,
             )
             for key in sorted(keys)
         ],

@@ -26,7 +26,7 @@ def handle(
     context: RequestContext,
 ) -> Wait:
     """Answer with what the broker leads still; it will ask again, or stop all the same."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.answer(_prepare(controller, request), timeout_ms, late)
 
 

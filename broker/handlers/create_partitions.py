@@ -33,8 +33,8 @@ def handle(
 ) -> CreatePartitionsResponse | Wait:
     """Add the partitions, each topic's for itself."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.answer(_create(controller, zk, cache, request), request.timeout_ms, late)
 
 

@@ -36,7 +36,7 @@ def handle(
 ) -> CreateTopicsResponse | Wait:
     """Create the topics, each for itself: one that cannot be created fails alone."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
     times = Counter(topic.name for topic in request.topics)
     answers: dict[str, CreateTopicsResponseTopic] = {}
     planned: list[NewTopic] = []

@@ -33,11 +33,11 @@ def handle(
     """Mark the topics for deletion; those that are marked already are waited for all the same."""
     version = context.api_version
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
     if not delete_topic_enable:
         known = version >= DELETION_DISABLED_SINCE
         code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
-        return error_response(request, code, version)
+        return error_response(request, code)
     names = tuple(dict.fromkeys(request.topic_names))
     there = tuple(name for name in names if cache.has_topic(name))
     unknown = [

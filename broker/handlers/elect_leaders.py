@@ -35,10 +35,10 @@ def handle(
 ) -> ElectLeadersResponse | Wait:
     """Elect. Of all partitions, only those are answered for that needed an election."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}")
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _elect(controller, cache, request, context.api_version)
     return deferred.answer(work, request.timeout_ms, late)
 

@@ -314,7 +314,7 @@ def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Fetc
     return old.deferred.answer_from_thread(
         convert,
         CONVERSION_TIMEOUT_MS,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0),
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
     )
 
 

@@ -26,7 +26,7 @@ def handle(
     context: RequestContext,
 ) -> Wait:
     """Answer when they are written, and in force on this broker."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.answer(_alter(resources, request), timeout_ms, late)
 
 

@@ -37,7 +37,7 @@ def handle(
             return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
         if expired:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # which every client tries again
-            return error_response(request, code, context.api_version)
+            return error_response(request, code)
         return None
 
     return try_complete(False) or Wait((ids,), timeout_ms, try_complete)

@@ -37,7 +37,7 @@ def handle(
 
     def refusal() -> LeaderAndIsrResponse | None:
         code = gate.refusal(request, context)
-        return None if code is None else error_response(request, code, context.api_version)
+        return None if code is None else error_response(request, code)
 
     def obey() -> Any:
         return control.lead_and_follow(request, refusal)

@@ -71,7 +71,7 @@ def handle(
     return deferred.answer(
         answer(),
         timeout_ms,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
     )
 
 

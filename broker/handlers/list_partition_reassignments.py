@@ -31,7 +31,7 @@ def handle(
 
     Waits up to `timeout_ms`, not the request's: some clients send 0 there.
     """
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.answer(_list(controller, request), timeout_ms, late)
 
 

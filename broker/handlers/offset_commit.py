@@ -105,7 +105,7 @@ def _response(
     request: OffsetCommitRequest, refused: Refused, others: ErrorCode
 ) -> OffsetCommitResponse:
     if not refused:
-        return error_response(request, others, 0)
+        return error_response(request, others)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

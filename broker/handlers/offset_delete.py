@@ -29,7 +29,7 @@ def handle(
 ) -> OffsetDeleteResponse | Wait:
     """Delete. `known_partitions(topic)` are those of the metadata cache."""
     if not request.group_id:
-        return error_response(request, ErrorCode.INVALID_GROUP_ID, 0)
+        return error_response(request, ErrorCode.INVALID_GROUP_ID)
     asked = [
         TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions
     ]
@@ -38,13 +38,13 @@ def handle(
     try:
         pending = coordinator.delete_offsets(request.group_id, known)
     except ApiError as error:
-        return error_response(request, error.code, 0)
+        return error_response(request, error.code)
 
     def answer(expired: bool) -> OffsetDeleteResponse | None:
         if pending.error is None:
-            return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0) if expired else None
+            return error_response(request, ErrorCode.REQUEST_TIMED_OUT) if expired else None
         if pending.error:
-            return error_response(request, pending.error, 0)
+            return error_response(request, pending.error)
         return _response(request, {**unknown, **pending.refused})
 
     return answer(False) or Wait(

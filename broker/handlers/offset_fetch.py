@@ -12,7 +12,7 @@ from broker.purgatory import Wait
 from broker.zookeeper_offsets import Fetched, ZooKeeperOffsets
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import CommittedOffset
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -35,7 +35,12 @@ def handle(
     if context.api_version == 0:
         asked = _partitions_of(request)
         return zookeeper.fetch(group, asked, lambda found: _from_zookeeper(request, found))
-    offsets = coordinator.offsets(group)
+    try:
+        offsets = coordinator.offsets(group)
+    except ApiError as error:
+        if context.api_version < 2:  # where an error has no place but at each partition
+            raise
+        return OffsetFetchResponse(topics=[], error_code=error.code)
     if request.topics is None:
         topics = [_topic(name, kept.items()) for name, kept in offsets.of_group(group).items()]
     else:

@@ -107,7 +107,7 @@ def handle(
 ) -> Any:
     """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
     if request.acks not in (-1, 0, 1):
-        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
         return _handle_sets(replicas, cache, deferred, request, context)
     if _is_small(request):
@@ -169,7 +169,7 @@ def _answer_in_turns(
 
 
 def _late(request: ProduceRequest) -> Any:
-    return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0)
+    return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:

@@ -24,6 +24,6 @@ def handle(
 
     def refusal() -> StopReplicaResponse | None:
         code = gate.refusal(request, context)
-        return None if code is None else error_response(request, code, context.api_version)
+        return None if code is None else error_response(request, code)
 
     return control.stop(request, refusal)

@@ -1,4 +1,4 @@
-"""AlterConfigs, versions 0-1: all settings that a topic or broker has of its own (KIP-133).
+"""AlterConfigs: all settings that a topic or broker has of its own (KIP-133).
 
 What a request does not name goes back to its default.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -28,7 +29,7 @@ class AlterConfigsRequestResource:
     configs: Sequence[AlterConfigsRequestConfig] = wire(Array(AlterConfigsRequestConfig))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsRequest:
     """Give each resource these settings of its own, and no others."""
 
@@ -46,7 +47,7 @@ class AlterConfigsResponseResponse:
     resource_name: str = wire(STRING)
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsResponse:
     """Per resource, whether it has its settings."""
 
@@ -54,9 +55,7 @@ class AlterConfigsResponse:
     responses: Sequence[AlterConfigsResponseResponse] = wire(Array(AlterConfigsResponseResponse))
 
 
-def error_response(
-    request: AlterConfigsRequest, code: ErrorCode, version: int
-) -> AlterConfigsResponse:
+def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
     """The answer that gives every resource of `request` the same error."""
     return AlterConfigsResponse(
         responses=[

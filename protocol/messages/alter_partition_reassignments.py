@@ -1,9 +1,10 @@
-"""AlterPartitionReassignments, version 0: move partitions to other brokers (KIP-455)."""
+"""AlterPartitionReassignments: move partitions to other brokers (KIP-455)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -26,7 +27,7 @@ class AlterPartitionReassignmentsRequestTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class AlterPartitionReassignmentsRequest:
     """Begin to move partitions, or stop moving them."""
 
@@ -55,7 +56,7 @@ class AlterPartitionReassignmentsResponseTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class AlterPartitionReassignmentsResponse:
     """Per partition, whether it has begun to move."""
 
@@ -68,7 +69,7 @@ class AlterPartitionReassignmentsResponse:
 
 
 def error_response(
-    request: AlterPartitionReassignmentsRequest, code: ErrorCode, version: int
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode
 ) -> AlterPartitionReassignmentsResponse:
     """The answer that refuses the request."""
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.meaning)

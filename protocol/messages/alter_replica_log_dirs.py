@@ -1,9 +1,10 @@
-"""AlterReplicaLogDirs, versions 0-1: move replicas to other directories of a broker (KIP-113)."""
+"""AlterReplicaLogDirs: move replicas to other directories of a broker (KIP-113)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -24,7 +25,7 @@ class AlterReplicaLogDirsRequestDir:
     topics: Sequence[AlterReplicaLogDirsRequestTopic] = wire(Array(AlterReplicaLogDirsRequestTopic))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
 class AlterReplicaLogDirsRequest:
     """Have the asked broker's replicas in these directories."""
 
@@ -49,7 +50,7 @@ class AlterReplicaLogDirsResponseTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
 class AlterReplicaLogDirsResponse:
     """Whether each move has begun; DescribeLogDirs says how far it is."""
 
@@ -60,7 +61,7 @@ class AlterReplicaLogDirsResponse:
 
 
 def error_response(
-    request: AlterReplicaLogDirsRequest, code: ErrorCode, version: int
+    request: AlterReplicaLogDirsRequest, code: ErrorCode
 ) -> AlterReplicaLogDirsResponse:
     """The same error for every partition."""
     return AlterReplicaLogDirsResponse(

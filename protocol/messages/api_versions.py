@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0-3: what the broker speaks (KIP-35, KIP-511).
+"""ApiVersions: what the broker speaks (KIP-35, KIP-511).
 
 The response header is version 0 whatever the version, so that any client can read it.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 
-@message(flexible=3)
+@message(api=ApiKey.API_VERSIONS, versions="0-3", flexible="3+")
 class ApiVersionsRequest:
     """Ask for the versions; v3 says which client is asking."""
 
@@ -46,7 +47,7 @@ class ApiVersionsResponseFinalizedFeature:
     min_version_level: int = wire(INT16)
 
 
-@message(flexible=3)
+@message(api=ApiKey.API_VERSIONS, versions="0-3", flexible="3+")
 class ApiVersionsResponse:
     """The versions of every API the broker serves."""
 

@@ -1,4 +1,4 @@
-"""ControlledShutdown, versions 0-2: a broker tells the controller that it is about to stop.
+"""ControlledShutdown: a broker tells the controller that it is about to stop.
 
 Version 0 has a request header without client id. v2: the broker's epoch (KIP-380).
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 
-@message(flexible=3)
+@message(api=ApiKey.CONTROLLED_SHUTDOWN, versions="0-2", flexible="3+")
 class ControlledShutdownRequest:
     """Move the leaders off the broker."""
 
@@ -27,7 +28,7 @@ class ControlledShutdownResponseRemainingPartition:
     partition_index: int = wire(INT32)
 
 
-@message(flexible=3)
+@message(api=ApiKey.CONTROLLED_SHUTDOWN, versions="0-2", flexible="3+")
 class ControlledShutdownResponse:
     """The partitions that the broker leads still, because nobody else can."""
 
@@ -38,7 +39,7 @@ class ControlledShutdownResponse:
 
 
 def error_response(
-    request: ControlledShutdownRequest, code: ErrorCode, version: int
+    request: ControlledShutdownRequest, code: ErrorCode
 ) -> ControlledShutdownResponse:
     """The answer that refuses the request."""
     return ControlledShutdownResponse(error_code=code)

@@ -1,4 +1,4 @@
-"""CreatePartitions, versions 0-1: give topics more partitions (KIP-195).
+"""CreatePartitions: give topics more partitions (KIP-195).
 
 Null assignments leave it to the broker where the new partitions are kept.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -29,7 +30,7 @@ class CreatePartitionsRequestTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
 class CreatePartitionsRequest:
     """Add partitions and wait up to `timeout_ms` for their leaders."""
 
@@ -47,7 +48,7 @@ class CreatePartitionsResponseResult:
     error_message: str | None = wire(STRING, default=None, nullable=0)
 
 
-@message(flexible=2)
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
 class CreatePartitionsResponse:
     """Per topic, whether it has its partitions."""
 
@@ -55,9 +56,7 @@ class CreatePartitionsResponse:
     results: Sequence[CreatePartitionsResponseResult] = wire(Array(CreatePartitionsResponseResult))
 
 
-def error_response(
-    request: CreatePartitionsRequest, code: ErrorCode, version: int
-) -> CreatePartitionsResponse:
+def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
     """The answer that gives every topic of `request` the same error."""
     return CreatePartitionsResponse(
         results=[

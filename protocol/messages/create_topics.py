@@ -1,9 +1,10 @@
-"""CreateTopics, versions 0-4 (KIP-4; v4 says that -1 means the broker's defaults, KIP-464)."""
+"""CreateTopics (KIP-4; v4 says that -1 means the broker's defaults, KIP-464)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -37,7 +38,7 @@ class CreateTopicsRequestTopic:
     configs: Sequence[CreateTopicsRequestConfig] = wire(Array(CreateTopicsRequestConfig))
 
 
-@message(flexible=5)
+@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
 class CreateTopicsRequest:
     """Create topics and wait up to `timeout_ms` for their leaders."""
 
@@ -55,7 +56,7 @@ class CreateTopicsResponseTopic:
     error_message: str | None = wire(STRING, since=1, default=None, nullable=1)
 
 
-@message(flexible=5)
+@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
 class CreateTopicsResponse:
     """Per topic, whether it was created."""
 
@@ -63,9 +64,7 @@ class CreateTopicsResponse:
     topics: Sequence[CreateTopicsResponseTopic] = wire(Array(CreateTopicsResponseTopic))
 
 
-def error_response(
-    request: CreateTopicsRequest, code: ErrorCode, version: int
-) -> CreateTopicsResponse:
+def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
     """The answer that gives every topic of `request` the same error."""
     return CreateTopicsResponse(
         topics=[

@@ -1,14 +1,15 @@
-"""DeleteGroups, versions 0-1: forget groups, and what they have committed (KIP-229)."""
+"""DeleteGroups: forget groups, and what they have committed (KIP-229)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
 class DeleteGroupsRequest:
     """Delete groups, all of which have the same coordinator."""
 
@@ -23,7 +24,7 @@ class DeleteGroupsResponseResult:
     error_code: int = wire(INT16)
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
 class DeleteGroupsResponse:
     """Per group, whether it is gone."""
 
@@ -31,9 +32,7 @@ class DeleteGroupsResponse:
     results: Sequence[DeleteGroupsResponseResult] = wire(Array(DeleteGroupsResponseResult))
 
 
-def error_response(
-    request: DeleteGroupsRequest, code: ErrorCode, version: int
-) -> DeleteGroupsResponse:
+def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
     """The answer that gives every group of `request` the same error."""
     return DeleteGroupsResponse(
         results=[

@@ -1,9 +1,10 @@
-"""DeleteRecords, versions 0-1: give up what is below an offset (KIP-107)."""
+"""DeleteRecords: give up what is below an offset (KIP-107)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -24,7 +25,7 @@ class DeleteRecordsRequestTopic:
     partitions: Sequence[DeleteRecordsRequestPartition] = wire(Array(DeleteRecordsRequestPartition))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
 class DeleteRecordsRequest:
     """Delete what is below `offset` of each partition; -1 is its high watermark."""
 
@@ -51,7 +52,7 @@ class DeleteRecordsResponseTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
 class DeleteRecordsResponse:
     """Per partition the lowest offset that a live replica still has."""
 
@@ -59,9 +60,7 @@ class DeleteRecordsResponse:
     topics: Sequence[DeleteRecordsResponseTopic] = wire(Array(DeleteRecordsResponseTopic))
 
 
-def error_response(
-    request: DeleteRecordsRequest, code: ErrorCode, version: int
-) -> DeleteRecordsResponse:
+def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
     """The answer that gives every partition of `request` the same error."""
     return DeleteRecordsResponse(
         topics=[

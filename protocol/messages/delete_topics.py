@@ -1,14 +1,15 @@
-"""DeleteTopics, versions 0-3 (KIP-4)."""
+"""DeleteTopics (KIP-4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=4)
+@message(api=ApiKey.DELETE_TOPICS, versions="0-3", flexible="4+")
 class DeleteTopicsRequest:
     """Delete topics and wait up to `timeout_ms` for them to be gone."""
 
@@ -24,7 +25,7 @@ class DeleteTopicsResponseResult:
     error_code: int = wire(INT16)
 
 
-@message(flexible=4)
+@message(api=ApiKey.DELETE_TOPICS, versions="0-3", flexible="4+")
 class DeleteTopicsResponse:
     """Per topic, whether it is gone."""
 
@@ -32,9 +33,7 @@ class DeleteTopicsResponse:
     responses: Sequence[DeleteTopicsResponseResult] = wire(Array(DeleteTopicsResponseResult))
 
 
-def error_response(
-    request: DeleteTopicsRequest, code: ErrorCode, version: int
-) -> DeleteTopicsResponse:
+def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
     """The answer that gives every topic of `request` the same error."""
     return DeleteTopicsResponse(
         responses=[

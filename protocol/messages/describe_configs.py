@@ -1,9 +1,10 @@
-"""DescribeConfigs, versions 0-2: settings of topics and brokers (KIP-133, KIP-226)."""
+"""DescribeConfigs: settings of topics and brokers (KIP-133, KIP-226)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -17,7 +18,7 @@ class DescribeConfigsRequestResource:
     configuration_keys: Sequence[str] | None = wire(Array(STRING), nullable=0)
 
 
-@message(flexible=4)
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsRequest:
     """Ask for settings; null keys mean all of them."""
 
@@ -62,7 +63,7 @@ class DescribeConfigsResponseResult:
     configs: Sequence[DescribeConfigsResponseConfig] = wire(Array(DescribeConfigsResponseConfig))
 
 
-@message(flexible=4)
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsResponse:
     """Per resource its settings, with where each value comes from."""
 
@@ -70,9 +71,7 @@ class DescribeConfigsResponse:
     results: Sequence[DescribeConfigsResponseResult] = wire(Array(DescribeConfigsResponseResult))
 
 
-def error_response(
-    request: DescribeConfigsRequest, code: ErrorCode, version: int
-) -> DescribeConfigsResponse:
+def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
     """The answer that gives every resource of `request` the same error."""
     return DescribeConfigsResponse(
         results=[

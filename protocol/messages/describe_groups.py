@@ -1,14 +1,15 @@
-"""DescribeGroups, versions 0-4: the state and members of groups."""
+"""DescribeGroups: the state and members of groups."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, BYTES, INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=5)
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
 class DescribeGroupsRequest:
     """Ask for groups by id."""
 
@@ -41,7 +42,7 @@ class DescribeGroupsResponseGroup:
     authorized_operations: int = wire(INT32, since=3, default=-2147483648)
 
 
-@message(flexible=5)
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
 class DescribeGroupsResponse:
     """Each group; one that is not known has the state "Dead"."""
 
@@ -49,9 +50,7 @@ class DescribeGroupsResponse:
     groups: Sequence[DescribeGroupsResponseGroup] = wire(Array(DescribeGroupsResponseGroup))
 
 
-def error_response(
-    request: DescribeGroupsRequest, code: ErrorCode, version: int
-) -> DescribeGroupsResponse:
+def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
     """The answer that gives every group of `request` the same error."""
     return DescribeGroupsResponse(groups=[group_error(g, code) for g in request.groups])
 

@@ -1,9 +1,10 @@
-"""DescribeLogDirs, versions 0-1: what is in a broker's log directories (KIP-113)."""
+"""DescribeLogDirs: what is in a broker's log directories (KIP-113)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -16,7 +17,7 @@ class DescribeLogDirsRequestTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
 class DescribeLogDirsRequest:
     """Ask for these partitions, or with null for all that the broker has."""
 
@@ -54,7 +55,7 @@ class DescribeLogDirsResponseResult:
     topics: Sequence[DescribeLogDirsResponseTopic] = wire(Array(DescribeLogDirsResponseTopic))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
 class DescribeLogDirsResponse:
     """Per log directory the logs in it that were asked for."""
 
@@ -62,8 +63,6 @@ class DescribeLogDirsResponse:
     results: Sequence[DescribeLogDirsResponseResult] = wire(Array(DescribeLogDirsResponseResult))
 
 
-def error_response(
-    request: DescribeLogDirsRequest, code: ErrorCode, version: int
-) -> DescribeLogDirsResponse:
+def error_response(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
     """The answer without any directory: these versions have no error of the whole."""
     return DescribeLogDirsResponse(results=[])

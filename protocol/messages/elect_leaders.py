@@ -1,4 +1,4 @@
-"""ElectLeaders, versions 0-1 (KIP-183; v1: unclean elections too, and a top-level error, KIP-460).
+"""ElectLeaders (KIP-183; v1: unclean elections too, and a top-level error, KIP-460).
 
 A null list of partitions means all.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -21,7 +22,7 @@ class ElectLeadersRequestTopicPartitions:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersRequest:
     """Elect leaders, and wait up to `timeout_ms` until they are known."""
 
@@ -51,7 +52,7 @@ class ElectLeadersResponseReplicaElectionResult:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersResponse:
     """Per partition, how its election came out."""
 
@@ -62,9 +63,7 @@ class ElectLeadersResponse:
     )
 
 
-def error_response(
-    request: ElectLeadersRequest, code: ErrorCode, version: int
-) -> ElectLeadersResponse:
+def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
     """The answer that gives every partition of `request` the same error."""
     return ElectLeadersResponse(
         error_code=code,

@@ -1,4 +1,4 @@
-"""Fetch, versions 0-11: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
+"""Fetch: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
 
 v0 and v1 are answered in message format 0, v2 and v3 in format 1. v7 carries fetch sessions, v9
 leader epochs, v10 zstd, v11 the rack of the reader.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
 
@@ -40,7 +41,7 @@ class FetchRequestForgottenTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=12)
+@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchRequest:
     """Read from each partition, waiting up to `max_wait_ms` for `min_bytes`."""
 
@@ -90,7 +91,7 @@ class FetchResponseTopic:
     partitions: Sequence[FetchResponsePartition] = wire(Array(FetchResponsePartition))
 
 
-@message(flexible=12)
+@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchResponse:
     """Record batches in the order asked; session 0 means that none was made."""
 
@@ -100,7 +101,7 @@ class FetchResponse:
     responses: Sequence[FetchResponseTopic] = wire(Array(FetchResponseTopic))
 
 
-def error_response(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
     """The answer that gives every partition of `request` the same error."""
     return FetchResponse(
         error_code=code,

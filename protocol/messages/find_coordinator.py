@@ -1,12 +1,13 @@
-"""FindCoordinator, versions 0-2: the broker that keeps a group."""
+"""FindCoordinator: the broker that keeps a group."""
 
 from __future__ import annotations
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, STRING, message, wire
 
 
-@message(flexible=3)
+@message(api=ApiKey.FIND_COORDINATOR, versions="0-2", flexible="3+")
 class FindCoordinatorRequest:
     """Ask for the coordinator of a key: type 0 is a group, 1 a transactional id."""
 
@@ -14,7 +15,7 @@ class FindCoordinatorRequest:
     key_type: int = wire(INT8, since=1, default=0)
 
 
-@message(flexible=3)
+@message(api=ApiKey.FIND_COORDINATOR, versions="0-2", flexible="3+")
 class FindCoordinatorResponse:
     """The coordinator, or node -1 and the error."""
 
@@ -26,9 +27,7 @@ class FindCoordinatorResponse:
     port: int = wire(INT32, until=3, default=0)
 
 
-def error_response(
-    request: FindCoordinatorRequest, code: ErrorCode, version: int
-) -> FindCoordinatorResponse:
+def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
     """The answer that names no coordinator."""
     return FindCoordinatorResponse(
         error_code=code, error_message=code.meaning, node_id=-1, host="", port=-1

@@ -1,9 +1,10 @@
-"""IncrementalAlterConfigs, versions 0-1: single settings of topics and brokers (KIP-339)."""
+"""IncrementalAlterConfigs: single settings of topics and brokers (KIP-339)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -28,7 +29,7 @@ class IncrementalAlterConfigsRequestResource:
     )
 
 
-@message(flexible=1)
+@message(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
     """Change these settings; what is not named stays as it is."""
 
@@ -48,7 +49,7 @@ class IncrementalAlterConfigsResponseResponse:
     resource_name: str = wire(STRING)
 
 
-@message(flexible=1)
+@message(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
     """Per resource, whether it has its settings."""
 
@@ -59,7 +60,7 @@ class IncrementalAlterConfigsResponse:
 
 
 def error_response(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode, version: int
+    request: IncrementalAlterConfigsRequest, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
     """The answer that gives every resource of `request` the same error."""
     return IncrementalAlterConfigsResponse(

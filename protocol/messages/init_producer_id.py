@@ -1,12 +1,13 @@
-"""InitProducerId, versions 0-1: an id for a producer that numbers its batches (KIP-98)."""
+"""InitProducerId: an id for a producer that numbers its batches (KIP-98)."""
 
 from __future__ import annotations
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, message, wire
 
 
-@message(flexible=2)
+@message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdRequest:
     """Ask for a producer id; without a transactional id it is a new one each time."""
 
@@ -14,7 +15,7 @@ class InitProducerIdRequest:
     transaction_timeout_ms: int = wire(INT32, default=0)
 
 
-@message(flexible=2)
+@message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdResponse:
     """The id and the epoch to begin with, or -1 and the error."""
 
@@ -24,8 +25,6 @@ class InitProducerIdResponse:
     producer_epoch: int = wire(INT16, default=-1)
 
 
-def error_response(
-    request: InitProducerIdRequest, code: ErrorCode, version: int
-) -> InitProducerIdResponse:
+def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
     """The answer that gives no id."""
     return InitProducerIdResponse(error_code=code)

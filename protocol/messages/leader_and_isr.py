@@ -1,9 +1,10 @@
-"""LeaderAndIsr, versions 0-2: the controller tells a broker whom it leads and follows."""
+"""LeaderAndIsr: the controller tells a broker whom it leads and follows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -42,7 +43,7 @@ class LeaderAndIsrRequestLiveLeader:
     port: int = wire(INT32)
 
 
-@message(flexible=4)
+@message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrRequest:
     """Lead or follow each partition named. `partition_epoch` is the state node's version."""
 
@@ -69,7 +70,7 @@ class LeaderAndIsrResponsePartitionError:
     error_code: int = wire(INT16)
 
 
-@message(flexible=4)
+@message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrResponse:
     """Per partition, whether the broker obeyed."""
 
@@ -79,9 +80,7 @@ class LeaderAndIsrResponse:
     )
 
 
-def error_response(
-    request: LeaderAndIsrRequest, code: ErrorCode, version: int
-) -> LeaderAndIsrResponse:
+def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIsrResponse:
     """The answer that refuses the whole request."""
     return LeaderAndIsrResponse(
         error_code=code,

@@ -1,14 +1,15 @@
-"""ListGroups, versions 0-4: the groups that a broker coordinates. v4: their states (KIP-518)."""
+"""ListGroups: the groups that a broker coordinates. v4: their states (KIP-518)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=3)
+@message(api=ApiKey.LIST_GROUPS, versions="0-4", flexible="3+")
 class ListGroupsRequest:
     """Ask for the groups of the broker asked: all of them, or those in one of the states."""
 
@@ -24,7 +25,7 @@ class ListGroupsResponseGroup:
     group_state: str = wire(STRING, since=4, default="")
 
 
-@message(flexible=3)
+@message(api=ApiKey.LIST_GROUPS, versions="0-4", flexible="3+")
 class ListGroupsResponse:
     """Their ids, protocol types and states."""
 
@@ -33,6 +34,6 @@ class ListGroupsResponse:
     groups: Sequence[ListGroupsResponseGroup] = wire(Array(ListGroupsResponseGroup))
 
 
-def error_response(request: ListGroupsRequest, code: ErrorCode, version: int) -> ListGroupsResponse:
+def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
     """The answer that lists nothing."""
     return ListGroupsResponse(error_code=code, groups=[])

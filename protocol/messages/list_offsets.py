@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0-5: the offset at a time (KIP-79, KIP-207, KIP-320).
+"""ListOffsets: the offset at a time (KIP-79, KIP-207, KIP-320).
 
 v0 has a list of offsets, where segments begin, instead of the one.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -29,7 +30,7 @@ class ListOffsetsRequestTopic:
     partitions: Sequence[ListOffsetsRequestPartition] = wire(Array(ListOffsetsRequestPartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsRequest:
     """Ask for the offset at a timestamp: -1 the end, -2 the start, else ms since the epoch."""
 
@@ -58,7 +59,7 @@ class ListOffsetsResponseTopic:
     partitions: Sequence[ListOffsetsResponsePartition] = wire(Array(ListOffsetsResponsePartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsResponse:
     """The first offset whose record is not older, or -1."""
 
@@ -66,9 +67,7 @@ class ListOffsetsResponse:
     topics: Sequence[ListOffsetsResponseTopic] = wire(Array(ListOffsetsResponseTopic))
 
 
-def error_response(
-    request: ListOffsetsRequest, code: ErrorCode, version: int
-) -> ListOffsetsResponse:
+def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
     """The answer that gives every partition of `request` the same error."""
     return ListOffsetsResponse(
         topics=[

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: which partitions are on the move (KIP-455).
+"""ListPartitionReassignments: which partitions are on the move (KIP-455).
 
 A null list of topics means all.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -19,7 +20,7 @@ class ListPartitionReassignmentsRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=0)
+@message(api=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
     """Ask which of these partitions are on the move."""
 
@@ -49,7 +50,7 @@ class ListPartitionReassignmentsResponseTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
     """The partitions that are on the move, and no others."""
 
@@ -62,7 +63,7 @@ class ListPartitionReassignmentsResponse:
 
 
 def error_response(
-    request: ListPartitionReassignmentsRequest, code: ErrorCode, version: int
+    request: ListPartitionReassignmentsRequest, code: ErrorCode
 ) -> ListPartitionReassignmentsResponse:
     """The answer that refuses the request."""
     return ListPartitionReassignmentsResponse(error_code=code, error_message=code.meaning)

@@ -1,9 +1,10 @@
-"""Metadata, versions 0-8: brokers, controller, topics and their leaders."""
+"""Metadata: brokers, controller, topics and their leaders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -15,7 +16,7 @@ class MetadataRequestTopic:
     name: str = wire(STRING)
 
 
-@message(flexible=9)
+@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataRequest:
     """Ask for topics: null is all of them (version 0: an empty list)."""
 
@@ -59,7 +60,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
-@message(flexible=9)
+@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataResponse:
     """The cluster as the answering broker knows it."""
 
@@ -71,7 +72,7 @@ class MetadataResponse:
     cluster_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
-def error_response(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     """The answer that gives every topic of `request` the same error."""
     return MetadataResponse(
         brokers=[],

@@ -1,4 +1,4 @@
-"""OffsetCommit, versions 0-7: keep the positions of a group.
+"""OffsetCommit: keep the positions of a group.
 
 v0 is kept in ZooKeeper, later ones in `__consumer_offsets`. v7: static members (KIP-345).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -30,7 +31,7 @@ class OffsetCommitRequestTopic:
     partitions: Sequence[OffsetCommitRequestPartition] = wire(Array(OffsetCommitRequestPartition))
 
 
-@message(flexible=8)
+@message(api=ApiKey.OFFSET_COMMIT, versions="0-7", flexible="8+")
 class OffsetCommitRequest:
     """Commit offsets. A group without members uses generation -1 and member id ""."""
 
@@ -58,7 +59,7 @@ class OffsetCommitResponseTopic:
     partitions: Sequence[OffsetCommitResponsePartition] = wire(Array(OffsetCommitResponsePartition))
 
 
-@message(flexible=8)
+@message(api=ApiKey.OFFSET_COMMIT, versions="0-7", flexible="8+")
 class OffsetCommitResponse:
     """Per partition, whether the offset is kept."""
 
@@ -66,9 +67,7 @@ class OffsetCommitResponse:
     topics: Sequence[OffsetCommitResponseTopic] = wire(Array(OffsetCommitResponseTopic))
 
 
-def error_response(
-    request: OffsetCommitRequest, code: ErrorCode, version: int
-) -> OffsetCommitResponse:
+def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """The answer that gives every partition of `request` the same error."""
     return OffsetCommitResponse(
         topics=[

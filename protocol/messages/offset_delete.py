@@ -1,9 +1,10 @@
-"""OffsetDelete, version 0: forget what a group has committed for some partitions (KIP-496)."""
+"""OffsetDelete: forget what a group has committed for some partitions (KIP-496)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -23,7 +24,7 @@ class OffsetDeleteRequestTopic:
     partitions: Sequence[OffsetDeleteRequestPartition] = wire(Array(OffsetDeleteRequestPartition))
 
 
-@message()
+@message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteRequest:
     """Delete the offsets of a group that does not consume these partitions now."""
 
@@ -47,7 +48,7 @@ class OffsetDeleteResponseTopic:
     partitions: Sequence[OffsetDeleteResponsePartition] = wire(Array(OffsetDeleteResponsePartition))
 
 
-@message()
+@message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteResponse:
     """Per partition, whether there is no offset any more; of none when the request has an error.
 
@@ -59,8 +60,6 @@ class OffsetDeleteResponse:
     topics: Sequence[OffsetDeleteResponseTopic] = wire(Array(OffsetDeleteResponseTopic))
 
 
-def error_response(
-    request: OffsetDeleteRequest, code: ErrorCode, version: int
-) -> OffsetDeleteResponse:
+def error_response(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
     """The answer for a request of which nothing could be done."""
     return OffsetDeleteResponse(error_code=code, topics=[])

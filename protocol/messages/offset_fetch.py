@@ -1,4 +1,4 @@
-"""OffsetFetch, versions 0-5: the positions a group has committed.
+"""OffsetFetch: the positions a group has committed.
 
 v0 reads ZooKeeper. From v2 a null list of topics means all, and errors stand at the top.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -19,7 +20,7 @@ class OffsetFetchRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=6)
+@message(api=ApiKey.OFFSET_FETCH, versions="0-5", flexible="6+")
 class OffsetFetchRequest:
     """Ask for the committed offsets of partitions."""
 
@@ -48,7 +49,7 @@ class OffsetFetchResponseTopic:
     partitions: Sequence[OffsetFetchResponsePartition] = wire(Array(OffsetFetchResponsePartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.OFFSET_FETCH, versions="0-5", flexible="6+")
 class OffsetFetchResponse:
     """Per partition the offset, or -1 where none is kept."""
 
@@ -59,13 +60,10 @@ class OffsetFetchResponse:
     error_code: int = wire(INT16, since=2, until=7, default=0)
 
 
-def error_response(
-    request: OffsetFetchRequest, code: ErrorCode, version: int
-) -> OffsetFetchResponse:
-    """The answer that refuses the request: at the top from v2, on each partition before."""
-    if version >= 2:
-        return OffsetFetchResponse(topics=[], error_code=code)
+def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Refuse the request: v0 and v1 say so for each partition, later ones at the top."""
     return OffsetFetchResponse(
+        error_code=code,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -77,5 +75,5 @@ def error_response(
                 ],
             )
             for topic in request.topics or ()
-        ]
+        ],
     )

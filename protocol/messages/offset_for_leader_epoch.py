@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 0-3: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
 
 v0 does not say which epoch the answer is about, v2 carries the epoch the asker believes current.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -30,7 +31,7 @@ class OffsetForLeaderEpochRequestTopic:
     )
 
 
-@message(flexible=4)
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
 class OffsetForLeaderEpochRequest:
     """Ask where `leader_epoch` of each partition ended; consumers are replica -2."""
 
@@ -60,7 +61,7 @@ class OffsetForLeaderEpochResponseTopic:
     )
 
 
-@message(flexible=4)
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
 class OffsetForLeaderEpochResponse:
     """The largest epoch known that is not above the one asked about, and its end; -1 for none."""
 
@@ -71,7 +72,7 @@ class OffsetForLeaderEpochResponse:
 
 
 def error_response(
-    request: OffsetForLeaderEpochRequest, code: ErrorCode, version: int
+    request: OffsetForLeaderEpochRequest, code: ErrorCode
 ) -> OffsetForLeaderEpochResponse:
     """The answer that gives every partition of `request` the same error."""
     return OffsetForLeaderEpochResponse(

@@ -1,4 +1,4 @@
-"""Produce, versions 0-7: append batches to partitions (KIP-98; v7: zstd, KIP-110).
+"""Produce: append batches to partitions (KIP-98; v7: zstd, KIP-110).
 
 Versions 0-2 carry message formats 0 and 1.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
 
@@ -28,7 +29,7 @@ class ProduceRequestTopic:
     partition_data: Sequence[ProduceRequestPartition] = wire(Array(ProduceRequestPartition))
 
 
-@message(flexible=9)
+@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
 class ProduceRequest:
     """Append one batch to each partition named; `acks` is 0, 1 or -1 (all in-sync replicas)."""
 
@@ -57,7 +58,7 @@ class ProduceResponseTopic:
     partition_responses: Sequence[ProduceResponsePartition] = wire(Array(ProduceResponsePartition))
 
 
-@message(flexible=9)
+@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
 class ProduceResponse:
     """Where each batch went, or why it did not."""
 
@@ -65,9 +66,7 @@ class ProduceResponse:
     throttle_time_ms: int = wire(INT32, since=1, default=0)
 
 
-def error_response(
-    request: ProduceRequest, code: ErrorCode, version: int
-) -> ProduceResponse | None:
+def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
     """The answer that gives every partition of `request` the same error; with acks=0 none."""
     if request.acks == 0:
         return None

@@ -1,9 +1,10 @@
-"""StopReplica, versions 0-1: the controller takes replicas from a broker."""
+"""StopReplica: the controller takes replicas from a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -24,7 +25,7 @@ class StopReplicaRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaRequest:
     """Stop following or leading; with `delete_partitions`, delete the logs too."""
 
@@ -49,7 +50,7 @@ class StopReplicaResponsePartitionError:
     error_code: int = wire(INT16)
 
 
-@message(flexible=2)
+@message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaResponse:
     """Per partition, whether the broker obeyed."""
 
@@ -59,9 +60,7 @@ class StopReplicaResponse:
     )
 
 
-def error_response(
-    request: StopReplicaRequest, code: ErrorCode, version: int
-) -> StopReplicaResponse:
+def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaResponse:
     """The answer that refuses the whole request."""
     return StopReplicaResponse(
         error_code=code,

@@ -1,9 +1,10 @@
-"""UpdateMetadata, versions 0-5: the controller tells a broker how the cluster looks."""
+"""UpdateMetadata: the controller tells a broker how the cluster looks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -56,7 +57,7 @@ class UpdateMetadataRequestLiveBroker:
     rack: str | None = wire(STRING, since=2, default=None, nullable=2)
 
 
-@message(flexible=6)
+@message(api=ApiKey.UPDATE_METADATA, versions="0-5", flexible="6+")
 class UpdateMetadataRequest:
     """All live brokers, and the partitions that changed. Leader -2: being deleted."""
 
@@ -74,16 +75,14 @@ class UpdateMetadataRequest:
     )
 
 
-@message(flexible=6)
+@message(api=ApiKey.UPDATE_METADATA, versions="0-5", flexible="6+")
 class UpdateMetadataResponse:
     """Whether the broker took it."""
 
     error_code: int = wire(INT16)
 
 
-def error_response(
-    request: UpdateMetadataRequest, code: ErrorCode, version: int
-) -> UpdateMetadataResponse:
+def error_response(request: UpdateMetadataRequest, code: ErrorCode) -> UpdateMetadataResponse:
     """The answer that refuses the request."""
     return UpdateMetadataResponse(error_code=code)
 

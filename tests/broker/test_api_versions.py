@@ -21,7 +21,7 @@ def request(name: str = "", version: str = "") -> ApiVersionsRequest:
 def test_only_what_has_a_handler_is_named_with_the_versions_we_speak() -> None:
     rows = [(k.api_key, k.min_version, k.max_version) for k in SERVED.api_keys]
     assert rows == [
-        (key, API[key].min_version, API[key].max_version)
+        (key, API[key].served.first, API[key].served.last)
         for key in (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
     ]
 

@@ -10,7 +10,12 @@ from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    error_response,
+)
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
 from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
 
@@ -76,8 +81,23 @@ def test_no_topics_ask_for_nothing() -> None:
     assert fetch("g", {}) == []
 
 
-def test_group_that_is_being_loaded_is_refused() -> None:
+def test_group_that_is_being_loaded_is_refused_at_the_top() -> None:
     request = OffsetFetchRequest(group_id="g", topics=None)
+    response = offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, CONTEXT)
+    assert response == OffsetFetchResponse(
+        topics=[], error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+
+
+def test_before_version_2_each_partition_of_a_group_that_is_being_loaded_is_refused() -> None:
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    )
+    context = CONTEXT._replace(api_version=1)
+
     with pytest.raises(ApiError) as refused:
-        offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, CONTEXT)
-    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, context)
+
+    response = error_response(request, refused.value.code)
+    (topic,) = response.topics
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2

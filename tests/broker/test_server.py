@@ -160,7 +160,7 @@ async def test_while_a_controller_closes_its_logs_another_broker_is_controller(
 async def test_every_api_that_is_written_down_is_served(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
         assert connection.versions == {
-            key: (api.min_version, api.max_version) for key, api in API.items()
+            key: (api.served.first, api.served.last) for key, api in API.items()
         }
 
 

@@ -61,7 +61,7 @@ def refusing(code: ErrorCode) -> Lie:
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key in HONEST:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code, header.api_version)
+        return API[ApiKey(header.api_key)].error_response(request, code)
 
     return refuse
 
@@ -72,7 +72,7 @@ def refusing_all(code: ErrorCode) -> Lie:
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key == ApiKey.API_VERSIONS:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code, header.api_version)
+        return API[ApiKey(header.api_key)].error_response(request, code)
 
     return refuse
 

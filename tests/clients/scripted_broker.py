@@ -190,7 +190,8 @@ class _Peer(asyncio.Protocol):
 def all_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     """Every API we speak, with other ranges for those named: `FETCH=(0, 3)`."""
     keys = {
-        key: ranges.get(key.name, (api.min_version, api.max_version)) for key, api in API.items()
+        key: ranges.get(key.name, (api.versions.first, api.versions.last))
+        for key, api in API.items()
     }
     return ApiVersionsResponse(
         error_code=0,

@@ -117,7 +117,7 @@ def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> N
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         def not_controller(request: Any) -> CreateTopicsResponse:
             one.answers[ApiKey.METADATA] = two.metadata
-            return create_topics.error_response(request, ErrorCode.NOT_CONTROLLER, 4)
+            return create_topics.error_response(request, ErrorCode.NOT_CONTROLLER)
 
         one.answers[ApiKey.CREATE_TOPICS] = not_controller
         two.answers[ApiKey.CREATE_TOPICS] = lambda request: CreateTopicsResponse(
@@ -278,7 +278,7 @@ def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         codes = {"g": ErrorCode.NONE, "full": ErrorCode.NON_EMPTY_GROUP}
         one.answers[ApiKey.DELETE_GROUPS] = lambda request: delete_groups.error_response(
-            request, codes[request.groups_names[0]], 1
+            request, codes[request.groups_names[0]]
         )
         deleted = await admin.delete_groups(["g", "full", "g"])
         assert {g: error and error.code for g, error in deleted.items()} == {
@@ -307,7 +307,7 @@ def test_group_not_found_by_a_second_attempt_was_deleted_if_the_first_may_have_b
 
         def answer(error_response: Callable[..., Any], request: Any) -> Any:
             code = said.pop(0)
-            return code if code is HANG_UP else error_response(request, code, 0)
+            return code if code is HANG_UP else error_response(request, code)
 
         one.answers[ApiKey.DELETE_GROUPS] = partial(answer, delete_groups.error_response)
         one.answers[ApiKey.OFFSET_DELETE] = partial(answer, offset_delete.error_response)

@@ -39,11 +39,10 @@ MODULES = {
 
 def has_moved(key: ApiKey, one: ScriptedBroker, two: ScriptedBroker, answer: Any) -> None:
     """Broker 1 is no controller any more, which it says once it is asked; broker 2 answers."""
-    newest = 1 if key is ApiKey.ELECT_LEADERS else 0
 
     def not_controller(request: Any) -> Any:
         one.answers[ApiKey.METADATA] = two.metadata
-        return MODULES[key].error_response(request, ErrorCode.NOT_CONTROLLER, newest)
+        return MODULES[key].error_response(request, ErrorCode.NOT_CONTROLLER)
 
     one.answers[key] = not_controller
     two.answers[key] = lambda request: answer
@@ -165,7 +164,7 @@ def test_a_shutdown_is_asked_of_the_controller_and_names_what_remains() -> None:
         has_moved(ApiKey.CONTROLLED_SHUTDOWN, one, two, answer)
         assert await admin.controlled_shutdown(1) == (P2,)
         two.answers[ApiKey.CONTROLLED_SHUTDOWN] = lambda request: module.error_response(
-            request, ErrorCode.BROKER_NOT_AVAILABLE, 2
+            request, ErrorCode.BROKER_NOT_AVAILABLE
         )
         with pytest.raises(ApiError, match="BROKER_NOT_AVAILABLE"):
             await admin.controlled_shutdown(7)
@@ -176,7 +175,7 @@ def test_a_shutdown_is_asked_of_the_controller_and_names_what_remains() -> None:
 def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         def altered(request: Any) -> Any:
-            return incremental_alter_configs.error_response(request, ErrorCode.NONE, 0)
+            return incremental_alter_configs.error_response(request, ErrorCode.NONE)
 
         one.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
         two.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
@@ -210,7 +209,7 @@ def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
             code = {"/a": ErrorCode.NONE, "/b": ErrorCode.LOG_DIR_NOT_FOUND}
             (directory,) = request.dirs
             only = alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=[directory])
-            return alter_replica_log_dirs.error_response(only, code[directory.path], 1)
+            return alter_replica_log_dirs.error_response(only, code[directory.path])
 
         one.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
         two.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
@@ -231,7 +230,7 @@ def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
 def test_settings_that_are_refused_are_so_one_by_one() -> None:
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         def refused(request: Any) -> Any:
-            return alter_configs.error_response(request, ErrorCode.INVALID_CONFIG, 0)
+            return alter_configs.error_response(request, ErrorCode.INVALID_CONFIG)
 
         one.answers[ApiKey.ALTER_CONFIGS] = two.answers[ApiKey.ALTER_CONFIGS] = refused
         topics = {ConfigResource.topic(name): {"a": "1"} for name in ("t", "u")}

@@ -207,7 +207,7 @@ def test_commit_says_of_each_partition_whether_it_was_kept() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         code = ErrorCode.NOT_COORDINATOR
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, code, 2
+            request, code
         )
         results = await consumer.commit_offsets("g", {P0: OffsetAndMetadata(5, "note")})
         assert results == {P0: code}
@@ -222,7 +222,7 @@ def test_commit_says_of_each_partition_whether_it_was_kept() -> None:
 def test_commit_goes_out_in_the_version_the_caller_chose() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, 1
+            request, ErrorCode.NONE
         )
         await consumer.commit_offsets("g", {P0: 5}, version=1)
         assert broker.requests[-1][0].api_version == 1
@@ -252,7 +252,7 @@ def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(versi
 def test_commit_that_another_broker_coordinates_is_made_there() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         def answer(code: ErrorCode) -> Callable[[Any], Any]:
-            return lambda request: offset_commit.error_response(request, code, 2)
+            return lambda request: offset_commit.error_response(request, code)
 
         async with ScriptedBroker() as coordinator:
             broker.answers[ApiKey.OFFSET_COMMIT] = answer(ErrorCode.NOT_COORDINATOR)
@@ -292,7 +292,7 @@ def test_fetched_offset_carries_note_epoch_and_error() -> None:
 def test_fetching_offsets_from_the_wrong_broker_is_an_error() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
-            request, ErrorCode.NOT_COORDINATOR, 5
+            request, ErrorCode.NOT_COORDINATOR
         )
         with pytest.raises(ApiError, match="NOT_COORDINATOR"):
             await consumer.fetch_offsets("g", [P0])
@@ -396,7 +396,7 @@ def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() 
         second.answers[ApiKey.FIND_COORDINATOR] = lambda r: found.pop(0)(r)
         codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2 + [ErrorCode.NONE]
         first.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NOT_COORDINATOR, 2
+            request, ErrorCode.NOT_COORDINATOR
         )
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
             request, codes.pop(0), 2
@@ -414,7 +414,7 @@ def test_offsets_are_committed_by_way_of_the_new_leader_when_its_broker_is_gone(
         await first.__aexit__()
         second.leaders[P1] = 2
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, 2
+            request, ErrorCode.NONE
         )
         assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
         assert (await consumer.find_coordinator("g")).port == second.port

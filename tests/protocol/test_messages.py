@@ -30,7 +30,7 @@ BITS = {INT8: 7, INT16: 15, INT32: 31, INT64: 63}
 
 def cases() -> Iterator[Any]:
     for api in API.values():
-        for version in range(api.min_version, api.max_version + 1):
+        for version in range(api.versions.first, api.versions.last + 1):
             for cls in (api.request, api.response):
                 yield pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
 
@@ -159,6 +159,6 @@ def test_a_message_of_nonsense_never_does_worse_than_a_wire_error() -> None:
     rng = random.Random(7)
     for _ in range(3000):
         api = rng.choice(list(API.values()))
-        version = rng.randint(api.min_version, api.max_version)
+        version = rng.randint(api.versions.first, api.versions.last)
         with contextlib.suppress(WireError):
             decode(api.request, version, rng.randbytes(rng.randint(0, 60)))

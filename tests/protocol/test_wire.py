@@ -34,7 +34,7 @@ class Item:
     flag: bool = wire(BOOL, since=1, until=1, default=True)
 
 
-@message(flexible=2)
+@message(flexible="2+")
 class Sample:
     """Something of everything. Version 2 has compact lengths and tagged fields."""
 

@@ -44,7 +44,7 @@ async def test_a_broker_that_takes_all_settings_at_once_is_given_those_that_stay
         broker.answers[ApiKey.API_VERSIONS] = lambda request: older
         broker.answers[ApiKey.DESCRIBE_CONFIGS] = described
         broker.answers[ApiKey.ALTER_CONFIGS] = lambda request: alter_configs.error_response(
-            request, ErrorCode.NONE, 0
+            request, ErrorCode.NONE
         )
         async with Admin(broker.bootstrap) as admin:
             topic = ConfigResource.topic("t")
