@@ -1,6 +1,6 @@
-"""AlterConfigs: all settings that a topic or broker has of its own (KIP-133).
+"""AlterConfigs replaces all settings that a topic or a broker has of its own (KIP-133).
 
-What a request does not name goes back to its default.
+A setting that the request leaves out goes back to its default. v1 adds no field (KIP-219).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AlterConfigsRequestResource:
 
 @message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsRequest:
-    """Give each resource these settings of its own, and no others."""
+    """Replace the settings that each resource has of its own by these."""
 
     resources: Sequence[AlterConfigsRequestResource] = wire(Array(AlterConfigsRequestResource))
     validate_only: bool = wire(BOOL)
@@ -49,22 +49,22 @@ class AlterConfigsResponseResponse:
 
 @message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsResponse:
-    """Per resource, whether it has its settings."""
+    """The result for each resource."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     responses: Sequence[AlterConfigsResponseResponse] = wire(Array(AlterConfigsResponseResponse))
 
 
 def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
-    """The answer that gives every resource of `request` the same error."""
+    """Return the same error for every resource of `request`."""
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResponse(
                 error_code=code,
                 error_message=code.meaning,
-                resource_type=r.resource_type,
-                resource_name=r.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-            for r in request.resources
+            for resource in request.resources
         ]
     )

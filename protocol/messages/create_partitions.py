@@ -1,6 +1,6 @@
-"""CreatePartitions: give topics more partitions (KIP-195).
+"""CreatePartitions adds partitions to topics (KIP-195).
 
-Null assignments leave it to the broker where the new partitions are kept.
+If the assignments are null, the broker places the new partitions. v1 adds no field (KIP-219).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CreatePartitionsRequestAssignment:
 
 @nested
 class CreatePartitionsRequestTopic:
-    """A topic of CreatePartitionsRequest; `count` is how many partitions it shall have in all."""
+    """A topic of CreatePartitionsRequest; `count` includes the partitions it already has."""
 
     name: str = wire(STRING)
     count: int = wire(INT32)
@@ -50,14 +50,14 @@ class CreatePartitionsResponseResult:
 
 @message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
 class CreatePartitionsResponse:
-    """Per topic, whether it has its partitions."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[CreatePartitionsResponseResult] = wire(Array(CreatePartitionsResponseResult))
 
 
 def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
-    """The answer that gives every topic of `request` the same error."""
+    """Return the same error for every topic of `request`."""
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsResponseResult(

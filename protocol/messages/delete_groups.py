@@ -1,4 +1,7 @@
-"""DeleteGroups: forget groups, and what they have committed (KIP-229)."""
+"""DeleteGroups deletes groups and their committed offsets (KIP-229).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ class DeleteGroupsResponseResult:
 
 @message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
 class DeleteGroupsResponse:
-    """Per group, whether it is gone."""
+    """The result for each group."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[DeleteGroupsResponseResult] = wire(Array(DeleteGroupsResponseResult))
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
-    """The answer that gives every group of `request` the same error."""
+    """Return the same error for every group of `request`."""
     return DeleteGroupsResponse(
         results=[
-            DeleteGroupsResponseResult(group_id=group, error_code=code)
-            for group in request.groups_names
+            DeleteGroupsResponseResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
         ]
     )

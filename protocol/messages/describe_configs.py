@@ -1,4 +1,7 @@
-"""DescribeConfigs: settings of topics and brokers (KIP-133, KIP-226)."""
+"""DescribeConfigs reads the settings of topics and brokers (KIP-133).
+
+v1 adds the synonyms and the source of each value (KIP-226). v2 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class DescribeConfigsRequestResource:
 
 @message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsRequest:
-    """Ask for settings; null keys mean all of them."""
+    """Ask for settings; null keys mean all settings."""
 
     resources: Sequence[DescribeConfigsRequestResource] = wire(
         Array(DescribeConfigsRequestResource)
@@ -65,23 +68,23 @@ class DescribeConfigsResponseResult:
 
 @message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsResponse:
-    """Per resource its settings, with where each value comes from."""
+    """The settings of each resource, with the source of each value."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[DescribeConfigsResponseResult] = wire(Array(DescribeConfigsResponseResult))
 
 
 def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
-    """The answer that gives every resource of `request` the same error."""
+    """Return the same error for every resource of `request`."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResponseResult(
                 error_code=code,
                 error_message=code.meaning,
-                resource_type=r.resource_type,
-                resource_name=r.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
                 configs=[],
             )
-            for r in request.resources
+            for resource in request.resources
         ]
     )

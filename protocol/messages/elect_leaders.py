@@ -1,6 +1,7 @@
-"""ElectLeaders (KIP-183; v1: unclean elections too, and a top-level error, KIP-460).
+"""ElectLeaders elects the preferred leaders of partitions (KIP-183).
 
-A null list of partitions means all.
+v1 adds unclean elections and an error of the whole request (KIP-460). A null list of partitions
+means all partitions.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, STRING, Array, message, nested, wire
 
-PREFERRED, UNCLEAN = 0, 1  # election types
+# election types
+PREFERRED = 0
+UNCLEAN = 1
 
 
 @nested
@@ -24,7 +27,7 @@ class ElectLeadersRequestTopicPartitions:
 
 @message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersRequest:
-    """Elect leaders, and wait up to `timeout_ms` until they are known."""
+    """Elect leaders and wait up to `timeout_ms` for the results."""
 
     election_type: int = wire(INT8, since=1, default=PREFERRED)
     topic_partitions: Sequence[ElectLeadersRequestTopicPartitions] | None = wire(
@@ -54,7 +57,7 @@ class ElectLeadersResponseReplicaElectionResult:
 
 @message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersResponse:
-    """Per partition, how its election came out."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, since=1, default=0)
@@ -64,7 +67,7 @@ class ElectLeadersResponse:
 
 
 def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return ElectLeadersResponse(
         error_code=code,
         replica_election_results=[
@@ -72,9 +75,9 @@ def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeader
                 topic=topic.topic,
                 partition_result=[
                     ElectLeadersResponsePartitionResult(
-                        partition_id=each, error_code=code, error_message=code.meaning
+                        partition_id=partition_id, error_code=code, error_message=code.meaning
                     )
-                    for each in topic.partitions
+                    for partition_id in topic.partitions
                 ],
             )
             for topic in request.topic_partitions or ()

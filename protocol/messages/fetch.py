@@ -1,7 +1,9 @@
-"""Fetch: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
+"""Fetch reads record batches from an offset on, for consumers and for followers.
 
-v0 and v1 are answered in message format 0, v2 and v3 in format 1. v7 carries fetch sessions, v9
-leader epochs, v10 zstd, v11 the rack of the reader.
+v0 and v1 carry message format 0, v2 and v3 format 1, later versions format 2.
+v1 adds the throttle time, v3 a limit for the whole response (KIP-74), v4 transactions (KIP-98),
+v5 the log start offset (KIP-107), v7 fetch sessions (KIP-227), v9 leader epochs (KIP-320), v10
+zstd (KIP-110), v11 the rack of the reader (KIP-392). v6 adds only an error code, v8 nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class FetchRequestForgottenTopic:
 
 @message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchRequest:
-    """Read from each partition, waiting up to `max_wait_ms` for `min_bytes`."""
+    """Read from each partition and wait up to `max_wait_ms` for `min_bytes` in all."""
 
     replica_id: int = wire(INT32, default=-1)
     max_wait_ms: int = wire(INT32)
@@ -93,7 +95,7 @@ class FetchResponseTopic:
 
 @message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchResponse:
-    """Record batches in the order asked; session 0 means that none was made."""
+    """Record batches in the order of the request; session 0 means that there is none."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16, since=7, default=0)
@@ -102,13 +104,15 @@ class FetchResponse:
 
 
 def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return FetchResponse(
         error_code=code,
         responses=[
             FetchResponseTopic(
                 topic=topic.topic,
-                partitions=[partition_error(p.partition, code) for p in topic.partitions],
+                partitions=[
+                    partition_error(partition.partition, code) for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
@@ -116,7 +120,7 @@ def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 
 def partition_error(partition_index: int, code: ErrorCode) -> FetchResponsePartition:
-    """One partition's error: no high watermark, and records that are empty but not null."""
+    """Return a partition with an error: no high watermark, and records that are empty, not null."""
     return FetchResponsePartition(
         partition_index=partition_index,
         error_code=code,

@@ -1,4 +1,7 @@
-"""FindCoordinator: the broker that keeps a group."""
+"""FindCoordinator finds the broker that coordinates a group.
+
+v1 adds the type of the key, the throttle time and the error message. v2 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from protocol.wire import INT8, INT16, INT32, STRING, message, wire
 
 @message(api=ApiKey.FIND_COORDINATOR, versions="0-2", flexible="3+")
 class FindCoordinatorRequest:
-    """Ask for the coordinator of a key: type 0 is a group, 1 a transactional id."""
+    """Ask for the coordinator of a key: type 0 is a group id, 1 a transactional id."""
 
     key: str = wire(STRING, until=3, default="")
     key_type: int = wire(INT8, since=1, default=0)
@@ -17,7 +20,7 @@ class FindCoordinatorRequest:
 
 @message(api=ApiKey.FIND_COORDINATOR, versions="0-2", flexible="3+")
 class FindCoordinatorResponse:
-    """The coordinator, or node -1 and the error."""
+    """The coordinator, or node -1 and an error."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16, until=3, default=0)
@@ -28,7 +31,7 @@ class FindCoordinatorResponse:
 
 
 def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
-    """The answer that names no coordinator."""
+    """Return the error and no coordinator."""
     return FindCoordinatorResponse(
         error_code=code, error_message=code.meaning, node_id=-1, host="", port=-1
     )

@@ -1,4 +1,7 @@
-"""InitProducerId: an id for a producer that numbers its batches (KIP-98)."""
+"""InitProducerId gives an id to a producer that numbers its batches (KIP-98).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from protocol.wire import INT16, INT32, INT64, STRING, message, wire
 
 @message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdRequest:
-    """Ask for a producer id; without a transactional id it is a new one each time."""
+    """Ask for a producer id; without a transactional id each request gets a new one."""
 
     transactional_id: str | None = wire(STRING, default=None, nullable=0)
     transaction_timeout_ms: int = wire(INT32, default=0)
@@ -17,7 +20,7 @@ class InitProducerIdRequest:
 
 @message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdResponse:
-    """The id and the epoch to begin with, or -1 and the error."""
+    """The producer id and its first epoch, or -1 and an error."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, default=0)
@@ -26,5 +29,5 @@ class InitProducerIdResponse:
 
 
 def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
-    """The answer that gives no id."""
+    """Return the error and no producer id."""
     return InitProducerIdResponse(error_code=code)

@@ -1,4 +1,7 @@
-"""LeaderAndIsr: the controller tells a broker whom it leads and follows."""
+"""LeaderAndIsr tells a broker which partitions it leads and which it follows.
+
+v1 marks new partitions. v2 adds the broker epoch (KIP-380) and groups the partitions by topic.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class LeaderAndIsrRequestLiveLeader:
 
 @message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrRequest:
-    """Lead or follow each partition named. `partition_epoch` is the state node's version."""
+    """Lead or follow each partition. `partition_epoch` is the version of its state znode."""
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
@@ -72,7 +75,7 @@ class LeaderAndIsrResponsePartitionError:
 
 @message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrResponse:
-    """Per partition, whether the broker obeyed."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16)
     partition_errors: Sequence[LeaderAndIsrResponsePartitionError] = wire(
@@ -81,7 +84,7 @@ class LeaderAndIsrResponse:
 
 
 def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIsrResponse:
-    """The answer that refuses the whole request."""
+    """Refuse the whole request."""
     return LeaderAndIsrResponse(
         error_code=code,
         partition_errors=[
@@ -96,6 +99,11 @@ def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIs
 def partition_states(
     request: LeaderAndIsrRequest,
 ) -> list[tuple[str, LeaderAndIsrRequestPartitionState]]:
-    """Every (topic, state), whether the version groups them by topic or not."""
-    flat = [(s.topic_name, s) for s in request.ungrouped_partition_states]
-    return flat + [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]
+    """List (topic, state) of all partitions, grouped by topic in this version or not."""
+    ungrouped = [(state.topic_name, state) for state in request.ungrouped_partition_states]
+    grouped = [
+        (topic.topic_name, state)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    return ungrouped + grouped

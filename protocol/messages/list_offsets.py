@@ -1,6 +1,8 @@
-"""ListOffsets: the offset at a time (KIP-79, KIP-207, KIP-320).
+"""ListOffsets finds the offset that belongs to a time.
 
-v0 has a list of offsets, where segments begin, instead of the one.
+v0 lists several offsets, those where segments begin. v1 gives one offset and its timestamp
+(KIP-79). v2 adds the isolation level and the throttle time, v4 leader epochs (KIP-320), v5 only
+OFFSET_NOT_AVAILABLE (KIP-207). v3 adds no field (KIP-219).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class ListOffsetsRequestTopic:
 
 @message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsRequest:
-    """Ask for the offset at a timestamp: -1 the end, -2 the start, else ms since the epoch."""
+    """Ask for the offset at a timestamp in ms since the epoch; -1 is the log end, -2 its start."""
 
     replica_id: int = wire(INT32)
     isolation_level: int = wire(INT8, since=2, default=0)
@@ -61,21 +63,23 @@ class ListOffsetsResponseTopic:
 
 @message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsResponse:
-    """The first offset whose record is not older, or -1."""
+    """The first offset whose record is not older than the timestamp, or -1."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: Sequence[ListOffsetsResponseTopic] = wire(Array(ListOffsetsResponseTopic))
 
 
 def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    ListOffsetsResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
+                    ListOffsetsResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

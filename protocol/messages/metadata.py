@@ -1,4 +1,9 @@
-"""Metadata: brokers, controller, topics and their leaders."""
+"""Metadata describes the cluster: its brokers, its controller, its topics and their leaders.
+
+v1 adds the controller, racks and internal topics, v2 the cluster id, v3 the throttle time, v4
+`allow_auto_topic_creation`, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320), v8 the
+authorized operations (KIP-430). v6 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ class MetadataRequestTopic:
 
 @message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataRequest:
-    """Ask for topics: null is all of them (version 0: an empty list)."""
+    """Ask for topics; null means all topics (in v0 an empty list does)."""
 
     topics: Sequence[MetadataRequestTopic] | None = wire(Array(MetadataRequestTopic), nullable=1)
     allow_auto_topic_creation: bool = wire(BOOL, since=4, default=True)
@@ -62,7 +67,7 @@ class MetadataResponseTopic:
 
 @message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataResponse:
-    """The cluster as the answering broker knows it."""
+    """The cluster as the responding broker knows it."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     brokers: Sequence[MetadataResponseBroker] = wire(Array(MetadataResponseBroker))
@@ -73,7 +78,7 @@ class MetadataResponse:
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
-    """The answer that gives every topic of `request` the same error."""
+    """Return the same error for every topic of `request`."""
     return MetadataResponse(
         brokers=[],
         topics=[

@@ -1,6 +1,8 @@
-"""OffsetCommit: keep the positions of a group.
+"""OffsetCommit stores the positions of a group.
 
-v0 is kept in ZooKeeper, later ones in `__consumer_offsets`. v7: static members (KIP-345).
+v0 stores them in ZooKeeper, later versions in `__consumer_offsets`. v1 adds generation and member
+and has a timestamp for each offset; v2 to v4 have a retention time instead. v3 adds the throttle
+time, v6 leader epochs (KIP-320), v7 static members (KIP-345). v4 adds no field (KIP-219).
 """
 
 from __future__ import annotations
@@ -61,23 +63,23 @@ class OffsetCommitResponseTopic:
 
 @message(api=ApiKey.OFFSET_COMMIT, versions="0-7", flexible="8+")
 class OffsetCommitResponse:
-    """Per partition, whether the offset is kept."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     topics: Sequence[OffsetCommitResponseTopic] = wire(Array(OffsetCommitResponseTopic))
 
 
 def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=code
+                        partition_index=partition.partition_index, error_code=code
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

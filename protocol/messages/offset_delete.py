@@ -1,4 +1,7 @@
-"""OffsetDelete: forget what a group has committed for some partitions (KIP-496)."""
+"""OffsetDelete deletes the committed offsets of a group for some partitions (KIP-496).
+
+There is one version, v0.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class OffsetDeleteRequestTopic:
 
 @message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteRequest:
-    """Delete the offsets of a group that does not consume these partitions now."""
+    """Delete the offsets of these partitions, which the group must not be consuming."""
 
     group_id: str = wire(STRING)
     topics: Sequence[OffsetDeleteRequestTopic] = wire(Array(OffsetDeleteRequestTopic))
@@ -50,9 +53,9 @@ class OffsetDeleteResponseTopic:
 
 @message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteResponse:
-    """Per partition, whether there is no offset any more; of none when the request has an error.
+    """The result for each partition; no partitions if the request as a whole has an error.
 
-    Unlike in all other responses the error comes before the throttle time.
+    Unlike in all other responses, the error comes before the throttle time.
     """
 
     error_code: int = wire(INT16, default=0)
@@ -61,5 +64,5 @@ class OffsetDeleteResponse:
 
 
 def error_response(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
-    """The answer for a request of which nothing could be done."""
+    """Refuse the whole request."""
     return OffsetDeleteResponse(error_code=code, topics=[])

@@ -1,6 +1,8 @@
-"""OffsetFetch: the positions a group has committed.
+"""OffsetFetch reads the positions that a group has committed.
 
-v0 reads ZooKeeper. From v2 a null list of topics means all, and errors stand at the top.
+v0 reads them from ZooKeeper, later versions from `__consumer_offsets`. v2 adds an error of the
+whole request, and from then on a null list of topics means all topics. v3 adds the throttle time,
+v5 leader epochs (KIP-320). v4 adds no field (KIP-219).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class OffsetFetchResponseTopic:
 
 @message(api=ApiKey.OFFSET_FETCH, versions="0-5", flexible="6+")
 class OffsetFetchResponse:
-    """Per partition the offset, or -1 where none is kept."""
+    """The committed offset of each partition, or -1 if there is none."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     topics: Sequence[OffsetFetchResponseTopic] = wire(
@@ -61,7 +63,7 @@ class OffsetFetchResponse:
 
 
 def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    """Refuse the request: v0 and v1 say so for each partition, later ones at the top."""
+    """Refuse the whole request: v0 and v1 carry the error for each partition, later ones once."""
     return OffsetFetchResponse(
         error_code=code,
         topics=[

@@ -1,6 +1,7 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch finds the offset at which a leader epoch ended (KIP-101).
 
-v0 does not say which epoch the answer is about, v2 carries the epoch the asker believes current.
+v1 adds the epoch that the response is about (KIP-279). v2 adds the throttle time and the epoch that
+the sender believes to be current (KIP-320), v3 the replica id.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class OffsetForLeaderEpochResponseTopic:
 
 @message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
 class OffsetForLeaderEpochResponse:
-    """The largest epoch known that is not above the one asked about, and its end; -1 for none."""
+    """The largest epoch not above the requested one, and its end offset; -1 if there is none."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: Sequence[OffsetForLeaderEpochResponseTopic] = wire(
@@ -74,14 +75,16 @@ class OffsetForLeaderEpochResponse:
 def error_response(
     request: OffsetForLeaderEpochRequest, code: ErrorCode
 ) -> OffsetForLeaderEpochResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponseTopic(
                 topic=topic.topic,
                 partitions=[
-                    OffsetForLeaderEpochResponsePartition(error_code=code, partition=p.partition)
-                    for p in topic.partitions
+                    OffsetForLeaderEpochResponsePartition(
+                        error_code=code, partition=partition.partition
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -1,4 +1,7 @@
-"""StopReplica: the controller takes replicas from a broker."""
+"""StopReplica tells a broker to stop replicas, and to delete them if the controller wants it.
+
+v1 adds the broker epoch (KIP-380) and groups the partitions by topic.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class StopReplicaRequestTopic:
 
 @message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaRequest:
-    """Stop following or leading; with `delete_partitions`, delete the logs too."""
+    """Stop leading or following; with `delete_partitions` also delete the logs."""
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
@@ -52,7 +55,7 @@ class StopReplicaResponsePartitionError:
 
 @message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaResponse:
-    """Per partition, whether the broker obeyed."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16)
     partition_errors: Sequence[StopReplicaResponsePartitionError] = wire(
@@ -61,19 +64,27 @@ class StopReplicaResponse:
 
 
 def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaResponse:
-    """The answer that refuses the whole request."""
+    """Refuse the whole request."""
     return StopReplicaResponse(
         error_code=code,
         partition_errors=[
             StopReplicaResponsePartitionError(
-                topic_name=topic, partition_index=partition, error_code=code
+                topic_name=topic, partition_index=partition_id, error_code=code
             )
-            for topic, partition in partitions(request)
+            for topic, partition_id in partitions(request)
         ],
     )
 
 
 def partitions(request: StopReplicaRequest) -> list[tuple[str, int]]:
-    """Every (topic, partition), whether the version groups them by topic or not."""
-    flat = [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
-    return flat + [(t.name, index) for t in request.topics for index in t.partition_indexes]
+    """List (topic, partition) of all partitions, grouped by topic in this version or not."""
+    ungrouped = [
+        (partition.topic_name, partition.partition_index)
+        for partition in request.ungrouped_partitions
+    ]
+    grouped = [
+        (topic.name, partition_id)
+        for topic in request.topics
+        for partition_id in topic.partition_indexes
+    ]
+    return ungrouped + grouped

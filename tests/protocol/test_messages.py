@@ -14,6 +14,7 @@ import pytest
 
 from protocol.api_key import ApiKey
 from protocol.encoding import decode, encode
+from protocol.errors import ErrorCode
 from protocol.primitives import WireError
 from protocol.registry import API
 from protocol.wire import BOOL, BYTES, INT8, INT16, INT32, INT64, RECORDS, STRING, Array, WireField
@@ -162,3 +163,13 @@ def test_a_message_of_nonsense_never_does_worse_than_a_wire_error() -> None:
         version = rng.randint(api.versions.first, api.versions.last)
         with contextlib.suppress(WireError):
             decode(api.request, version, rng.randbytes(rng.randint(0, 60)))
+
+
+@pytest.mark.parametrize("key", list(API))
+def test_a_request_is_refused_with_an_error_in_each_version(key: ApiKey) -> None:
+    api = API[key]
+    rng = random.Random(f"refused {key.name}")
+    for version in range(api.versions.first, api.versions.last + 1):
+        request = instance(rng, api.request, version)
+        response = api.error_response(request, ErrorCode.INVALID_REQUEST)
+        assert response is None or decode(api.response, version, encode(response, version))
