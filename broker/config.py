@@ -27,7 +27,7 @@ from core_log.config import BROKER_NAME, LogConfig
 from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, between, declared, ge, int64, load, setting
+from protocol.settings import SettingError, between, declared_settings, ge, int64, load, setting
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -306,7 +306,7 @@ def _dotted(name: str) -> str:
 
 
 def _names(cls: type) -> set[str]:
-    return {s.name for s in declared(cls).values()}
+    return {s.name for s in declared_settings(cls).values()}
 
 
 def _accepted(own: Mapping[str, str]) -> dict[str, str]:
@@ -334,7 +334,7 @@ def _log_config(given: Mapping[str, str]) -> LogConfig:
     try:
         return LogConfig.from_properties(LogConfig(), topic_values)
     except SettingError as error:
-        raise error.renamed(given_as.get(error.name, error.name)) from error
+        raise error.with_name(given_as.get(error.name, error.name)) from error
 
 
 def _contradictions(config: BrokerConfig) -> list[str]:

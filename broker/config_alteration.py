@@ -18,7 +18,7 @@ from broker.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_val
 from broker.entity_configs import Settings
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
-from protocol.settings import SettingError, UnknownSetting, declared
+from protocol.settings import SettingError, UnknownSetting, declared_settings
 
 
 class Operation(IntEnum):
@@ -57,7 +57,9 @@ class Schema:
 
 def topic_schema(defaults: LogConfig, topic: str) -> Schema:
     """The settings of a topic on a broker that has these of its own."""
-    known = {setting.name: getattr(defaults, f) for f, setting in declared(LogConfig).items()}
+    known = {
+        setting.name: getattr(defaults, f) for f, setting in declared_settings(LogConfig).items()
+    }
 
     def check(name: str, value: str) -> None:
         if name not in known:  # in this very spelling: others read it too

@@ -126,7 +126,7 @@ class ClientConnection(asyncio.Protocol):
         self.turns.arrived(self)
 
     def eof_received(self) -> None:
-        if self._cutter.waiting:
+        if self._cutter.has_input:
             logger.info("%s closed its connection in the middle of a request", self.name)
 
     def pause_writing(self) -> None:
@@ -349,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def in_frame(self) -> bool:
         """Whether a part of a frame has come, and not all of it."""
-        return self._cutter.in_frame
+        return self._cutter.is_in_frame
 
     def hold_back(self) -> None:
         """Read no more until `let_on`: memory is short."""

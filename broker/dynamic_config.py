@@ -17,7 +17,7 @@ from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, UnknownSetting, declared, load
+from protocol.settings import SettingError, UnknownSetting, declared_settings, load
 
 MESSAGE_FORMAT = "log.message.format.version"
 """All brokers must agree on it, with `inter.broker.protocol.version`, when they start."""
@@ -36,19 +36,21 @@ _RATES = (
 )
 _OWN_FIELDS: Mapping[str, str] = {
     setting.name: field
-    for field, setting in declared(BrokerConfig).items()
+    for field, setting in declared_settings(BrokerConfig).items()
     if setting.name in _RATES
 }
 
 _CLEANER_FIELDS: Mapping[str, str] = {
-    setting.name: field for field, setting in declared(CleanerConfig).items() if field != "enable"
+    setting.name: field
+    for field, setting in declared_settings(CleanerConfig).items()
+    if field != "enable"
 }
 
 DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
 
-_LOG_FIELDS = {setting.name: field for field, setting in declared(LogConfig).items()}
+_LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
 _PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
-_READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared(part).values())}
+_READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
 
 
 class NotDynamic(SettingError):
@@ -64,7 +66,7 @@ def in_force(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
     try:
         log_config = LogConfig.from_properties(static.log, log)
     except SettingError as error:
-        raise error.renamed(BROKER_NAME.get(error.name, error.name)) from error
+        raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error
     given, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
     fields = {_OWN_FIELDS[name]: getattr(given, _OWN_FIELDS[name]) for name in own}
     cleaner = _cleaner(static.cleaner, dynamic)

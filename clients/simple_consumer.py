@@ -302,7 +302,7 @@ class SimpleConsumer:
         while True:
             try:
                 answer = await self._twice(ask)
-                if not error(answer, followed.partition).refresh_metadata or now() >= ends:
+                if not error(answer, followed.partition).is_stale_metadata or now() >= ends:
                     return answer
             except ConnectionFailed:
                 if now() >= ends:

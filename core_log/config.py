@@ -28,7 +28,7 @@ from protocol.settings import (
     Check,
     SettingError,
     between,
-    declared,
+    declared_settings,
     each_of,
     int32,
     int64,
@@ -224,7 +224,7 @@ WHAT_GOES = frozenset(
 """The settings by which records are deleted. Of a topic in which one of these cannot be understood
 nothing is."""
 
-_TOPIC_NAMES = tuple(declaration.name for declaration in declared(LogConfig).values())
+_TOPIC_NAMES = tuple(declaration.name for declaration in declared_settings(LogConfig).values())
 
 BROKER_NAME: Mapping[str, str] = {
     name: broker_name

@@ -1,4 +1,4 @@
-"""The numbers by which requests are told apart."""
+"""API keys: the first number of a request says which API it calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, as far as anything here names them."""
+    """The API keys of Kafka that the project names."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,7 +1,7 @@
-"""The one list of what we speak: API key → classes, versions, and how to respond with an error.
+"""The list of all APIs: API key → classes, versions, and the function for an error response.
 
 A module of `protocol.messages` declares one API: a request class, a response class, and
-`error_response`. What is here is read off these declarations.
+`error_response`. The list is made from these declarations.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from protocol.messages import (
     stop_replica,
     update_metadata,
 )
-from protocol.wire import Declared, Versions, declared
+from protocol.wire import Declaration, Versions, declaration_of
 
 _MODULES = (
     alter_configs,
@@ -84,10 +84,10 @@ _MODULES = (
 
 @attrs.frozen
 class Api:
-    """One API: its classes, and its versions.
+    """An API: its classes and its versions.
 
-    `versions` are those that the codec knows and our clients may use, `served` those that a broker
-    advertises. `error_response(request, code)` refuses all that a request asks for.
+    The codec knows all `versions`, and our clients may use them; a broker advertises the `served`
+    ones. `error_response(request, code)` refuses the whole request.
     """
 
     key: ApiKey
@@ -99,27 +99,38 @@ class Api:
 
 
 def _read_api(module: ModuleType) -> Api:
-    """Join what the classes of a module declare."""
+    """Join the declarations of a module's two classes, which must agree."""
     request, response = _message_class(module, "Request"), _message_class(module, "Response")
-    asked, answered = declared(request), declared(response)
-    assert asked.api is not None
-    assert _without_served(asked) == _without_served(answered), module.__name__
-    return Api(asked.api, request, response, asked.versions, asked.served, module.error_response)
+    declaration = declaration_of(request)
+
+    assert declaration.api is not None
+    assert _without_served(declaration) == _without_served(declaration_of(response)), (
+        f"{module.__name__}: request and response declare different versions"
+    )
+
+    return Api(
+        declaration.api,
+        request,
+        response,
+        declaration.versions,
+        declaration.served,
+        module.error_response,
+    )
 
 
 def _message_class(module: ModuleType, kind: str) -> type:
-    """The request or response class of a module: the one that declares an API."""
+    """Find the request or response class of a module: the only one that declares an API."""
     classes: list[type] = [
         value
         for name, value in vars(module).items()
-        if name.endswith(kind) and hasattr(value, "__declared__")
+        if name.endswith(kind) and hasattr(value, "__declaration__")
     ]
-    (only,) = classes
-    return only
+    (message_class,) = classes
+    return message_class
 
 
-def _without_served(of: Declared) -> Declared:
-    return attrs.evolve(of, served=of.versions)
+def _without_served(declaration: Declaration) -> Declaration:
+    return attrs.evolve(declaration, served=declaration.versions)
 
 
 API: Mapping[int, Api] = {api.key: api for api in map(_read_api, _MODULES)}

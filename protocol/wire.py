@@ -1,13 +1,12 @@
-"""Messages as data: a message's fields are declared once, for all its versions.
+"""Declare the fields of a message once, for all its versions.
 
-A message or a nested struct is an attrs class whose fields, in wire order, are made by `wire()`:
-each says its type and the versions that carry it. `protocol.encoding` makes readers and writers of
-that.
+A message or a nested struct is an attrs class. `wire()` makes its fields, in wire order; each has a
+type and the versions that carry it. `protocol.encoding` compiles readers and writers from that.
 
-Types and rules: the Kafka protocol guide; flexible versions (compact lengths, tagged fields)
-KIP-482. An array is a tuple once read and any sequence when written. RECORDS are read as a
-memoryview of the request and written either as bytes or as anything with a `size` (a range of a
-file).
+The types and rules are those of the Kafka protocol guide; KIP-482 describes the flexible versions,
+with compact lengths and tagged fields. An array is read as a tuple and written from any sequence.
+RECORDS are read as a memoryview of the request, and written from bytes or from anything with a
+`size` (a range of a file).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _KEY = "wire"
 
 @attrs.frozen
 class WireType:
-    """A type on the wire. `code` is the struct code of a fixed-width type, else empty."""
+    """A type on the wire. `code` is the `struct` code of a type of fixed width, else empty."""
 
     name: str
     code: str = ""
@@ -34,7 +33,7 @@ class WireType:
 
 @attrs.frozen
 class Versions:
-    """Versions of an API, from the first through the last."""
+    """A range of versions of an API, both ends included."""
 
     first: int
     last: int
@@ -69,7 +68,7 @@ class Array:
 
 @attrs.frozen
 class WireField:
-    """What `wire()` said of a field: type, versions, nullability and tag."""
+    """The declaration of a field by `wire()`."""
 
     type: Any
     since: int
@@ -79,13 +78,13 @@ class WireField:
     default: Any
 
     def may_be_null(self, version: int) -> bool:
-        """Whether null is legal in `version`."""
+        """Return whether null is legal in `version`."""
         return self.nullable is not None and version >= self.nullable
 
 
 @attrs.frozen
-class Declared:
-    """What `message()` said of a class: API and versions."""
+class Declaration:
+    """The declaration of a class by `message()`: its API and its versions."""
 
     api: ApiKey | None
     versions: Versions
@@ -102,10 +101,10 @@ def wire(
     nullable: int | None = None,
     tag: int | None = None,
 ) -> Any:
-    """Declare a field: carried from version `since` through `until`.
+    """Declare a field that the versions from `since` through `until` carry.
 
-    `nullable` is the first version in which null is legal. A field that some version lacks needs
-    a `default`, which it has there. A `tag` makes it a tagged field.
+    `nullable` is the first version in which null is legal. A field that some version does not
+    carry needs a `default`, its value in that version. A `tag` makes it a tagged field.
     """
     field = WireField(type, since, until, nullable, tag, default)
     return attrs.field(default=default, metadata={_KEY: field})
@@ -119,56 +118,58 @@ def message(
     served: str | None = None,
     flexible: str | None = None,
 ) -> Callable[[C], C]:
-    """Make a request or response class of `api`; without `api` a record that has versions.
+    """Make a request or response class of `api`; without `api` a record with versions.
 
-    `versions` are those that the codec knows and our clients may use, `served` those that a broker
-    advertises (all, unless it says otherwise), `flexible` those with compact lengths and tagged
-    fields.
+    The codec knows all `versions`, and our clients may use them. A broker advertises the `served`
+    ones (default: all). The `flexible` ones have compact lengths and tagged fields.
     """
-    known = Versions.parse(versions)
-    declared = Declared(
+    codec_versions = Versions.parse(versions)
+    declaration = Declaration(
         api,
-        known,
-        known if served is None else Versions.parse(served),
+        codec_versions,
+        codec_versions if served is None else Versions.parse(served),
         None if flexible is None else Versions.parse(flexible).first,
     )
 
-    def make(cls: C) -> C:
-        made = _plain(cls)
-        made.__declared__ = declared  # type: ignore[attr-defined]
-        return made
+    def decorate(cls: C) -> C:
+        message_class = _define(cls)
+        message_class.__declaration__ = declaration  # type: ignore[attr-defined]
+        return message_class
 
-    return make
+    return decorate
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
 def nested(cls: C) -> C:
-    """Make a struct that stands inside a message."""
-    return _plain(cls)
+    """Make a struct that is part of a message."""
+    return _define(cls)
 
 
-def _plain(cls: C) -> C:
-    """Frozen to the type checker, but not at run time: a frozen `__init__` takes 2.5 times as
-    long, and a commit of a thousand partitions makes two thousand of these."""
+def _define(cls: C) -> C:
+    """Make an attrs class that is frozen for the type checker, but not at run time.
+
+    A frozen `__init__` takes 2.5 times as long, and a commit of a thousand partitions makes two
+    thousand of these objects.
+    """
     return attrs.define(kw_only=True, unsafe_hash=True)(cls)
 
 
 def is_flexible(cls: type, version: int) -> bool:
-    """Whether `version` of the message uses compact lengths and tagged fields."""
-    declared: Declared | None = getattr(cls, "__declared__", None)
-    if declared is None or declared.first_flexible is None:
+    """Return whether `version` of the message has compact lengths and tagged fields."""
+    declaration: Declaration | None = getattr(cls, "__declaration__", None)
+    if declaration is None or declaration.first_flexible is None:
         return False
-    return version >= declared.first_flexible
+    return version >= declaration.first_flexible
 
 
-def declared(cls: type) -> Declared:
-    """What a message class says of itself."""
-    found: Declared = cls.__declared__  # type: ignore[attr-defined]
-    return found
+def declaration_of(cls: type) -> Declaration:
+    """Return the declaration of a message class."""
+    declaration: Declaration = cls.__declaration__  # type: ignore[attr-defined]
+    return declaration
 
 
 def fields(cls: type, version: int) -> Iterator[tuple[str, WireField]]:
-    """The fields that `version` of a message or struct carries, in wire order."""
+    """List the fields that `version` of a message or struct carries, in wire order."""
     for attribute in attrs.fields(cls):
         field: WireField = attribute.metadata[_KEY]
         if field.since <= version <= field.until:

@@ -17,7 +17,7 @@ from protocol.settings import (
     REQUIRED,
     Check,
     SettingError,
-    declared,
+    declared_settings,
     ge,
     gt,
     load,
@@ -84,7 +84,9 @@ class ReaderConfig(ClusterConfig):
     @property
     def cluster_settings(self) -> dict[str, Any]:
         """Those of every client, as the admin client takes them."""
-        return {s.name: getattr(self, field) for field, s in declared(ClusterConfig).items()}
+        return {
+            s.name: getattr(self, field) for field, s in declared_settings(ClusterConfig).items()
+        }
 
     @property
     def isolation(self) -> int:
@@ -181,7 +183,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     try:
         config, _ = load(ReaderConfig, client, accepted=IGNORED)
     except SettingError as error:
-        raise error.renamed(_CLIENT + error.name) from error
+        raise error.with_name(_CLIENT + error.name) from error
     start = options.starting_offsets or (LATEST if streaming else EARLIEST)
     options = attrs.evolve(
         options,

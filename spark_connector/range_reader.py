@@ -78,7 +78,7 @@ async def _fetch(
         answer = fetched[partition]
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return answer
-        if answer.error.refresh_metadata:
+        if answer.error.is_stale_metadata:
             await cluster.refresh([partition.topic])
         answer.raise_for_error()
         if answer.next_offset == position:

@@ -30,7 +30,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponseResult,
     DescribeConfigsResponseSynonym,
 )
-from protocol.settings import declared
+from protocol.settings import declared_settings
 
 FROM_TOPIC, FROM_BROKER, FROM_ALL_BROKERS, FROM_STATIC_BROKER, FROM_DEFAULT = 1, 2, 3, 4, 5
 
@@ -158,7 +158,9 @@ def _resource(
 def _topic(brokers: BrokerConfigs, own: Mapping[str, str]) -> list[_Described]:
     static, defaults = brokers.static.log, LogConfig()
     described = []
-    for field, setting in sorted(declared(LogConfig).items(), key=lambda item: item[1].name):
+    for field, setting in sorted(
+        declared_settings(LogConfig).items(), key=lambda item: item[1].name
+    ):
         broker_name = BROKER_NAME.get(setting.name, setting.name)
         values: list[Value] = []
         if setting.name in own:
@@ -176,11 +178,11 @@ def _broker(brokers: BrokerConfigs) -> list[_Described]:
     described = [
         _of_broker(brokers, setting.name, part, field)
         for part in (static, static.cleaner, static.offsets, static.groups)
-        for field, setting in declared(type(part)).items()
+        for field, setting in declared_settings(type(part)).items()
     ]
     described += [
         _of_broker(brokers, BROKER_NAME[setting.name], static.log, field)
-        for field, setting in declared(LogConfig).items()
+        for field, setting in declared_settings(LogConfig).items()
         if setting.name in BROKER_NAME
     ]
     described += [

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from clients.config import IGNORED, ClusterConfig, ProducerConfig
-from protocol.settings import SettingError, declared, ge, gt, load, one_of, setting
+from protocol.settings import SettingError, declared_settings, ge, gt, load, one_of, setting
 
 BATCH_BYTES = 1_000_000
 """Most that a request holds for a partition, uncompressed: what brokers accept by default."""
@@ -160,7 +160,7 @@ class OldProducerConfig(ClusterConfig):
         Nothing lingers there, as a batch comes whole. Metadata does not age there either: the event
         handler reads it anew.
         """
-        shared = {name: getattr(self, name) for name in declared(ClusterConfig)}
+        shared = {name: getattr(self, name) for name in declared_settings(ClusterConfig)}
         return ProducerConfig(
             **{**shared, "metadata_max_age_ms": NEVER_MS},
             acks=self.request_required_acks,
@@ -218,7 +218,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def _names(config: type) -> set[str]:
-    return {name for s in declared(config).values() for name in (s.name, *s.aliases)}
+    return {name for s in declared_settings(config).values() for name in (s.name, *s.aliases)}
 
 
 def _without_broker_ids(settings: Mapping[str, Any]) -> dict[str, Any]:

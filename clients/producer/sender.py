@@ -315,7 +315,7 @@ class Sender:
     def _conclude(
         self, batch: Batch, code: ErrorCode, answer: ProduceResponsePartition | None, now: int
     ) -> None:
-        if code.refresh_metadata:
+        if code.is_stale_metadata:
             self._refresh_wanted = True
         batch.last_error = code
         outcome = self._judged(batch, code, answer, now)

@@ -40,7 +40,7 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from protocol.settings import declared
+from protocol.settings import declared_settings
 from tests.broker.replicas import batch
 from tests.broker.site import Site, connected, until
 from zk.znodes import ConfigChange, EntityConfig, PartitionState
@@ -291,7 +291,7 @@ async def test_changes_by_two_brokers_at_once_are_both_kept(site: Site) -> None:
         connected(second) as two,
     ):
         await made(one, "t")
-        names = [s.name for s in declared(LogConfig).values() if s.name.endswith("ms")]
+        names = [s.name for s in declared_settings(LogConfig).values() if s.name.endswith("ms")]
         asked = [
             change(connection, TOPIC, "t", name, SET, "77")
             for name, connection in zip(names, itertools.cycle((one, two)), strict=False)

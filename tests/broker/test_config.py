@@ -11,7 +11,7 @@ from broker.endpoints import Endpoint
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, declared, parse_properties
+from protocol.settings import SettingError, declared_settings, parse_properties
 
 SHIPPED = """
 # The file that Kafka is shipped with, without its comments.
@@ -158,7 +158,7 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
 
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
     parts = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
-    ways = [{s.name for s in declared(part).values()} for part in parts]
+    ways = [{s.name for s in declared_settings(part).values()} for part in parts]
     ways += [set(LOG_NAMES), set(ACCEPTED), set(REFUSED)]
     times = {name: sum(name in way for way in ways) for name in KAFKA_NAMES}
     assert {name for name, n in times.items() if n != 1} == set()

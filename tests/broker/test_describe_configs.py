@@ -23,7 +23,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
 )
-from protocol.settings import declared
+from protocol.settings import declared_settings
 from tests.broker.replicas import context, update_metadata
 from tests.broker.spawning import Spawned
 from zk.admin_znodes import DEFAULT_ENTITY
@@ -92,7 +92,7 @@ class World:
 async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
     code, found = await World().describe(TOPIC, "t")
     assert code == ErrorCode.NONE
-    assert sorted(found) == sorted(s.name for s in declared(LogConfig).values())
+    assert sorted(found) == sorted(s.name for s in declared_settings(LogConfig).values())
 
 
 async def test_topic_whose_settings_are_not_known_in_time_is_not_said_to_have_the_brokers() -> None:

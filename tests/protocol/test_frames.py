@@ -37,7 +37,7 @@ def test_frames_come_out_whole_however_the_stream_is_cut(seed: int) -> None:
         got += fed(cutter, stream[pos : pos + step])
         pos += step
     assert got == payloads
-    assert not cutter.waiting
+    assert not cutter.has_input
     assert cutter.held_bytes == 0
 
 
@@ -64,7 +64,7 @@ def test_what_is_asked_for_again_is_told_apart_from_what_must_come_first() -> No
     assert cutter.cut() == b"two"
     assert cutter.cut() is None
     assert not cutter.has_more
-    assert cutter.waiting
+    assert cutter.has_input
 
 
 @pytest.mark.parametrize("step", [1, 1000, SMALL_BYTES, 65536])
@@ -77,14 +77,14 @@ def test_a_frame_that_has_begun_takes_no_more_memory_than_has_come_of_it(step: i
         assert cutter.held_bytes == sent
         assert sum(map(len, cutter._pieces)) == sent
         assert len(cutter._pieces) <= 1 + 2 * sent // SMALL_BYTES
-    assert cutter.in_frame
+    assert cutter.is_in_frame
 
 
 def test_what_is_cleared_is_forgotten() -> None:
     cutter = FrameCutter(MAX_BYTES)
     assert fed(cutter, framed(b"x" * 100_000)[:-1]) == []
     cutter.clear()
-    assert not cutter.waiting
+    assert not cutter.has_input
     assert fed(cutter, framed(b"next")) == [b"next"]
 
 

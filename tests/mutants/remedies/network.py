@@ -21,8 +21,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P6",
         "a frame's buffer grows with what has come",
         "protocol.frames:FrameCutter.cut",
-        "self._pos, self._missing = begins, size",
-        "self._pos, self._missing, self._gathered = begins, size, size",
+        "self._missing = size",
+        "self._missing = self._gathered = size",
     ),
     Remedy(
         "P6",
