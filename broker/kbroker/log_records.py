@@ -27,7 +27,7 @@ from protocol.records.legacy import (
 )
 from protocol.records.lz4_header import with_true_checksum
 from protocol.records.record_walk import Headers, walk
-from protocol.records.validate import records_of
+from protocol.records.validate import decompress_records
 
 _INT32 = Struct(">i")
 _KEY_AT = (18, 26)
@@ -70,7 +70,7 @@ def check_records(entry: Entry) -> None:
     if isinstance(header, MessageHeader):
         last = records(entry)[-1].offset
     elif header.count > 0:
-        body = records_of(entry.data, 0, header, MAX_ARRAY_BYTES)
+        body = decompress_records(entry.data, 0, header, MAX_ARRAY_BYTES)
         _, delta = walk(body, header.count, strict=False)
         last = header.base_offset + delta
     else:
@@ -88,7 +88,7 @@ def _records(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
         raise CorruptRecord(f"batch says {header.count} records")
     rows: list[tuple[int, int, bytes | None, bytes | None, Headers]] = []
     walk(
-        records_of(data, 0, header, MAX_ARRAY_BYTES),
+        decompress_records(data, 0, header, MAX_ARRAY_BYTES),
         header.count,
         strict=False,
         base_offset=header.base_offset,

@@ -1,6 +1,7 @@
-"""Writing batches: records are encoded as they arrive, so closing a batch costs no second pass.
+"""Write batches: a record is encoded when it is added, so closing a batch needs no second pass.
 
-Numbers are small in nearly every record, hence the look-ups in SMALL_VARINTS before calls.
+The numbers in nearly all records are small, so they are looked up in SMALL_VARINTS before a
+function is called.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ _SMALL: Final = len(SMALL_VARINTS)
 
 
 class BatchBuilder:
-    """Collects the records of one batch of about `max_bytes`, counted before compression."""
+    """Collects the records of a batch of about `max_bytes`, counted before compression."""
 
     __slots__ = (
         "_base_timestamp",
@@ -58,7 +59,8 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[Header] = (),
     ) -> bool:
-        """Add a record, or return False when it would not fit; the first always does."""
+        """Add a record, or return False if it does not fit; the first record always does."""
+        # Null has the length -1.
         count = self.count
         timestamp_delta = timestamp_ms - self._base_timestamp if count else 0
         if key is None:
@@ -71,6 +73,7 @@ class BatchBuilder:
         else:
             length = len(value)
             value_length = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
+
         fields = b"".join(
             (
                 b"\0",
@@ -90,6 +93,7 @@ class BatchBuilder:
         size = self.size_estimate + len(prefix) + length
         if count and size > self.max_bytes:
             return False
+
         self._parts += prefix, fields
         self.size_estimate = size
         self.count = count + 1
@@ -109,12 +113,13 @@ class BatchBuilder:
         base_sequence: int = -1,
         timestamp_type: int = 0,
     ) -> bytes:
-        """Return the batch, or no bytes when it has no records. The builder stays as it is.
+        """Return the batch; no bytes if it has no records. The builder does not change.
 
         Raises RecordsTooLarge and CompressionUnavailable.
         """
         if not self.count:
             return b""
+
         body = compress(self.codec, b"".join(self._parts))
         header = HEADER.pack(
             base_offset,
@@ -131,6 +136,7 @@ class BatchBuilder:
             base_sequence,
             self.count,
         )
+
         crc = crc32c(body, crc32c(header[CRC_COVERS_FROM:]))
         return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[CRC_COVERS_FROM:], body))
 
@@ -146,7 +152,7 @@ def encode_batch(
     base_sequence: int = -1,
     timestamp_type: int = 0,
 ) -> bytes:
-    """Encode all `records`, of any size, as one batch; no bytes when there are none."""
+    """Encode all `records`, of any size, as one batch; no bytes if there are none."""
     builder = BatchBuilder(codec)
     for record in records:
         builder.try_append(*record)

@@ -1,6 +1,6 @@
-"""What a transaction's marker says: the one record of a control batch (KIP-98).
+"""Transaction markers: the single record of a control batch (KIP-98).
 
-key    int16 version | int16 type               0 aborts the transaction, 1 commits it
+key    int16 version | int16 type               type 0 aborts the transaction, 1 commits it
 value  int16 version | int32 epoch of the coordinator that wrote it
 """
 
@@ -18,14 +18,17 @@ _VALUE = Struct(">hi")
 
 
 def marker_type(key: bytes) -> int:
-    """ABORT, COMMIT, or one that is not known. Raises CorruptRecord for a key that is none."""
+    """Read the type: ABORT, COMMIT or an unknown one. Raises CorruptRecord if there is none."""
     if len(key) >= _KEY.size:
         version, kind = _KEY.unpack_from(key)
         if version >= 0:
             return int(kind)
+
     raise CorruptRecord(f"control record key {key.hex()} is not a version and a type")
 
 
 def coordinator_epoch(value: bytes) -> int:
-    """-1 if the value is too short to tell."""
-    return int(_VALUE.unpack_from(value)[1]) if len(value) >= _VALUE.size else -1
+    """Read the coordinator epoch; -1 if the value is too short."""
+    if len(value) < _VALUE.size:
+        return -1
+    return int(_VALUE.unpack_from(value)[1])
