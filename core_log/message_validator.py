@@ -33,7 +33,7 @@ from protocol.records.legacy import (
     ProducedMessage,
     encode_messages,
     entry_size,
-    stamped,
+    restamp,
     validate_messages,
 )
 from protocol.records.record_run import Row
@@ -153,7 +153,7 @@ def _with_offset(
     latest = max(row[1] for row in rows) if append_time == NO_TIMESTAMP else append_time
     last_offset = next_offset + len(rows) - 1
     return ValidMessages(
-        stamped(data, last_offset, latest, time_type), next_offset, last_offset, append_time
+        restamp(data, last_offset, latest, time_type), next_offset, last_offset, append_time
     )
 
 

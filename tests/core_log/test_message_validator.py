@@ -19,8 +19,8 @@ from protocol.records.compression import Codec, compress
 from protocol.records.legacy import (
     encode_messages,
     read_message_header,
+    restamp,
     size_at,
-    stamped,
 )
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
@@ -170,7 +170,7 @@ def test_wrapper_of_format_0_is_compressed_again_for_its_offsets_are_inside() ->
 
 
 def test_wrapper_gets_the_latest_time_in_it() -> None:
-    sent = stamped(old(codec=Codec.GZIP), 4, 0, 0)
+    sent = restamp(old(codec=Codec.GZIP), 4, 0, 0)
 
     valid = messages(checked(sent, config(1)))
 

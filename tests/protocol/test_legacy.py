@@ -19,7 +19,7 @@ from protocol.records.legacy import (
     encode_messages,
     entry_size,
     read_message_header,
-    stamped,
+    restamp,
     validate_messages,
 )
 from protocol.records.record_run import Row
@@ -195,7 +195,7 @@ def test_wrapper_below_the_last_offset_in_it_is_refused() -> None:
 def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
     wrapper = encode_messages(GOLDEN_ROWS, 1, codec=Codec.GZIP)
 
-    marked = stamped(wrapper, 41, 777, LOG_APPEND_TIME_TYPE)
+    marked = restamp(wrapper, 41, 777, LOG_APPEND_TIME_TYPE)
 
     assert [row[:2] for row in read(marked)] == [(40, 777), (41, 777)]
     assert read_message_header(marked).timestamp_type == 1
