@@ -1,4 +1,4 @@
-"""What consumers send inside JoinGroup and SyncGroup (protocol type `consumer`).
+"""Subscriptions and assignments inside JoinGroup and SyncGroup (protocol type `consumer`).
 
 A Subscription is: int16 version, [topic], bytes for the assignor. An Assignment is: int16 version,
 [topic, [int32 partition]], bytes for the assignor. Brokers do not read either. Later versions only

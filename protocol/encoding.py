@@ -225,7 +225,8 @@ def _read_array(
         return
 
     # All others: a reader for each element.
-    items, item = source.name("a"), source.name("e")
+    items = source.name("a")
+    item = source.name("e")
     read = source.bind("read", _element_reader(element, version, flexible))
     source.add(
         f"    {items} = []",

@@ -100,7 +100,8 @@ class Api:
 
 def _read_api(module: ModuleType) -> Api:
     """Join the declarations of a module's two classes, which must agree."""
-    request, response = _message_class(module, "Request"), _message_class(module, "Response")
+    request = _message_class(module, "Request")
+    response = _message_class(module, "Response")
     declaration = declaration_of(request)
 
     assert declaration.api is not None

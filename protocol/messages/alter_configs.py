@@ -24,7 +24,7 @@ class AlterConfigsRequestConfig:
 class AlterConfigsRequestResource:
     """A resource of AlterConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configs: Sequence[AlterConfigsRequestConfig] = wire(Array(AlterConfigsRequestConfig))
 

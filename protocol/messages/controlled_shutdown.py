@@ -17,6 +17,7 @@ class ControlledShutdownRequest:
     """Ask the controller to move the leaders off this broker."""
 
     broker_id: int = wire(INT32)
+    # czxid of the broker's znode, by which the controller knows a request of a former session.
     broker_epoch: int = wire(INT64, since=2, default=-1)
 
 

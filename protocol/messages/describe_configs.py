@@ -16,7 +16,7 @@ from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nest
 class DescribeConfigsRequestResource:
     """A resource of DescribeConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configuration_keys: Sequence[str] | None = wire(Array(STRING), nullable=0)
 
@@ -48,6 +48,7 @@ class DescribeConfigsResponseConfig:
     value: str | None = wire(STRING, nullable=0)
     read_only: bool = wire(BOOL)
     is_default: bool = wire(BOOL, until=0, default=False)
+    # 1 topic, 2 one broker, 3 all brokers, 4 server.properties, 5 default.
     config_source: int = wire(INT8, since=1, default=-1)
     is_sensitive: bool = wire(BOOL)
     synonyms: Sequence[DescribeConfigsResponseSynonym] = wire(

@@ -41,8 +41,9 @@ class DescribeGroupsResponseGroup:
     group_id: str = wire(STRING)
     group_state: str = wire(STRING)
     protocol_type: str = wire(STRING)
-    protocol_data: str = wire(STRING)
+    protocol_data: str = wire(STRING)  # name of the assignor that the group has chosen
     members: Sequence[DescribeGroupsResponseMember] = wire(Array(DescribeGroupsResponseMember))
+    # Bits of the operations that the client may do; the default means "not requested".
     authorized_operations: int = wire(INT32, since=3, default=-2147483648)
 
 

@@ -21,9 +21,9 @@ class FetchRequestPartition:
     """A partition of FetchRequest."""
 
     partition: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=9, default=-1)
+    current_leader_epoch: int = wire(INT32, since=9, default=-1)  # -1: not known
     fetch_offset: int = wire(INT64)
-    log_start_offset: int = wire(INT64, since=5, default=-1)
+    log_start_offset: int = wire(INT64, since=5, default=-1)  # of a follower; -1: a consumer
     partition_max_bytes: int = wire(INT32)
 
 
@@ -47,14 +47,15 @@ class FetchRequestForgottenTopic:
 class FetchRequest:
     """Read from each partition and wait up to `max_wait_ms` for `min_bytes` in all."""
 
-    replica_id: int = wire(INT32, default=-1)
+    replica_id: int = wire(INT32, default=-1)  # -1: a consumer
     max_wait_ms: int = wire(INT32)
     min_bytes: int = wire(INT32)
     max_bytes: int = wire(INT32, since=3, default=0x7FFFFFFF)
-    isolation_level: int = wire(INT8, since=4, default=0)
+    isolation_level: int = wire(INT8, since=4, default=0)  # 0: read uncommitted, 1: committed
     session_id: int = wire(INT32, since=7, default=0)
-    session_epoch: int = wire(INT32, since=7, default=-1)
+    session_epoch: int = wire(INT32, since=7, default=-1)  # -1: without a session, 0: a new one
     topics: Sequence[FetchRequestTopic] = wire(Array(FetchRequestTopic))
+    # Partitions to remove from the session.
     forgotten_topics_data: Sequence[FetchRequestForgottenTopic] = wire(
         Array(FetchRequestForgottenTopic), since=7, default=()
     )
@@ -81,7 +82,7 @@ class FetchResponsePartition:
     aborted_transactions: Sequence[FetchResponseAbortedTransaction] | None = wire(
         Array(FetchResponseAbortedTransaction), since=4, default=None, nullable=4
     )
-    preferred_read_replica: int = wire(INT32, since=11, default=-1)
+    preferred_read_replica: int = wire(INT32, since=11, default=-1)  # -1: the leader
     records: Any = wire(RECORDS, nullable=0)
 
 

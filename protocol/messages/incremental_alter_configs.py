@@ -25,7 +25,7 @@ class IncrementalAlterConfigsRequestConfig:
 class IncrementalAlterConfigsRequestResource:
     """A resource of IncrementalAlterConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configs: Sequence[IncrementalAlterConfigsRequestConfig] = wire(
         Array(IncrementalAlterConfigsRequestConfig)

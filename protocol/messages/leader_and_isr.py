@@ -52,6 +52,7 @@ class LeaderAndIsrRequest:
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=2, default=-1)
     ungrouped_partition_states: Sequence[LeaderAndIsrRequestPartitionState] = wire(
         Array(LeaderAndIsrRequestPartitionState), until=1, default=()

@@ -19,7 +19,7 @@ class ListOffsetsRequestPartition:
     """A partition of ListOffsetsRequest."""
 
     partition_index: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=4, default=-1)
+    current_leader_epoch: int = wire(INT32, since=4, default=-1)  # -1: not known
     timestamp: int = wire(INT64)
     max_num_offsets: int = wire(INT32, until=0, default=1)
 
@@ -36,8 +36,8 @@ class ListOffsetsRequestTopic:
 class ListOffsetsRequest:
     """Ask for the offset at a timestamp in ms since the epoch; -1 is the log end, -2 its start."""
 
-    replica_id: int = wire(INT32)
-    isolation_level: int = wire(INT8, since=2, default=0)
+    replica_id: int = wire(INT32)  # -1: a consumer
+    isolation_level: int = wire(INT8, since=2, default=0)  # 0: read uncommitted, 1: committed
     topics: Sequence[ListOffsetsRequestTopic] = wire(Array(ListOffsetsRequestTopic))
 
 

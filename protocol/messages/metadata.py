@@ -47,7 +47,7 @@ class MetadataResponsePartition:
 
     error_code: int = wire(INT16)
     partition_index: int = wire(INT32)
-    leader_id: int = wire(INT32)
+    leader_id: int = wire(INT32)  # -1: no leader
     leader_epoch: int = wire(INT32, since=7, default=-1)
     replica_nodes: Sequence[int] = wire(Array(INT32))
     isr_nodes: Sequence[int] = wire(Array(INT32))
@@ -62,6 +62,7 @@ class MetadataResponseTopic:
     name: str = wire(STRING)
     is_internal: bool = wire(BOOL, since=1, default=False)
     partitions: Sequence[MetadataResponsePartition] = wire(Array(MetadataResponsePartition))
+    # Bits of the operations that the client may do; the default means "not requested".
     topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
@@ -74,6 +75,7 @@ class MetadataResponse:
     cluster_id: str | None = wire(STRING, since=2, default=None, nullable=2)
     controller_id: int = wire(INT32, since=1, default=-1)
     topics: Sequence[MetadataResponseTopic] = wire(Array(MetadataResponseTopic))
+    # As `topic_authorized_operations`.
     cluster_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 

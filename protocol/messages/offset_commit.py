@@ -20,8 +20,8 @@ class OffsetCommitRequestPartition:
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
-    committed_leader_epoch: int = wire(INT32, since=6, default=-1)
-    commit_timestamp: int = wire(INT64, since=1, until=1, default=-1)
+    committed_leader_epoch: int = wire(INT32, since=6, default=-1)  # -1: not known
+    commit_timestamp: int = wire(INT64, since=1, until=1, default=-1)  # -1: when it arrives
     committed_metadata: str | None = wire(STRING, nullable=0)
 
 
@@ -41,7 +41,7 @@ class OffsetCommitRequest:
     generation_id_or_member_epoch: int = wire(INT32, since=1, default=-1)
     member_id: str = wire(STRING, since=1, default="")
     group_instance_id: str | None = wire(STRING, since=7, default=None, nullable=7)
-    retention_time_ms: int = wire(INT64, since=2, until=4, default=-1)
+    retention_time_ms: int = wire(INT64, since=2, until=4, default=-1)  # -1: the broker's
     topics: Sequence[OffsetCommitRequestTopic] = wire(Array(OffsetCommitRequestTopic))
 
 

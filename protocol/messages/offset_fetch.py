@@ -38,7 +38,7 @@ class OffsetFetchResponsePartition:
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
-    committed_leader_epoch: int = wire(INT32, since=5, until=7, default=-1)
+    committed_leader_epoch: int = wire(INT32, since=5, until=7, default=-1)  # -1: not known
     metadata: str | None = wire(STRING, nullable=0)
     error_code: int = wire(INT16)
 

@@ -18,7 +18,7 @@ class OffsetForLeaderEpochRequestPartition:
     """A partition of OffsetForLeaderEpochRequest."""
 
     partition: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=2, default=-1)
+    current_leader_epoch: int = wire(INT32, since=2, default=-1)  # -1: not known
     leader_epoch: int = wire(INT32)
 
 

@@ -34,6 +34,7 @@ class StopReplicaRequest:
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=1, default=-1)
     delete_partitions: bool = wire(BOOL, until=2, default=False)
     ungrouped_partitions: Sequence[StopReplicaRequestUngroupedPartition] = wire(

@@ -63,13 +63,14 @@ class UpdateMetadataRequestLiveBroker:
 
 @message(api=ApiKey.UPDATE_METADATA, versions="0-5", flexible="6+")
 class UpdateMetadataRequest:
-    """All live brokers, and the partitions that changed.
+    """List all live brokers, and the partitions that changed.
 
     Leader -2 marks a partition of a topic that is being deleted.
     """
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=5, default=-1)
     ungrouped_partition_states: Sequence[UpdateMetadataRequestPartitionState] = wire(
         Array(UpdateMetadataRequestPartitionState), until=4, default=()

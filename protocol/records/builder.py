@@ -156,6 +156,7 @@ def encode_batch(
     builder = BatchBuilder(codec)
     for record in records:
         builder.try_append(*record)
+
     return builder.build(
         base_offset=base_offset,
         leader_epoch=leader_epoch,

@@ -41,6 +41,7 @@ def down_convert(
     while (header := read_entry(buf, pos, end)) is not None:
         start = pos
         pos += header.size
+
         if header.magic <= magic:
             yield pos, bytes(buf[start:pos])
         elif header.is_control:

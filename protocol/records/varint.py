@@ -55,6 +55,7 @@ def decode_folded(buf: bytes | memoryview, pos: int, bits: int) -> tuple[int, in
             if folded >> bits:
                 break
             return folded, pos
+
         shift += 7
         if shift >= bits:
             break

@@ -1,4 +1,4 @@
-"""What a leader takes can be read by all who read a log; what could not be is refused at once."""
+"""All readers of a log can read what a leader accepts; anything larger is refused at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def checked(batch: bytes, config: LogConfig = ROOMY) -> ValidBatch:
 
 @pytest.fixture(scope="module")
 def largest() -> bytes:
-    """The largest batch that a leader takes, as far as it can be told from outside."""
+    """The largest batch that a leader accepts, seen from outside."""
     return bytes(checked(packed(MAX_PRODUCED_BYTES)).data)
 
 
@@ -151,7 +151,7 @@ def test_plain_messages_that_the_broker_compresses_are_put_into_batches_that_can
     messages = encode_messages([(n, NOW_MS, b"k", third, ()) for n in range(4)], 1)
     batches = validate_set(T0, messages, PACKING, next_offset=0, now_ms=NOW_MS)
     assert len(batches) == 2
-    assert all(isinstance(each, ValidBatch) and checked(bytes(each.data)) for each in batches)
+    assert all(isinstance(batch, ValidBatch) and checked(bytes(batch.data)) for batch in batches)
 
 
 # --- room for what is decompressed ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Formats 0 and 1: golden vectors of Kafka's own tests, kafka-python both ways, and lies."""
+"""Formats 0 and 1: golden vectors of Kafka's tests, kafka-python both ways, corrupt messages."""
 
 import random
 import zlib
@@ -50,7 +50,7 @@ LZ4_BODY = [
 
 
 def lz4_wrapper(magic: int) -> bytes:
-    """The golden one, at offset 1."""
+    """The golden message, at offset 1."""
     body = bytes.fromhex(LZ4_BODY[magic])
     return (1).to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
 
@@ -245,11 +245,11 @@ def test_format_of_the_future_is_told_apart() -> None:
         read_entry(bytes(16) + b"\3" + bytes(60), 0, 77)
 
 
-# ---- lies, which reader and broker refuse alike
+# ---- corrupt messages, which reader and broker refuse alike
 
 
 def wrapped(inner: bytes, magic: int, codec: Codec = Codec.GZIP) -> bytes:
-    """A wrapper around whatever bytes."""
+    """Make a wrapper around any bytes."""
     plain = encode_messages([(1, 5, None, compress(codec, inner), ())], magic)
     return resealed(plain, 17, bytes((codec,)))
 

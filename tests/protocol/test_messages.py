@@ -81,7 +81,7 @@ def instance(rng: random.Random, cls: type, version: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value as nested dicts, whoever made it: ours by attrs, the peer's by its own fields."""
+    """Turn a message, ours or the peer's, into nested dicts."""
     if attrs.has(type(value)):
         return {a.name: plain(getattr(value, a.name)) for a in attrs.fields(type(value))}
     if isinstance(value, list | tuple):

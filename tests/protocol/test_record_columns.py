@@ -226,7 +226,7 @@ assert "protocol.records.record_columns" not in sys.modules
 
 
 def words(bodies: list[bytes]) -> list[str]:
-    """What `walk` says of each."""
+    """Return the verdicts of `walk`."""
     said = []
     for body in bodies:
         try:

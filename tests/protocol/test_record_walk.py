@@ -34,7 +34,7 @@ def body_of(shape: str, count: int, seed: int = 1) -> bytes:
 
 
 def plain_verdict(body: bytes, count: int, strict: bool, require_keys: bool) -> object:
-    """What `walk` should return, rows included, or that it should raise."""
+    """The result that `walk` should have, rows included, or that it should raise."""
     try:
         records = read_all(body, count)
     except Lie:

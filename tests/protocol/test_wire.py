@@ -165,7 +165,7 @@ class Carrier:
 
 
 class Stored:
-    """What a file range is to the writer: bytes elsewhere, of a known size."""
+    """A file range for the writer: bytes elsewhere, of a known size."""
 
     size = 5
 
