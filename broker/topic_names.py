@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from protocol.errors import ApiError, ErrorCode
-from protocol.topic_name import why_illegal
+from protocol.topic_name import explain_illegal
 
 
 class TopicNames:
@@ -52,7 +52,7 @@ def check_name(name: str, existing: TopicNames) -> None:
 
 def check_legal(name: str) -> None:
     """Raises ApiError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
-    if (fault := why_illegal(name)) is not None:
+    if (fault := explain_illegal(name)) is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
 
 

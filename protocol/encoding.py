@@ -95,6 +95,7 @@ class _Source:
         return name
 
     def compile(self, function: str) -> Any:
+        assert not self.pending, "a field would be neither read nor written"
         exec("\n".join(self.lines), self.globals)
         return self.globals[function]
 

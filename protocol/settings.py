@@ -192,17 +192,17 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def ge(least: float) -> Check:
-    """Check that a value is at least `least`."""
+    """Make a check that a value is at least `least`."""
     return lambda value: None if value >= least else f"Value must be at least {least}"
 
 
 def gt(bound: float) -> Check:
-    """Check that a value is more than `bound`."""
+    """Make a check that a value is more than `bound`."""
     return lambda value: None if value > bound else f"Value must be more than {bound}"
 
 
 def between(least: float, most: float) -> Check:
-    """Check that a value is between `least` and `most`, both included."""
+    """Make a check that a value is between `least` and `most`, both included."""
 
     def check(value: float) -> str | None:
         if value < least:
@@ -227,24 +227,24 @@ class Whole:
 
 
 def int32(least: int) -> Whole:
-    """Check that a value is an INT of Kafka and at least `least`."""
+    """Make a check that a value is an INT of Kafka and at least `least`."""
     return Whole("INT", least, 2**31 - 1)
 
 
 def int64(least: int) -> Whole:
-    """Check that a value is a LONG of Kafka and at least `least`."""
+    """Make a check that a value is a LONG of Kafka and at least `least`."""
     return Whole("LONG", least, 2**63 - 1)
 
 
 def one_of(*allowed: Any) -> Check:
-    """Check that a value is one of `allowed`."""
+    """Make a check that a value is one of `allowed`."""
     kind = "String" if all(isinstance(word, str) for word in allowed) else "Value"
     words = ", ".join(str(word) for word in allowed)
     return lambda value: None if value in allowed else f"{kind} must be one of: {words}"
 
 
 def each_of(*allowed: str) -> Check:
-    """Check that all words of a list are among `allowed`."""
+    """Make a check that all words of a list are among `allowed`."""
     words = ", ".join(allowed)
 
     def check(value: tuple[str, ...]) -> BadWord | None:
@@ -311,7 +311,9 @@ def _spellings(cls: type) -> Mapping[str, str]:
     spellings: dict[str, str] = {}
     for field, declaration in declared_settings(cls).items():
         for name in (declaration.name, field, *declaration.aliases):
-            spellings[_normalize(name)] = field
+            spelling = _normalize(name)
+            assert spellings.get(spelling, field) == field, f"two settings are called {spelling}"
+            spellings[spelling] = field
     return spellings
 
 

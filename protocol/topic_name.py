@@ -11,10 +11,10 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 def is_legal(name: str) -> bool:
     """Return whether a topic may have this name. No other name may become part of a path."""
-    return why_illegal(name) is None
+    return explain_illegal(name) is None
 
 
-def why_illegal(name: str) -> str | None:
+def explain_illegal(name: str) -> str | None:
     """Say in Kafka's words why no topic may have this name; None if one may."""
     if not name:
         return "Topic name is illegal, it can't be empty"

@@ -66,7 +66,7 @@ class MessageHeader(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """The only offset in the header; that of the first message in a wrapper is smaller."""
+        """The only offset in the header; that of the first message in a wrapper may be smaller."""
         return self.offset
 
     @property
