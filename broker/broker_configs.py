@@ -18,8 +18,8 @@ from broker.dynamic_config import TOPIC_DEFAULTS, in_force
 from broker.entity_configs import BROKERS, UNREADABLE, Settings, Stored, stored
 from core_log.config import WHAT_GOES
 from protocol.settings import SettingError
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ZkSession
+from zk.znodes import DEFAULT_ENTITY
 
 logger = logging.getLogger(__name__)
 

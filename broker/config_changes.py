@@ -20,7 +20,7 @@ import attrs
 from broker.zk_retry import retry_until_connected
 from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
 from zk.failures import will_pass
-from zk.znodes import ConfigChange, ZnodeError, sequence_number
+from zk.znodes import ConfigChange, ZnodeError, parse_sequence_number
 
 T = TypeVar("T")
 
@@ -124,5 +124,5 @@ def _numbered(names: list[str]) -> list[tuple[int, str]]:
     found = []
     for name in names:
         with contextlib.suppress(ZnodeError):
-            found.append((sequence_number(name), name))
+            found.append((parse_sequence_number(name), name))
     return found

@@ -13,8 +13,8 @@ from broker.config_alteration import Change, Schema, altered, broker_schema, top
 from broker.entity_configs import BROKERS, TOPICS, alter, unknown_topic
 from broker.topic_configs import TopicConfigs
 from protocol.errors import ApiError, ErrorCode
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ZkError, ZkSession
+from zk.znodes import DEFAULT_ENTITY
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
-from broker.registration import BROKER_IDS
 from clients.connection import Connection, ConnectionFailed, UnsupportedApi
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
@@ -113,7 +112,7 @@ class Departure:
 
     async def _is_alone(self) -> bool:
         async with asyncio.timeout(ZOOKEEPER_SECONDS):
-            ids, _ = await self.zk.children(BROKER_IDS)
+            ids, _ = await self.zk.children(BrokerId.directory())
         return not set(ids) - {str(self.broker_id)}
 
     async def _pause(self) -> None:

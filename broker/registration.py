@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-BROKER_IDS = "/brokers/ids"
-
 PREDECESSOR_PATIENCE = 2.0
 """How many session timeouts a predecessor's node is given to go: ZooKeeper rounds a timeout up,
 and a server that takes over sessions from another begins their time anew."""
@@ -92,7 +90,7 @@ class Registration:
     async def _refuse_taken_address(self) -> None:
         """Two brokers that advertise one address would get each other's requests."""
         ours = _addresses(self.broker)
-        ids, _ = await self._ask(lambda: self.zk.children(BROKER_IDS))
+        ids, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
         for other_id in ids:
             if other_id == str(self.broker_id):
                 continue

@@ -13,8 +13,6 @@ from zk.znodes import BrokerId, ZnodeError
 
 _log = logging.getLogger(__name__)
 
-_PATH = "/brokers/ids"
-
 
 async def registered_brokers(zk: ZkSession) -> list[str]:
     """`host:port` of every plain listener of every live broker.
@@ -23,8 +21,8 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
     NoBrokersAvailable, naming those, when no address is left; ZkError.
     """
     addresses, unreadable = [], []
-    for broker_id in await children_if_there(zk, _PATH):
-        path = f"{_PATH}/{broker_id}"
+    for broker_id in await children_if_there(zk, BrokerId.directory()):
+        path = BrokerId.path(broker_id)
         try:
             content, _ = await zk.get(path)
             broker = BrokerId.decode(content, path)

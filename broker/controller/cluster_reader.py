@@ -65,8 +65,6 @@ N = TypeVar("N", IsrChange, LogDirEvent)
 
 logger = logging.getLogger(__name__)
 
-BROKER_IDS = "/brokers/ids"
-TOPICS = "/brokers/topics"
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -121,14 +119,15 @@ class ClusterReader:
 
     async def brokers(self) -> BrokersChanged:
         """The registered brokers with their epochs."""
-        ids = await self._children(BROKER_IDS, EventWatch(self.put, WatchFired(ReadBrokers())))
+        watch = EventWatch(self.put, WatchFired(ReadBrokers()))
+        ids = await self._children(BrokerId.directory(), watch)
         found = await self._each((int(each) for each in ids if each.isdigit()), self._broker)
         return BrokersChanged(tuple(each for each in found.values() if each is not None))
 
     async def topics(self) -> TopicsChanged:
         """The names of all topics."""
         watch = EventWatch(self.put, WatchFired(ReadTopics()))
-        return TopicsChanged(tuple(await self._children(TOPICS, watch)))
+        return TopicsChanged(tuple(await self._children(TopicAssignment.directory(), watch)))
 
     async def marked_for_deletion(self) -> TopicsMarkedForDeletion:
         """The names of the topics that have a marker."""

@@ -94,7 +94,7 @@ class ClusterWriter:
         moves = {w.partition.partition: (w.replicas, w.adding, w.removing) for w in writes}
 
         def change(data: bytes | None) -> bytes:
-            return TopicAssignment.decode(data, path).reassigned(moves).encode()
+            return TopicAssignment.decode(data, path).reassign(moves).encode()
 
         return await self._rewrite(path, change), writes
 

@@ -41,6 +41,7 @@ from protocol.messages.elect_leaders import UNCLEAN
 from protocol.topic_partition import TopicPartition
 from zk.api import NodeExists, NoNode, ZkSession, children_if_there, get_if_there
 from zk.znodes import (
+    DEFAULT_ENTITY,
     BrokerId,
     ConfigChange,
     DeleteTopic,
@@ -51,17 +52,14 @@ from zk.znodes import (
     TopicAssignment,
 )
 
-BROKER_IDS = "/brokers/ids"
-TOPICS = "/brokers/topics"
 DEFAULTS = TopicDefaults(num_partitions=-1, replication_factor=-1, log=LogConfig())
 """The brokers' own are not known here."""
-ENTITY_DEFAULT = "<default>"
 
 
 def entity(resource: ConfigResource) -> tuple[str, str]:
     """Type and name below /config."""
     if resource.resource_type == BROKER_RESOURCE:
-        return "brokers", resource.name or ENTITY_DEFAULT
+        return "brokers", resource.name or DEFAULT_ENTITY
     return "topics", resource.name
 
 
@@ -74,7 +72,8 @@ class OverZooKeeper:
     by_zookeeper: bool = True
 
     async def brokers(self) -> Mapping[int, str | None]:
-        ids = [int(each) for each in await children_if_there(self.zk, BROKER_IDS) if each.isdigit()]
+        names = await children_if_there(self.zk, BrokerId.directory())
+        ids = [int(name) for name in names if name.isdigit()]
         found = await self.zk.get_many([BrokerId.path(each) for each in ids])
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack
@@ -109,8 +108,11 @@ class OverZooKeeper:
             for topic, node in assignments.items()
         }
 
+    async def _topics(self) -> list[str]:
+        return await children_if_there(self.zk, TopicAssignment.directory())
+
     async def _assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
-        wanted = await children_if_there(self.zk, TOPICS) if names is None else names
+        wanted = await self._topics() if names is None else names
         found = await self.zk.get_many([TopicAssignment.path(each) for each in wanted])
         assignments = {}
         for name, node in zip(wanted, found, strict=True):
@@ -127,7 +129,8 @@ class OverZooKeeper:
     async def create_topic(self, topic: NewTopic) -> None:
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
-        racks, existing = await self.brokers(), await children_if_there(self.zk, TOPICS)
+        racks = await self.brokers()
+        existing = await self._topics()
         written = asyncio.Event()
         creator = TopicCreator(
             self.zk, racks=lambda: racks, touch=lambda _: written.set(), chance=random.Random()
@@ -165,7 +168,7 @@ class OverZooKeeper:
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         verdicts: Verdicts[str] = {}
-        existing = await children_if_there(self.zk, TOPICS)
+        existing = await self._topics()
         for name in names:
             verdicts[name] = None
             if name not in existing:
@@ -206,7 +209,7 @@ class OverZooKeeper:
         values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
         kind, name = entity(resource)
         if kind == "topics":
-            if name not in await children_if_there(self.zk, TOPICS):
+            if name not in await self._topics():
                 raise unknown_topic(name)
             check_configs(values, DEFAULTS.log)
         path, content = EntityConfig.path(kind, name), attrs.evolve(before, config=values).encode()

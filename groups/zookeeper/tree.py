@@ -53,6 +53,7 @@ from zk.session import (
     ZkSession,
 )
 from zk.znodes import (
+    BrokerId,
     ConsumerGroup,
     ConsumerRegistration,
     PartitionOwner,
@@ -67,8 +68,6 @@ SomeOp = TypeVar("SomeOp", bound=Op)
 Partitions = Set[TopicPartition]
 Watch = Callable[[WatchEvent], None]
 
-BROKERS = "/brokers/ids"
-TOPICS = "/brokers/topics"
 MAX_OPS_PER_MULTI = 1000  # and no more than a request holds
 MAX_REREADS = 20  # of a group that changes while it is read
 
@@ -186,7 +185,7 @@ class GroupTree:
         """
         ids = ConsumerGroup.ids_path(self.group_id)
         await self.zk.sync(ids)
-        await self._remember(BROKERS, self._list, brokers_changed)
+        await self._remember(BrokerId.directory(), self._list, brokers_changed)
         for _ in range(MAX_REREADS):
             try:
                 names, before = await self.zk.children(ids, self._watched(group_changed))
@@ -197,7 +196,9 @@ class GroupTree:
                 return members
             all_topics: tuple[str, ...] = ()
             if any(isinstance(member, FilterSubscription) for member in members.values()):
-                all_topics = await self._remember(TOPICS, self._list, topics_changed)
+                all_topics = await self._remember(
+                    TopicAssignment.directory(), self._list, topics_changed
+                )
             snapshot = await self._read_topics(members, all_topics, topics_changed)
             after = await self.zk.exists(ids)
             if after and (after.czxid, after.cversion) == (before.czxid, before.cversion):

@@ -7,9 +7,8 @@ import pytest
 from broker.broker_configs import BrokerConfigs
 from broker.config import BrokerConfig, load_broker_config
 from tests.broker.spawning import Spawned
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.znodes import EntityConfig
+from zk.znodes import DEFAULT_ENTITY, EntityConfig
 
 
 async def started(

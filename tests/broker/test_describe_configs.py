@@ -26,9 +26,8 @@ from protocol.messages.describe_configs import (
 from protocol.settings import declared_settings
 from tests.broker.replicas import context, update_metadata
 from tests.broker.spawning import Spawned
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.memory import MemoryZooKeeper
-from zk.znodes import EntityConfig
+from zk.znodes import DEFAULT_ENTITY, EntityConfig
 
 FROM_TOPIC, FROM_STATIC, FROM_DEFAULT = 1, 4, 5
 

@@ -32,9 +32,8 @@ from protocol.settings import parse_properties
 from tests.broker.replicas import batch
 from tests.broker.site import DEADLINE_S, Site, connected, until
 from tests.broker.test_config import SHIPPED
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.api import ConnectionLoss
-from zk.znodes import BrokerId, Endpoint, EntityConfig
+from zk.znodes import DEFAULT_ENTITY, BrokerId, Endpoint, EntityConfig
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 

@@ -28,7 +28,7 @@ from zk.znodes import (
     ReassignPartitions,
     TopicAssignment,
     ZnodeError,
-    sequence_number,
+    parse_sequence_number,
 )
 
 MS = 1418710530123
@@ -176,9 +176,9 @@ def test_notifications_are_made_in_the_directory_that_is_watched() -> None:
 
 
 def test_sequence_number_is_the_last_ten_digits() -> None:
-    assert sequence_number("isr_change_0000000042") == 42
+    assert parse_sequence_number("isr_change_0000000042") == 42
     with pytest.raises(ZnodeError):
-        sequence_number("isr_change_")
+        parse_sequence_number("isr_change_")
 
 
 @pytest.mark.parametrize(
@@ -337,21 +337,21 @@ def test_refusal_without_a_path_names_the_kind_of_node() -> None:
 
 
 def test_topic_on_the_move_says_which_replicas_come_and_go() -> None:
-    topic = TopicAssignment({0: (1,), 1: (1,)}).reassigned({0: ((2, 1), (2,), (1,))})
+    topic = TopicAssignment({0: (1,), 1: (1,)}).reassign({0: ((2, 1), (2,), (1,))})
     data = (
         b'{"version":2,"partitions":{"0":[2,1],"1":[1]},'
         b'"adding_replicas":{"0":[2]},"removing_replicas":{"0":[1]}}'
     )
     assert topic.encode() == data
     assert TopicAssignment.decode(data) == topic
-    arrived = topic.reassigned({0: ((2,), (), ())})
+    arrived = topic.reassign({0: ((2,), (), ())})
     assert arrived.encode() == (
         b'{"version":2,"partitions":{"0":[2],"1":[1]},"adding_replicas":{},"removing_replicas":{}}'
     )
 
 
 def test_old_topic_moved_by_the_tool_stays_old() -> None:
-    moved = TopicAssignment({0: (1,)}).reassigned({0: ((2, 1), (), ())})
+    moved = TopicAssignment({0: (1,)}).reassign({0: ((2, 1), (), ())})
     assert moved.encode() == b'{"version":1,"partitions":{"0":[2,1]}}'
 
 

@@ -198,7 +198,7 @@ async def test_a_reassignment_is_written_once_and_seen_until_it_is_taken_away() 
 
 async def test_what_brokers_were_asked_to_move_is_seen_too() -> None:
     async with cluster() as made:
-        node = TopicAssignment({0: (0, 1), 1: (1, 2)}).reassigned({0: ((2, 0, 1), (2,), (0,))})
+        node = TopicAssignment({0: (0, 1), 1: (1, 2)}).reassign({0: ((2, 0, 1), (2,), (0,))})
         await made.zk.set(TopicAssignment.path("t"), node.encode())
         ((partition, moving),) = (await made.access.reassignments()).items()
         assert (partition, moving.adding, moving.removing) == (T0, (2,), (0,))
