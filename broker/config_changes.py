@@ -19,7 +19,7 @@ import attrs
 
 from broker.zk_retry import retry_until_connected
 from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
-from zk.failures import will_pass
+from zk.failures import is_transient
 from zk.znodes import ConfigChange, ZnodeError, parse_sequence_number
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class ConfigChanges:
         try:
             await self._read_changes()
         except ZkError as error:
-            if not will_pass(error):
+            if not is_transient(error):
                 logger.error("configuration changes cannot be read, looking again: %r", error)
 
     async def _read_changes(self) -> None:

@@ -26,7 +26,7 @@ from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import IsrChange as IsrChangeNode
 from zk.api import BadVersion, NoNode, ZkError, ZkSession
-from zk.failures import will_pass
+from zk.failures import is_transient
 from zk.znodes import PartitionState, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class IsrWriter:
                 written = await self._written(change)
                 break
             except ZkError as error:
-                level = logging.INFO if will_pass(error) else logging.ERROR
+                level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(level, "%s: its isr is not written: %r", change.topic_partition, error)
                 await asyncio.sleep(RETRY_SECONDS)
         if written is None:
@@ -137,7 +137,7 @@ class IsrWriter:
             try:
                 await self._tell(changed[first : first + TOLD_AT_ONCE])
             except ZkError as error:
-                level = logging.INFO if will_pass(error) else logging.ERROR
+                level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(level, "the controller is told of in-sync replicas later: %r", error)
                 self._changed.update(changed[first:])
                 return

@@ -18,7 +18,7 @@ from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import LogDirEvent
 from zk.api import ZkError, ZkSession
-from zk.failures import will_pass
+from zk.failures import is_transient
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class LogFailures:
                 await self._tell()
             except ZkError as error:
                 self._has_room |= has_room
-                level = logging.INFO if will_pass(error) else logging.ERROR
+                level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(level, "the controller is told of failed logs later: %r", error)
                 return
         self._told = failed

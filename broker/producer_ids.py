@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from zk.api import NoNode, SessionState, ZkError, ZkSession
-from zk.failures import About, about
+from zk.failures import FailureCause, find_cause
 from zk.znodes import ProducerIdBlock, ZnodeError
 
 BLOCK_SIZE = 1000
@@ -74,7 +74,7 @@ class ProducerIds:
                 except NoNode:
                     raise  # a node made anew would give ids a second time
                 except ZkError as error:
-                    if about(error) is About.OURSELVES:
+                    if find_cause(error) is FailureCause.REFUSAL:
                         raise
                     await asyncio.sleep(RETRY_SECONDS)
                     continue

@@ -26,7 +26,7 @@ from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkError
-from zk.failures import will_pass
+from zk.failures import is_transient
 from zk.znodes import ZnodeError
 
 __all__ = [
@@ -87,7 +87,7 @@ class ZooKeeperError(KgroupError):
     @property
     def retriable(self) -> bool:
         """Whether ZooKeeper was only out of reach."""
-        return isinstance(self.__cause__, ZkError) and will_pass(self.__cause__)
+        return isinstance(self.__cause__, ZkError) and is_transient(self.__cause__)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import attrs
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets, committable
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.failures import will_pass
+from zk.failures import is_transient
 from zk.session import (
     Create,
     MultiFailed,
@@ -123,7 +123,7 @@ class ZooKeeperStore:
                         await asyncio.gather(*map(self.zk.ensure_path, sorted(topics)))
                     unseen = {write.path for write in writes}
         except ZkError as error:
-            if will_pass(error):
+            if is_transient(error):
                 return [code_of(error)] * len(writes)
             # else it is of one of them: each finds out for itself
         return await asyncio.gather(*(self._write_one(write, session_id) for write in writes))
@@ -158,4 +158,4 @@ class ZooKeeperStore:
 
 def code_of(error: ZkError) -> ErrorCode:
     """What a commit is answered with that failed so: one that is tried again, if that can help."""
-    return ErrorCode.NETWORK_EXCEPTION if will_pass(error) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NETWORK_EXCEPTION if is_transient(error) else ErrorCode.UNKNOWN_SERVER_ERROR

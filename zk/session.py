@@ -44,9 +44,9 @@ from zk.api import (
     WatchKind,
     ZkError,
     ZkSession,
-    batches,
     get_if_there,
     path_bytes,
+    split_into_batches,
 )
 from zk.kazoo_link import KazooLink, LinkState, MultiRead, Request
 
@@ -183,7 +183,7 @@ class KazooSession:
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
         found: list[tuple[bytes | None, Stat] | None] = []
-        for some in batches(paths, path_bytes, MAX_READS_PER_REQUEST, MAX_BATCH_BYTES):
+        for some in split_into_batches(paths, path_bytes, MAX_READS_PER_REQUEST, MAX_BATCH_BYTES):
             found += await self._get_some(some)
         return found
 

@@ -80,7 +80,7 @@ from broker.controller.state import ControllerState, LeaderRebalance
 from protocol.errors import ApiError, ErrorCode
 from zk.api import SessionExpired as ZkSessionExpired
 from zk.api import SessionState, ZkError, ZkSession
-from zk.failures import About, about
+from zk.failures import FailureCause, find_cause
 from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -274,7 +274,7 @@ class Controller:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
         except ZkError as error:
-            is_over = about(error) is About.SESSION
+            is_over = find_cause(error) is FailureCause.SESSION
             if is_over or type(effect) not in TRIED_AGAIN or not self._state.is_loaded:
                 raise
             self.refusals[type(effect).__name__] += 1

@@ -35,8 +35,8 @@ from groups.zookeeper.registration import (
     threads_by_topic,
 )
 from protocol.topic_partition import TopicPartition
-from zk.api import MAX_BATCH_BYTES, batches, op_bytes
-from zk.failures import OVERTAKEN
+from zk.api import MAX_BATCH_BYTES, op_bytes, split_into_batches
+from zk.failures import CONFLICTS
 from zk.session import (
     Check,
     Create,
@@ -354,7 +354,7 @@ class GroupTree:
         try:
             await self._multi_if_registered(ops)
         except MultiFailed as failure:
-            if isinstance(failure.error, OVERTAKEN):
+            if isinstance(failure.error, CONFLICTS):
                 return failure.error
             raise
         return None
@@ -412,7 +412,7 @@ class GroupTree:
             return SessionExpired(f"{delete.path} was a node of session {session_id:#x}")
         try:
             await self.zk.delete(delete.path, delete.version)
-        except OVERTAKEN:
+        except CONFLICTS:
             return None
         except ZkError as error:
             return error
@@ -452,4 +452,4 @@ def _owner(content: bytes | None, stat: Stat) -> Owner:
 
 
 def _multis(ops: Sequence[SomeOp]) -> Iterator[Sequence[SomeOp]]:
-    return batches(ops, op_bytes, MAX_OPS_PER_MULTI, MAX_BATCH_BYTES)
+    return split_into_batches(ops, op_bytes, MAX_OPS_PER_MULTI, MAX_BATCH_BYTES)

@@ -19,7 +19,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A4",
         "a claim that is refused is no peer's doing",
         "groups.zookeeper.tree:GroupTree._try_to_claim",
-        "isinstance(failure.error, OVERTAKEN)",
+        "isinstance(failure.error, CONFLICTS)",
         "True",
     ),
     Remedy(

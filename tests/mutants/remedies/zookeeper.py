@@ -118,7 +118,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A15",
         "a watch that has fired everywhere is held by nobody",
         "zk.api:Watches.take",
-        "self._leave(watch, table, event.path)",
+        "self._remove_place(watch, table, event.path)",
         "pass",
         f"{SESSION}::test_a_watch_that_is_over_is_held_by_nobody",
     ),
