@@ -27,7 +27,8 @@ from benchmarks.zookeeper_proxy import CountingProxy
 from protocol.topic_partition import TopicPartition
 from tests.interop.mixed_group import MixedGroup
 from tests.old_kafka import compiled
-from zk.session import KazooSession, Stat
+from zk.api import Stat
+from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner
 
 PARTITIONS = 300

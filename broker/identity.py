@@ -15,7 +15,7 @@ import attrs
 from broker.config import BrokerConfig
 from core_log.log_manager import LogManager
 from core_log.meta_properties import agree
-from zk.session import NodeExists, NoNode, ZkSession
+from zk.api import NodeExists, NoNode, ZkSession
 from zk.znodes import BrokerSeqId, ClusterId
 
 

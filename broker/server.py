@@ -69,7 +69,8 @@ from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import offset_value_version
 from offsets.topic import OFFSETS_TOPIC
 from protocol.api_key import ApiKey
-from zk.session import KazooSession, ZkSession
+from zk.api import ZkSession
+from zk.session import KazooSession
 from zk.znodes import STARTUP_PATHS, BrokerId
 from zk.znodes import Endpoint as ZkEndpoint
 

@@ -9,7 +9,8 @@ import attrs
 from clients.admin import Admin
 from clients.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.registered_brokers import registered_brokers
-from zk.session import KazooSession, ZkSession
+from zk.api import ZkSession
+from zk.session import KazooSession
 
 
 @attrs.frozen

@@ -23,14 +23,7 @@ from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, Offsets, O
 from offsets.zookeeper_store import ZooKeeperStore, code_of
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.migration_znodes import (
-    GroupMigration,
-    MigrationMember,
-    MigrationPaths,
-    OffsetMode,
-    OffsetStorage,
-)
-from zk.session import (
+from zk.api import (
     BadVersion,
     NoAuth,
     NodeExists,
@@ -40,6 +33,13 @@ from zk.session import (
     WatchEvent,
     ZkError,
     ZkSession,
+)
+from zk.migration_znodes import (
+    GroupMigration,
+    MigrationMember,
+    MigrationPaths,
+    OffsetMode,
+    OffsetStorage,
 )
 from zk.znodes import ZnodeError
 

@@ -32,8 +32,8 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from protocol.errors import ApiError
     from protocol.records.compression import CompressionUnavailable
     from protocol.settings import SettingError
+    from zk.api import ZkError
     from zk.embedded import ZkServerError
-    from zk.session import ZkError
     from zk.znodes import ZnodeError
 
     return (

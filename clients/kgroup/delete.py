@@ -11,7 +11,7 @@ from clients.output import Column, Failure, Listing, Target, output_option, show
 from clients.sessions import Sessions, connected
 from groups.zookeeper.deletion import delete_group
 from protocol.errors import ApiError, ErrorCode
-from zk.session import ZkError
+from zk.api import ZkError
 from zk.znodes import ConsumerGroup
 
 COLUMNS = (Column("GROUP", 30), Column("STORE"))

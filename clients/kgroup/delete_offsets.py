@@ -15,7 +15,7 @@ from clients.sessions import Sessions, connected
 from groups.zookeeper.deletion import delete_offsets, kept_offsets, owned
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from zk.session import ZkError
+from zk.api import ZkError
 
 COLUMNS = (
     Column("GROUP", 30),

@@ -14,7 +14,7 @@ from groups.zookeeper.events import GroupProblem, GroupSnapshot
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import ErrorCode
-from zk.session import WatchEvent, ZkSession
+from zk.api import WatchEvent, ZkSession
 from zk.znodes import ConsumerGroup
 
 COLUMNS = (

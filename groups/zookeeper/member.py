@@ -23,7 +23,7 @@ from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import KgroupError
 from protocol.topic_partition import TopicPartition
-from zk.session import ConnectionLoss, SessionState, WatchEvent, ZkError
+from zk.api import ConnectionLoss, SessionState, WatchEvent, ZkError
 
 _log = logging.getLogger(__name__)
 

@@ -35,9 +35,8 @@ from groups.zookeeper.registration import (
     threads_by_topic,
 )
 from protocol.topic_partition import TopicPartition
-from zk.api import MAX_BATCH_BYTES, op_bytes, split_into_batches
-from zk.failures import CONFLICTS
-from zk.session import (
+from zk.api import (
+    MAX_BATCH_BYTES,
     Check,
     Create,
     Delete,
@@ -51,7 +50,10 @@ from zk.session import (
     WatchEvent,
     ZkError,
     ZkSession,
+    op_bytes,
+    split_into_batches,
 )
+from zk.failures import CONFLICTS
 from zk.znodes import (
     BrokerId,
     ConsumerGroup,

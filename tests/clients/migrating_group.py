@@ -25,9 +25,9 @@ from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.api import ConnectionLoss, NodeExists
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
-from zk.session import ConnectionLoss, NodeExists
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
 
 GROUP = "g"

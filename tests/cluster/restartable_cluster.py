@@ -14,7 +14,7 @@ from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from protocol.errors import ErrorCode
 from tests.dev_cluster import DEADLINE_S, DevCluster, frozen
-from zk.session import NoNode, ZkSession
+from zk.api import NoNode, ZkSession
 from zk.znodes import Controller, PartitionState, TopicAssignment
 
 POLL_S = 0.02

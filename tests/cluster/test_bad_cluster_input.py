@@ -23,7 +23,7 @@ from tests.cluster.restartable_cluster import (
 )
 from tests.dev_cluster import DEADLINE_S
 from tests.topic_contents import contents
-from zk.session import ZkSession
+from zk.api import ZkSession
 from zk.znodes import ControllerEpoch, DeleteTopic, PartitionState, TopicAssignment
 
 BROKERS = 3

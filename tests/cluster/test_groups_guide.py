@@ -11,7 +11,7 @@ from pathlib import Path
 
 from clients.admin import Admin, NewTopic
 from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, until
-from zk.session import NodeExists
+from zk.api import NodeExists
 from zk.znodes import ConsumerOffset
 
 GUIDE = (ROOT / "docs" / "consumer-groups.md").read_text()

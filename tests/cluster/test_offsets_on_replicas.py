@@ -27,7 +27,7 @@ from tests.cluster.restartable_cluster import (
     play,
 )
 from tests.dev_cluster import DEADLINE_S
-from zk.session import ZkSession
+from zk.api import ZkSession
 from zk.znodes import TopicAssignment
 
 BROKERS = 3

@@ -29,7 +29,7 @@ from tests.old_kafka import program
 from tests.segment_files import KINDS
 from tests.stock_kafka import command
 from tests.topic_contents import contents
-from zk.session import NoNode
+from zk.api import NoNode
 from zk.znodes import BrokerId, ClusterId, Controller
 
 OURS, LATEST = "ours", "2.8.2"

@@ -20,8 +20,8 @@ from groups.zookeeper.registration import thread_ids
 from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import ROOT, command_line
 from tests.old_kafka import program
+from zk.api import NoNode, ZkSession
 from zk.consumer_znodes import ConsumerGroup, PartitionOwner
-from zk.session import NoNode, ZkSession
 
 EXIT_S = 20.0
 POLL_S = 0.05

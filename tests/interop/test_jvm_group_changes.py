@@ -18,7 +18,7 @@ from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import AT_ONCE_S, STRATEGY, WATCHFUL, MixedGroup, values_of
 from tests.old_kafka import compiled
-from zk.session import ZkSession
+from zk.api import ZkSession
 from zk.znodes import TopicAssignment
 
 SESSION_TIMEOUT_S, TICK_S = 3.0, 1.0

@@ -31,7 +31,7 @@ from tests.dev_cluster import DEADLINE_S, comes_true, until, zookeeper_session
 from tests.interop.handover import LATEST, OURS, command_of
 from tests.interop.kafka_cluster import unique
 from tests.stock_kafka import jars
-from zk.session import NoNode, ZkSession
+from zk.api import NoNode, ZkSession
 from zk.znodes import Controller
 
 MAKES = {0: LATEST, 1: LATEST, 2: OURS}

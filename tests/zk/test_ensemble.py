@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from tests.dev_cluster import frozen
 from tests.ensemble import Ensemble, kill
 from tests.zk.worlds import Events, until
-from zk.session import KazooSession, SessionState, WatchEvent
+from zk.api import SessionState, WatchEvent
+from zk.session import KazooSession
 
 SESSION_MS = 9000
 """A third of it must do to find another server, on a machine that may be busy."""

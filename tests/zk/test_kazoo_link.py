@@ -23,8 +23,9 @@ from tests.zk.scripted_zookeeper import (
 )
 from tests.zk.silent_host import silent_host
 from tests.zk.worlds import Link, reached, until
+from zk.api import ConnectionLoss, SessionState, ZkError
 from zk.kazoo_link import MAX_SET_WATCHES_BYTES, set_watches_requests
-from zk.session import ConnectionLoss, KazooSession, SessionState, ZkError
+from zk.session import KazooSession
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 SESSIONS = 12

@@ -26,14 +26,12 @@ from tests.zk.worlds import (
     until,
 )
 from tests.zookeepers import VERSIONS, ZooKeepers
-from zk.embedded import EmbeddedZooKeeper
-from zk.session import (
+from zk.api import (
     BadVersion,
     Check,
     ConnectionLoss,
     Create,
     Delete,
-    KazooSession,
     MultiFailed,
     NoChroot,
     NodeExists,
@@ -48,6 +46,8 @@ from zk.session import (
     ZkError,
     ZkSession,
 )
+from zk.embedded import EmbeddedZooKeeper
+from zk.session import KazooSession
 
 WORLDS = ["memory", *VERSIONS]
 

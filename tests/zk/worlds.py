@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import attrs
 from kazoo.client import KazooClient
 
+from zk.api import SessionState, WatchEvent, ZkSession
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import KazooSession, SessionState, WatchEvent, ZkSession
+from zk.session import KazooSession
 
 PATIENCE_S = 20.0
 SESSION_MS = 15_000  # longer than a busy machine or a slow disk holds anything up

@@ -9,7 +9,8 @@ import pytest
 from clients.high_level.connector import ConsumerConnector
 from tests.dev_cluster import comes_true, zookeeper_session
 from tests.zookeepers import OLD_VERSIONS, ZooKeepers
-from zk.session import KazooSession, SessionState
+from zk.api import SessionState
+from zk.session import KazooSession
 from zk.znodes import PartitionOwner, TopicAssignment
 
 MEMBERS = 10

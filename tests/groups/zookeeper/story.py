@@ -53,9 +53,18 @@ from offsets.store import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
-from zk.api import Create, Delete, Op, Stat
+from zk.api import (
+    ConnectionLoss,
+    Create,
+    Delete,
+    Op,
+    SessionExpired,
+    SessionState,
+    Stat,
+    WatchEvent,
+    ZkError,
+)
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import ConnectionLoss, SessionExpired, SessionState, WatchEvent, ZkError
 from zk.znodes import ConsumerOffset, ConsumerRegistration, TopicAssignment
 
 GROUP = "g"

@@ -18,7 +18,8 @@ from tests.ensemble import Ensemble, kill
 from tests.zk.silent_host import silent_host
 from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
 from tests.zookeepers import EMBEDDED, VERSIONS, ZooKeepers
-from zk.session import KazooSession, ZkSession
+from zk.api import ZkSession
+from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 DEADLINE_S = 20.0

@@ -27,8 +27,8 @@ from groups.zookeeper.registration import (
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
+from zk.api import NodeExists, NoNode, SessionState, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import NodeExists, NoNode, SessionState, WatchEvent
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 GROUP = "g"

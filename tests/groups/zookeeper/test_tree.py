@@ -14,8 +14,8 @@ from groups.zookeeper.registration import FilterSubscription, StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
+from zk.api import SessionExpired, Stat, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import SessionExpired, Stat, WatchEvent
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
