@@ -376,7 +376,7 @@ class KazooSession:
             self._connected.clear()
 
         if state is SessionState.SUSPENDED:
-            silent_s = time.monotonic() - now.answered_at
+            silent_s = time.monotonic() - now.last_answered_sent_at_s
             self.suspended_since_ms = int((asyncio.get_running_loop().time() - silent_s) * 1000)
 
         if state is SessionState.EXPIRED:

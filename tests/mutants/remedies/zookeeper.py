@@ -126,8 +126,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "C1",
         "the server counts as heard since what it has answered was sent",
         "zk.kazoo_link:KazooLink.silent_s",
-        "self._connection.answered_at",
-        "self._connection.heard_at",
+        "self._connection.last_answered_sent_at_s",
+        "self._connection.last_reply_at_s",
         f"{LINK}::test_silence_counts_from_what_was_sent_however_late_its_answer_is_read",
     ),
     Remedy(
