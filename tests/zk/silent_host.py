@@ -1,4 +1,4 @@
-"""A machine that answers nothing at all: a connection to it is neither accepted nor refused."""
+"""A machine that never replies: it neither accepts nor refuses a connection."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ _MORE_THAN_THE_BACKLOG = 4
 
 @contextlib.contextmanager
 def silent_host() -> Iterator[str]:
-    """host:port where the kernel drops whoever wants to connect, since the backlog is full."""
+    """Yield a host:port where the backlog is full, so that the kernel drops connections."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""An ensemble of three: its leader is killed, or a machine hangs, and no session ends of it."""
+"""An ensemble of three loses its leader, or a machine hangs, and no session expires."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ SESSIONS = 12
 
 @contextlib.asynccontextmanager
 async def sessions(hosts: str, states: list[SessionState]) -> AsyncIterator[list[KazooSession]]:
-    """So many that those who follow serve some of them; `states` are those of all together."""
+    """Start so many sessions that followers serve some; `states` collects the states of all."""
     opened = [KazooSession(hosts, session_timeout_ms=SESSION_MS) for _ in range(SESSIONS)]
     for session in opened:
         session.add_state_listener(states.append)
@@ -29,8 +29,10 @@ async def sessions(hosts: str, states: list[SessionState]) -> AsyncIterator[list
         await asyncio.gather(*(session.close() for session in opened))
 
 
-async def all_go_on(opened: list[KazooSession], ids: list[int], states: list[SessionState]) -> None:
-    """One at least has lost its connection; all have one, as the sessions they were."""
+async def wait_until_reconnected(
+    opened: list[KazooSession], ids: list[int], states: list[SessionState]
+) -> None:
+    """Wait until a connection was lost and all are back, as the same sessions."""
     await until(lambda: SessionState.SUSPENDED in states)
     await until(lambda: all(session.state is CONNECTED for session in opened))
     assert [session.session_id for session in opened] == ids
@@ -48,7 +50,7 @@ def test_a_leader_that_is_killed_costs_no_session_no_ephemeral_and_no_watch(
                 await session.create(f"/mine-{number}", b"", ephemeral=True)
                 await session.get(f"/mine-{number}", watch=events[number])
             await asyncio.to_thread(kill, ensemble.leader())
-            await all_go_on(opened, ids, states)
+            await wait_until_reconnected(opened, ids, states)
 
             for number in range(SESSIONS):
                 await opened[number - 1].set(f"/mine-{number}", b"x")
@@ -71,6 +73,6 @@ def test_with_a_machine_that_hangs_sessions_start_and_those_it_served_move_on(
             with frozen(hanging.pid):
                 async with sessions(ensemble.hosts, []) as later:
                     assert all(session.state is CONNECTED for session in later)
-                await all_go_on(opened, ids, states)
+                await wait_until_reconnected(opened, ids, states)
 
     asyncio.run(scenario())

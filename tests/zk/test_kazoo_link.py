@@ -1,4 +1,4 @@
-"""The connection to ZooKeeper: what it makes of servers that are old, silent, gone or mad."""
+"""The connection to ZooKeeper copes with servers that are old, silent, gone or broken."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ from zk.session import KazooSession
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 SESSIONS = 12
-"""So many that not all of them try the silent host last: each does with a chance of one third."""
+"""Enough sessions that some do not try the silent host last; the chance is a third for each."""
 
 
 @contextlib.asynccontextmanager
 async def session_with(hosts: str) -> AsyncIterator[tuple[KazooSession, list[SessionState]]]:
-    """A started session and the states it has been in; closed in the end."""
+    """Yield a started session and the states it has been in; close it at the end."""
     session, states = KazooSession(hosts), list[SessionState]()
     session.add_state_listener(states.append)
     await session.start()

@@ -1,4 +1,4 @@
-"""Znodes of migrations: what is written, and what is refused when read."""
+"""Znodes of migrations are written as specified, and contradictory ones refused."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a ZkSession does, asked of both: the session in memory, and kazoo's on real ZooKeepers.
+"""Both ZkSessions pass these tests: the one in memory, and kazoo's on real ZooKeepers.
 
-What only a process or a network can do to a session is asked of the real one, at the end.
+The tests at the end are for kazoo's alone: they need a process or a network.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 @pytest.fixture(params=WORLDS)
 def brief_world(request: pytest.FixtureRequest) -> World:
-    """With sessions that end soon."""
+    """A world with a short session timeout."""
     return world_of(request, SHORT_SESSION_MS)
 
 
@@ -128,8 +128,8 @@ def test_many_are_read_at_once_and_what_is_not_there_is_none(world: World) -> No
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/a", b"x")
         await zk.create("/b", None)
-        found = await zk.get_many(["/a", "/none", "/b", "/a/below"])
-        assert found == [await zk.get("/a"), None, await zk.get("/b"), None]
+        nodes = await zk.get_many(["/a", "/none", "/b", "/a/below"])
+        assert nodes == [await zk.get("/a"), None, await zk.get("/b"), None]
         assert await zk.get_many([]) == []
 
     world.run(scenario)
@@ -138,8 +138,8 @@ def test_many_are_read_at_once_and_what_is_not_there_is_none(world: World) -> No
 def test_more_than_one_request_reads_keep_their_order(world: World) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.multi([Create(f"/n{i}", b"%d" % i) for i in range(0, 1500, 3)])
-        found = await zk.get_many([f"/n{i}" for i in range(1500)])
-        assert [node and node[0] for node in found] == [
+        nodes = await zk.get_many([f"/n{i}" for i in range(1500)])
+        assert [node and node[0] for node in nodes] == [
             b"%d" % i if i % 3 == 0 else None for i in range(1500)
         ]
 
@@ -342,10 +342,10 @@ def test_multi_of_nothing_does_nothing(world: World) -> None:
 def test_calls_in_flight_are_done_in_the_order_they_were_made(world: World) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/queue", None)
-        made = await asyncio.gather(
+        paths = await asyncio.gather(
             *(zk.create("/queue/n-", b"%d" % i, sequence=True) for i in range(400))
         )
-        assert made == [f"/queue/n-{i:010d}" for i in range(400)]
+        assert paths == [f"/queue/n-{i:010d}" for i in range(400)]
 
     world.run(scenario)
 
@@ -389,7 +389,7 @@ def test_watch_fires_before_a_read_shows_the_change(world: World) -> None:
         seen: list[tuple[bytes | None, list[WatchEvent]]] = []
         await asyncio.gather(*reads)
         first_new = next(i for i, (data, _) in enumerate(seen) if data == b"new")
-        return [event for _, told in seen[: first_new + 1] for event in told]
+        return [event for _, fired in seen[: first_new + 1] for event in fired]
 
     assert world.run(scenario) == [WatchEvent("changed", "/node")]
 
@@ -822,7 +822,7 @@ def test_a_loop_that_was_busy_knows_since_when_the_server_has_been_silent(
 
 
 def test_a_watch_event_is_no_sign_that_the_server_hears_us(zookeeper: str, zk_chroot: str) -> None:
-    """Only where the server hears us the session lives on; events come as long as it writes."""
+    """The session lives on only if the server receives pings; events come as long as it sends."""
     events = 10
 
     async def scenario() -> None:
@@ -832,14 +832,14 @@ def test_a_watch_event_is_no_sign_that_the_server_hears_us(zookeeper: str, zk_ch
         other = KazooSession(zk_chroot, session_timeout_ms=SESSION_MS)
         await session.start()
         await other.start()
-        heard = Events()
+        watch_events = Events()
         for number in range(events):
-            await session.exists(f"/{number}", heard)
+            await session.exists(f"/{number}", watch_events)
         link.mute()
         muted_at = time.monotonic()
         for number in range(events):
             await other.create(f"/{number}", None)
-            await heard.next()
+            await watch_events.next()
             await asyncio.sleep(0.05)
             assert session.silence_ms >= int((time.monotonic() - muted_at) * 1000) - 10
         link.open_again()
@@ -1005,9 +1005,9 @@ def test_more_paths_than_fit_into_a_request_are_read_in_several(world: World) ->
         await zk.create(deep, None)
         paths = [f"{deep}/{i}" for i in range(900)]
         await zk.multi([Create(path, b"%d" % i) for i, path in enumerate(paths[:100])])
-        found = await zk.get_many(paths)
-        assert [node and node[0] for node in found[:100]] == [b"%d" % i for i in range(100)]
-        assert found[100:] == [None] * 800
+        nodes = await zk.get_many(paths)
+        assert [node and node[0] for node in nodes[:100]] == [b"%d" % i for i in range(100)]
+        assert nodes[100:] == [None] * 800
 
     world.run(scenario)
 

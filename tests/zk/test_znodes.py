@@ -1,4 +1,4 @@
-"""Every znode's bytes as written, and what is read from others' bytes."""
+"""Every znode is written to the byte, and read as other versions wrote it."""
 
 import json
 from typing import Any

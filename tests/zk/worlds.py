@@ -1,6 +1,6 @@
-"""The two ZooKeepers a session's tests run against, and what a network can do to a session.
+"""The two ZooKeepers that the tests of a session run against, with the failures of a network.
 
-Not a test module: `MemoryWorld` and `RealWorld` answer to the same calls. In the real one each
+This is not a test module. `MemoryWorld` and `RealWorld` have the same calls. In the real one each
 session goes through a `Link` of its own, a TCP relay that can be closed or left silent.
 """
 
@@ -27,7 +27,7 @@ Scenario = Callable[..., Awaitable[Any]]
 
 class World(Protocol):
     def run(self, scenario: Scenario) -> Any:
-        """`scenario` with as many started sessions as it has parameters."""
+        """Run `scenario` with as many started sessions as it has parameters."""
 
     async def suspend(self, session: Any) -> None: ...
     async def resume(self, session: Any) -> None: ...
@@ -94,11 +94,11 @@ class RealWorld:
         await reached(session, SessionState.CONNECTED)
 
     def silence(self, session: ZkSession) -> None:
-        """From here on the server is not heard, nor does it hear."""
+        """Let nothing through to the server, and nothing from it."""
         self._links[session].silence()
 
     async def expire(self, session: ZkSession) -> None:
-        """Silence lasts until an observer sees that the server has given the session up."""
+        """Stay silent until an observer sees that the server has expired the session."""
         expired_id = session.session_id
         observer, events = KazooSession(f"{self._address}/{self._chroot}"), Events()
         await observer.start()
@@ -114,7 +114,7 @@ class RealWorld:
 
 @attrs.define(eq=False)
 class Link:
-    """A relay to a server, in the tests' own loop."""
+    """A relay to a server, on the tests' own loop."""
 
     server: asyncio.Server
     pipes: set[asyncio.StreamWriter]
@@ -159,7 +159,7 @@ class Link:
         self.pipes.discard(sink)
 
     def close(self) -> None:
-        """Break what is connected, and whatever connects."""
+        """Break all connections, and every new one."""
         self.is_open = False
         for pipe in self.pipes:
             pipe.transport.abort()
@@ -201,7 +201,7 @@ async def reached(session: ZkSession, state: SessionState) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Poll for what happens in another process or thread."""
+    """Poll until another process or thread makes `condition` true."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.02)
@@ -209,7 +209,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def an_administrator(hosts: str) -> Iterator[KazooClient]:
-    """Somebody who sets ACLs, which the system itself never does."""
+    """Yield a client that sets ACLs, which the system itself never does."""
     client = KazooClient(hosts)
     client.start()
     try:
