@@ -38,7 +38,7 @@ def parse_sequence_number(name: str) -> int:
 
 
 class DeleteTopic:
-    """A request to delete a topic; persistent, null data. The controller deletes it when done."""
+    """A request to delete a topic; persistent, null data. The controller removes it when done."""
 
     @staticmethod
     def directory() -> str:
@@ -55,7 +55,7 @@ class DeleteTopic:
 
 @attrs.frozen
 class ReassignPartitions:
-    """The target replicas of each partition that is being reassigned; persistent until then."""
+    """The target replicas of partitions being reassigned; persistent until all are done."""
 
     replicas: Mapping[PartitionName, tuple[int, ...]]
     extra: Extra = attrs.field(factory=dict, kw_only=True)
@@ -77,8 +77,9 @@ class ReassignPartitions:
     ) -> "ReassignPartitions":
         def move(value: Any) -> tuple[PartitionName, tuple[int, ...]]:
             read = Reader.of_object(value, path)
-            partition = read.take("topic", string), read.take("partition", integer)
-            return partition, read.take("replicas", array(integer))
+            topic = read.take("topic", string)
+            partition = read.take("partition", integer)
+            return (topic, partition), read.take("replicas", array(integer))
 
         read = Reader(data, path)
         read.take("version", integer, 1)

@@ -233,6 +233,7 @@ class EmbeddedZooKeeper:
         """Start Java and its guard, which reads from a new pipe."""
         reader, writer = os.pipe()
         self._lifeline = os.fdopen(writer, "wb", buffering=0)
+
         try:
             with self.log_file.open("ab") as log:
                 # The new session keeps Ctrl-C on our terminal from ending the server before the
@@ -301,6 +302,7 @@ def _find_port(host: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in [port] if port else random.sample(FREE_PORTS, PORT_ATTEMPTS):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As Java's server socket: connections of an earlier server do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, candidate))

@@ -103,18 +103,21 @@ class KazooLink:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
+        self._watchdog: asyncio.TimerHandle | None = None
+
         self._client = client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
             handler=_LoopHandler(self._post),
             logger=logger,
         )
+
+        # Replace kazoo's connection by ours before it is used.
         self._connection = client._connection = _Connection(
             client, client._conn_retry.copy(), logger=logger
         )
         self._connection.on_event = partial(self._post, on_event)
         self._connection.is_orphaned = self._loop.is_closed
-        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def session_id(self) -> int:
@@ -152,6 +155,7 @@ class KazooLink:
         """End the session; give up on a server that does not reply in `timeout_s`."""
         if self._watchdog:
             self._watchdog.cancel()
+        # Without a session there is nothing to end at the server: do not wait for the attempt.
         if not self.session_id:
             self._connection.drop()
 

@@ -111,6 +111,7 @@ class MemoryZooKeeper:
         if session.state is not SessionState.SUSPENDED:
             return
 
+        # An expired session is EXPIRED first, and then another session.
         if session.server_expired:
             session.end()
             session.set_state(SessionState.EXPIRED)
@@ -283,9 +284,11 @@ class MemorySession:
         self.session_id = 0
         self.state = SessionState.SUSPENDED
         self.suspended_since_ms: int | None = None
+
         self.seen_zxid = 0  # the last transaction before the suspension
         self.server_expired = False
         self.loses_next_reply = False
+
         self._watches = Watches()
         self._listeners: list[StateListener] = []
 
@@ -296,6 +299,7 @@ class MemorySession:
 
     async def start(self) -> None:
         assert self.session_id == 0, "a session starts once"
+        assert self.state is not SessionState.CLOSED
         self._zookeeper.open(self)
 
     async def close(self) -> None:
@@ -345,8 +349,10 @@ class MemorySession:
         parent_path, _ = _split(path)
         if make_parents:
             await self.ensure_path(parent_path)
+
         if sequence:
             path = f"{path}{self._node(parent_path).children_created:010d}"
+
         self._write(Create(path, data, ephemeral))
         return path
 
@@ -448,6 +454,7 @@ class MemorySession:
             raise RequestTooLarge(f"{ops[0].path}: {size_bytes} bytes")
 
         results = self._zookeeper.commit(ops, self.session_id)
+        # The write is applied: only its reply is lost.
         if self.loses_next_reply:
             self.loses_next_reply = False
             self._zookeeper.suspend(self)

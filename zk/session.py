@@ -75,12 +75,14 @@ class KazooSession:
     ) -> None:
         self._hosts, slash, chroot = hosts.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
+        self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._create_chroot = create_chroot
+
         self.state = SessionState.SUSPENDED
         self.session_id = 0
         self.session_timeout_ms = session_timeout_ms
         self.suspended_since_ms: int | None = None
-        self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
-        self._create_chroot = create_chroot
+
         self._listeners: list[StateListener] = []
         self._watches = Watches()
         self._expirations = 0
@@ -285,6 +287,8 @@ class KazooSession:
                 async with self._slots:
                     if self._is_connected_in(expirations):
                         return await self._await_reply(self._link.call(request, then))
+
+                # Others may use the slot while we wait for a connection.
                 await self._await_connection(expirations)
         except TimeoutError:
             timeout_ms = self.session_timeout_ms
@@ -319,6 +323,7 @@ class KazooSession:
                 raise TimeoutError
             return reply.result()
         finally:
+            # A reply that comes later is ignored.
             reply.cancel()
 
     async def _await_connection(self, expirations: int) -> None:
@@ -375,10 +380,12 @@ class KazooSession:
         else:
             self._connected.clear()
 
+        # The server may have received nothing since it got the last answered request.
         if state is SessionState.SUSPENDED:
             silent_s = time.monotonic() - now.last_answered_sent_at_s
             self.suspended_since_ms = int((asyncio.get_running_loop().time() - silent_s) * 1000)
 
+        # The server has deleted the watches with the session.
         if state is SessionState.EXPIRED:
             self.session_id = 0
             self._expirations += 1
@@ -450,8 +457,8 @@ _ERRORS: dict[type[Exception], type[ZkError]] = {
     kazoo_errors.NoAuthError: NoAuth,
     kazoo_errors.ConnectionLoss: ConnectionLoss,
     kazoo_errors.ConnectionClosedError: ConnectionLoss,
-    kazoo_errors.SessionMovedError: ConnectionLoss,  # the server breaks the connection, too
-    kazoo_errors.UnimplementedError: ConnectionLoss,  # likewise
+    kazoo_errors.SessionMovedError: ConnectionLoss,  # to another connection, and this one ends
+    kazoo_errors.UnimplementedError: ConnectionLoss,  # and the server breaks the connection
     kazoo_errors.SessionExpiredError: SessionExpired,
 }
 _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
