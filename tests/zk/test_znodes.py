@@ -163,10 +163,31 @@ def test_nodes_without_payload_say_null_or_empty() -> None:
         (ConsumerRegistration.path("g", "g_c"), "/consumers/g/ids/g_c"),
         (PartitionOwner.path("g", "t", 3), "/consumers/g/owners/t/3"),
         (ConsumerOffset.path("g", "t", 3), "/consumers/g/offsets/t/3"),
+        (BrokerId.directory(), "/brokers/ids"),
+        (BrokerId.path("1"), "/brokers/ids/1"),
+        (TopicAssignment.directory(), "/brokers/topics"),
     ],
 )
 def test_path_is_kafkas(path: str, expected: str) -> None:
     assert path == expected
+
+
+def test_a_broker_creates_kafkas_paths_when_it_starts() -> None:
+    assert STARTUP_PATHS == (
+        "/consumers",
+        "/brokers/ids",
+        "/brokers/topics",
+        "/config/changes",
+        "/admin/delete_topics",
+        "/brokers/seqid",
+        "/isr_change_notification",
+        "/latest_producer_id_block",
+        "/log_dir_event_notification",
+        "/config/topics",
+        "/config/clients",
+        "/config/users",
+        "/config/brokers",
+    )
 
 
 def test_notifications_are_made_in_the_directory_that_is_watched() -> None:
