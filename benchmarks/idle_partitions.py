@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, at_most
-from tests.broker.fetching_pair import FetchingPair
+from tests.broker.replication.fetching_pair import FetchingPair
 
 FEW, MANY = 300, 10_000
 WARM_ROUNDS = 10

@@ -7,18 +7,13 @@ from functools import partial
 
 import attrs
 
-from broker.automatic_topics import AutomaticTopics
-from broker.broker_configs import BrokerConfigs
-from broker.config import BrokerConfig
-from broker.config_resources import ConfigResources
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
+from broker.cluster.automatic_topics import AutomaticTopics
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.producer_ids import ProducerIds
+from broker.cluster.topic_creation import TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
-from broker.deferred import Deferred
-from broker.directory_moves import DirectoryMoves
-from broker.dispatch import Handler
-from broker.fetch_sessions import FetchSessions
+from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -51,13 +46,18 @@ from broker.handlers import (
     stop_replica,
     update_metadata,
 )
-from broker.metadata_cache import MetadataCache
-from broker.producer_ids import ProducerIds
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
-from broker.topic_configs import TopicConfigs
-from broker.topic_creation import TopicCreator
-from broker.zookeeper_offsets import ZooKeeperOffsets
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Handler
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
+from broker.replication.directory_moves import DirectoryMoves
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import BrokerConfig
+from broker.settings.config_resources import ConfigResources
+from broker.settings.topic_configs import TopicConfigs
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.topic import OFFSETS_TOPIC, topic_properties
 from protocol.api_key import ApiKey

@@ -21,43 +21,43 @@ from functools import partial
 
 import attrs
 
-from broker import identity
-from broker.automatic_topics import AutomaticTopics
-from broker.broker_configs import BrokerConfigs
-from broker.config import BrokerConfig
-from broker.config_changes import ConfigChanges
-from broker.config_effects import ConfigEffects
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
+from broker.cluster import identity
+from broker.cluster.automatic_topics import AutomaticTopics
+from broker.cluster.log_failures import LogFailures
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.peers import Peers
+from broker.cluster.producer_ids import ProducerIds
+from broker.cluster.registration import AlreadyRegistered, Registration
+from broker.cluster.topic_creation import TopicCreator
 from broker.controller.controller import Controller
-from broker.deferred import Deferred
-from broker.directory_moves import DirectoryMoves
-from broker.dispatch import Dispatcher, Handler
-from broker.endpoints import Endpoint
-from broker.fetch_sessions import MAX_EPOCH, FetchSessions
-from broker.flusher import Flusher
+from broker.coordinators.offsets_leadership import OffsetsLeadership
+from broker.coordinators.offsets_log import ReplicatedOffsetsLog
+from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.handler_table import Parts, handler_table
-from broker.housekeeping import Housekeeping
-from broker.isr_writer import IsrWriter
-from broker.listener import Bind, Listener, bound_socket
-from broker.log_failures import LogFailures
-from broker.machine import own_host_name, wall_clock_ms
-from broker.metadata_cache import MetadataCache
-from broker.offsets_leadership import OffsetsLeadership
-from broker.offsets_log import ReplicatedOffsetsLog
-from broker.partition_waits import PartitionWaits
-from broker.peers import Peers
-from broker.periodic import every
-from broker.producer_ids import ProducerIds
-from broker.purgatory import Purgatory
-from broker.registration import AlreadyRegistered, Registration
-from broker.replica_fetchers import ReplicaFetchers
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuotas
-from broker.tasks import Tasks
-from broker.topic_configs import NO_SETTINGS, TopicConfigs, stored_topics
-from broker.topic_creation import TopicCreator
-from broker.zookeeper_offsets import ZooKeeperOffsets
+from broker.lifecycle.config_effects import ConfigEffects
+from broker.lifecycle.housekeeping import Housekeeping
+from broker.lifecycle.periodic import every
+from broker.lifecycle.process_limits import own_host_name, wall_clock_ms
+from broker.lifecycle.tasks import Tasks
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Dispatcher, Handler
+from broker.network.endpoints import Endpoint
+from broker.network.listener import Bind, Listener, bound_socket
+from broker.network.purgatory import Purgatory
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
+from broker.replication.directory_moves import DirectoryMoves
+from broker.replication.fetch_sessions import MAX_EPOCH, FetchSessions
+from broker.replication.flusher import Flusher
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_fetchers import ReplicaFetchers
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuotas
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import BrokerConfig
+from broker.settings.config_changes import ConfigChanges
+from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, stored_topics
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import WorkerPool, Workers
 from core_log.config import LogConfig

@@ -31,8 +31,8 @@ EXCEPTIONS: dict[str, str] = {
     "tests.simulation.invariants.": "who looks at a disk from outside",
     "tests.simulation.faults.": "who looks at a disk from outside",
     "compaction.clean.": "a worker's own process does it; in simulations a step of it is one turn",
-    "broker.directory_moves.DirectoryMoves.move": "an operator has one future log made",
-    "broker.identity.": "a broker that starts, and serves nobody yet, writes down who it is",
+    "broker.replication.directory_moves.DirectoryMoves.move": "an operator has one future log made",
+    "broker.cluster.identity.": "a broker that starts, and serves nobody yet, stores its id",
     "core_log.log_manager.LogManager.get_or_create": "a log that no thread could make, to say why",
     "core_log.log_manager.LogManager.sync_names": "where a deletion came between two LeaderAndIsr",
 }

@@ -66,31 +66,31 @@ IMPURE = {
 
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
-    "broker.connection",
-    "broker.control_work",
-    "broker.controlled_shutdown",
+    "broker.network.connection",
+    "broker.replication.control_work",
+    "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",
     "broker.controller.cluster_reader",
     "broker.controller.cluster_writer",
     "broker.controller.controller",
     "broker.controller.election",
-    "broker.deferred",
-    "broker.directory_moves",
+    "broker.network.deferred",
+    "broker.replication.directory_moves",
     "core_log.log_work",
-    "broker.housekeeping",
-    "broker.isr_writer",
+    "broker.lifecycle.housekeeping",
+    "broker.replication.isr_writer",
     "broker.kbroker",
-    "broker.listener",
-    "broker.machine",
-    "broker.periodic",
-    "broker.producer_ids",
-    "broker.purgatory",
-    "broker.registration",
-    "broker.replica_fetchers",
+    "broker.network.listener",
+    "broker.lifecycle.process_limits",
+    "broker.lifecycle.periodic",
+    "broker.cluster.producer_ids",
+    "broker.network.purgatory",
+    "broker.cluster.registration",
+    "broker.replication.replica_fetchers",
     "broker.server",
-    "broker.tasks",
-    "broker.topic_creation",
-    "broker.watchdog",
+    "broker.lifecycle.tasks",
+    "broker.cluster.topic_creation",
+    "broker.lifecycle.watchdog",
     "broker.zk_retry",
     "clients.admin",
     "clients.admin_calls",
@@ -159,9 +159,9 @@ def test_an_import_that_goes_up_is_named_with_its_line() -> None:
 
 
 def test_a_submodule_imported_from_its_package_is_seen() -> None:
-    assert faults_of("broker/partition.py", "from clients import connection, lag\n") == [
-        "broker/partition.py:1: broker may not import clients.lag"
-    ]
+    assert faults_of(
+        "broker/replication/partition.py", "from clients import connection, lag\n"
+    ) == ["broker/replication/partition.py:1: broker may not import clients.lag"]
 
 
 def test_a_relative_import_of_a_sibling_package_is_seen() -> None:

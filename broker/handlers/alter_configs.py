@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.config_alteration import Change
-from broker.config_resources import Alteration, ConfigResources
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.settings.config_alteration import Change
+from broker.settings.config_resources import Alteration, ConfigResources
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

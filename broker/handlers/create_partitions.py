@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.partition_creation import add_partitions
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import plan_partitions
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.partition_creation import add_partitions
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_creation import Creation, TopicCreator
+from broker.cluster.topic_names import already_exists
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import NewTopic, TopicDefaults, plan_topic
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
-from broker.topic_creation import Creation, TopicCreator
-from broker.topic_names import already_exists
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,

@@ -5,9 +5,9 @@ Each group has an error of its own. The empty name is a group like any other, as
 
 from __future__ import annotations
 
-from broker.dispatch import RequestContext
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode

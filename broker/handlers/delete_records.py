@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 
-from broker.dispatch import RequestContext
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.partition_waits import START
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import START
+from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsRequest,

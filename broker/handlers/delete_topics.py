@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,

@@ -12,14 +12,14 @@ from typing import Any
 
 import attrs
 
-from broker.accepted_settings import ACCEPTED
-from broker.broker_configs import BrokerConfigs
-from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id
-from broker.dispatch import RequestContext
-from broker.dynamic_config import DYNAMIC
-from broker.metadata_cache import MetadataCache
-from broker.topic_configs import TopicConfigs
-from broker.topic_names import check_legal
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_names import check_legal
+from broker.network.dispatch import RequestContext
+from broker.settings.accepted_settings import ACCEPTED
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id
+from broker.settings.dynamic_config import DYNAMIC
+from broker.settings.topic_configs import TopicConfigs
 from core_log.config import BROKER_NAME, LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_configs import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
-from broker.dispatch import RequestContext
-from broker.replica_manager import ReplicaManager
+from broker.network.dispatch import RequestContext
+from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from core_log.log_manager import LogManager
 from protocol.errors import ErrorCode

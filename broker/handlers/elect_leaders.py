@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.events import ElectionRequested, Verdict
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     PREFERRED,

@@ -18,21 +18,21 @@ from typing import Any
 
 import attrs
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.down_conversion import (
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_TIMEOUT_MS,
     Conversion,
     for_old_reader,
 )
-from broker.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.partition_waits import END, WATERMARK
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
+from broker.network.purgatory import Wait
+from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
+from broker.replication.partition import Partition
+from broker.replication.partition_waits import END, WATERMARK
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.dispatch import RequestContext
 from offsets.config import OffsetsConfig
 from offsets.topic import OFFSETS_TOPIC, offsets_partition, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode

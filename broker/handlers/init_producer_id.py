@@ -5,9 +5,9 @@ Any broker may be asked, and each answer is an id nobody had before. Transaction
 
 from __future__ import annotations
 
-from broker.dispatch import RequestContext
-from broker.producer_ids import ProducerIds
-from broker.purgatory import Wait
+from broker.cluster.producer_ids import ProducerIds
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import (
     InitProducerIdRequest,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
-from broker.dispatch import RequestContext
-from broker.replica_manager import ReplicaManager
-from broker.topic_configs import TopicConfigs
+from broker.network.dispatch import RequestContext
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
+from broker.replication.replica_manager import ReplicaManager
+from broker.settings.topic_configs import TopicConfigs
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,

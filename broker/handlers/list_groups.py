@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.dispatch import RequestContext
+from broker.network.dispatch import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from protocol.messages.list_groups import (
     ListGroupsRequest,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition import Partition
+from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (

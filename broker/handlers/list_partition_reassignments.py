@@ -6,9 +6,9 @@ from functools import partial
 
 from broker.controller.controller import Controller
 from broker.controller.events import ReassignmentsListed
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
 from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 
-from broker.dispatch import RequestContext
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
-from broker.zookeeper_offsets import Committed, ZooKeeperOffsets
+from broker.coordinators.zookeeper_offsets import Committed, ZooKeeperOffsets
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.coordinator import GroupCoordinator, Pending
 from groups.coordinator.events import CommitOffsets

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from broker.dispatch import RequestContext
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode

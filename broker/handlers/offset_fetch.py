@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
-from broker.zookeeper_offsets import Fetched, ZooKeeperOffsets
+from broker.coordinators.zookeeper_offsets import Fetched, ZooKeeperOffsets
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.replica_manager import ReplicaManager
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.dispatch import RequestContext
+from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

@@ -15,14 +15,14 @@ from typing import Any
 
 import attrs
 
-from broker.connection import CLOSE, CloseConnection
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.partition_waits import SETTLED, WATERMARK
-from broker.purgatory import NO_ANSWER, Wait
-from broker.replica_manager import Check, ReplicaManager, ValidSet
+from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.network.connection import CLOSE, CloseConnection
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
+from broker.network.purgatory import NO_ANSWER, Wait
+from broker.replication.partition_waits import SETTLED, WATERMARK
+from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appended import Appended
 from core_log.log import AppendLater
 from core_log.validator import (

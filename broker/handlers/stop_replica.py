@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
-from broker.dispatch import RequestContext
+from broker.network.dispatch import RequestContext
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
 from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from broker.control_gate import ControlGate
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.dispatch import RequestContext
+from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition

@@ -21,9 +21,9 @@ ROWS = {
 
 def expected_errors() -> tuple[type[Exception], ...]:
     """What ends a command with one line; imported late, since only a failing one pays for it."""
+    from broker.cluster.registration import AlreadyRegistered
     from broker.kbroker.local_cluster import LocalClusterError
     from broker.kbroker.reassignment_plan import ReassignmentError
-    from broker.registration import AlreadyRegistered
     from broker.server import BrokerStopped
     from clients.errors import ClientError
     from core_log.log_manager import LogDirectoryError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from broker.machine import monotonic_ms
+from broker.lifecycle.process_limits import monotonic_ms
 from clients.output import EXIT_FAILED
 from core_log.checkpoint import CLEANER_OFFSETS
 from core_log.config import LogConfig

@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
+from broker.cluster.partition_creation import add_partitions
+from broker.cluster.topic_creation import TopicCreator
+from broker.cluster.topic_names import TopicNames
 from broker.controller.topic_changes import (
     TopicDefaults,
     check_configs,
     plan_partitions,
     plan_topic,
 )
-from broker.entity_configs import unknown_topic
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
-from broker.partition_creation import add_partitions
-from broker.topic_creation import TopicCreator
-from broker.topic_names import TopicNames
+from broker.settings.entity_configs import unknown_topic
 from clients.admin_requests import Verdicts, create_partitions_request, create_topics_request
 from clients.cluster_view import PartitionView
 from clients.descriptions import (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from broker.config import load_broker_config
 from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
+from broker.lifecycle.watchdog import TurnClock, Watchdog
 from broker.server import Broker
-from broker.watchdog import TurnClock, Watchdog
+from broker.settings.config import load_broker_config
 from clients.output import KeyValue, read_properties
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h

@@ -1,6 +1,6 @@
 """What the coordinator asks of the log of `__consumer_offsets`, partition by partition.
 
-`broker.offsets_log` is the real one, `groups.coordinator.memory_offsets_log` its twin.
+`broker.coordinators.offsets_log` is the real one, `groups.coordinator.memory_offsets_log` its twin.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from typing import Any
 
 import attrs
 
-from broker.config import BrokerConfig, load_broker_config
-from broker.dispatch import Dispatcher, Handler, RequestContext
-from broker.listener import Listener
-from broker.purgatory import Purgatory
+from broker.network.dispatch import Dispatcher, Handler, RequestContext
+from broker.network.listener import Listener
+from broker.network.purgatory import Purgatory
+from broker.settings.config import BrokerConfig, load_broker_config
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

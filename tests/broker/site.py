@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from broker.config import load_broker_config
 from broker.server import Broker
+from broker.settings.config import load_broker_config
 from clients.connection import Connection
 from core_log.directory import LogDirectory
 from core_log.storage import Directory

@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.dispatch import RequestContext
-from broker.fetch_sessions import FetchSessions
-from broker.flusher import Flusher
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
-from broker.isr_writer import IsrWriter
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.partition_waits import PartitionWaits
-from broker.purgatory import Purgatory, Wait
-from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Purgatory, Wait
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.flusher import Flusher
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.partition import Partition
+from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
@@ -44,7 +44,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import decode_records
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
+from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
 from tests.virtual_time import VirtualTimeLoop
 from zk.memory import MemoryZooKeeper
 from zk.znodes import PartitionState

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.config_alteration import Operation
+from broker.settings.config_alteration import Operation
 from clients.connection import Connection
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from protocol.settings import declared_settings
-from tests.broker.replicas import batch
+from tests.broker.replication.replicas import batch
 from tests.broker.site import Site, connected, until
 from zk.znodes import ConfigChange, EntityConfig, PartitionState
 

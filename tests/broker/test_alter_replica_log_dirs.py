@@ -12,8 +12,8 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import context
-from tests.broker.test_directory_moves import A, B, C, World, world
+from tests.broker.replication.replicas import context
+from tests.broker.replication.test_directory_moves import A, B, C, World, world
 
 
 def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:

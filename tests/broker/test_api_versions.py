@@ -9,7 +9,7 @@ from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.registry import API
-from tests.broker.replicas import context
+from tests.broker.replication.replicas import context
 
 SERVED = api_versions.served([ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.API_VERSIONS])
 

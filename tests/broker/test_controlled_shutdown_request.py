@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from broker.controller.events import ShutdownRequested
-from broker.dispatch import RequestContext
 from broker.handlers import controlled_shutdown
+from broker.network.dispatch import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.topic_partition import TopicPartition

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import create_partitions
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Purgatory
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Purgatory
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -19,7 +19,7 @@ from protocol.messages.create_partitions import (
     CreatePartitionsRequestTopic,
 )
 from tests.broker.asked_controller import AskedController, served
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import TopicAssignment
 

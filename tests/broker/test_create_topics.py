@@ -6,13 +6,13 @@ from typing import cast
 import attrs
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import NewTopic, TopicDefaults
-from broker.dispatch import RequestContext
 from broker.handlers import create_topics
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
-from broker.topic_creation import Creation, TopicCreator
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from broker.dispatch import RequestContext
 from broker.handlers import delete_groups
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig

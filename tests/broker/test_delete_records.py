@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from broker.handlers import delete_records
-from broker.partition_waits import START
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import START
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -20,7 +20,14 @@ from protocol.messages.delete_records import (
 )
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context, leader_and_isr, update_metadata
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    Replicas,
+    batch,
+    context,
+    leader_and_isr,
+    update_metadata,
+)
 
 T0 = TopicPartition("t", 0)
 NONE = ErrorCode.NONE

@@ -6,14 +6,14 @@ from typing import cast
 import attrs
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.dispatch import RequestContext
 from broker.handlers import delete_topics
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 
 DELETED = -2
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from broker.broker_configs import BrokerConfigs
-from broker.config import load_broker_config
-from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import describe_configs
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
-from broker.topic_configs import TopicConfigs
+from broker.network.purgatory import Wait
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import load_broker_config
+from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC
+from broker.settings.topic_configs import TopicConfigs
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
@@ -24,7 +24,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponseResult,
 )
 from protocol.settings import declared_settings
-from tests.broker.replicas import context, update_metadata
+from tests.broker.replication.replicas import context, update_metadata
 from tests.broker.spawning import Spawned
 from zk.memory import MemoryZooKeeper
 from zk.znodes import DEFAULT_ENTITY, EntityConfig

@@ -1,7 +1,7 @@
 """DescribeGroups through its handler."""
 
-from broker.dispatch import RequestContext
 from broker.handlers import describe_groups
+from broker.network.dispatch import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.records import (

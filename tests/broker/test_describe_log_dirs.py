@@ -14,7 +14,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context
 
 Logs = list[tuple[str, int, int, int]]
 

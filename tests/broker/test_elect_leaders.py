@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.events import ElectionRequested
-from broker.dispatch import RequestContext
 from broker.handlers import elect_leaders
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Purgatory
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Purgatory
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     UNCLEAN,
@@ -17,7 +17,7 @@ from protocol.messages.elect_leaders import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.asked_controller import AskedController, served
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ELECTED = (ErrorCode.NONE, "")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.config import load_broker_config
-from broker.config_alteration import Change, Operation, altered, broker_schema, topic_schema
+from broker.cluster.topic_names import TopicNames
 from broker.controller.events import (
     ElectionRequested,
     ReassignmentRequested,
@@ -16,7 +15,14 @@ from broker.controller.events import (
 )
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
-from broker.topic_names import TopicNames
+from broker.settings.config import load_broker_config
+from broker.settings.config_alteration import (
+    Change,
+    Operation,
+    altered,
+    broker_schema,
+    topic_schema,
+)
 from core_log.config import LogConfig
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode

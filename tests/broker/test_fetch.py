@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.handlers import fetch
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -20,7 +20,7 @@ from protocol.messages.fetch import (
 )
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context, follower_at
+from tests.broker.replication.replicas import Replicas, batch, context, follower_at
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
-from broker.purgatory import Wait
+from broker.network.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from core_log.storage import FileRange
 from protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch
 from tests.broker.test_fetch import handle, parts, request
 from tests.protocol.test_batch import resealed
 

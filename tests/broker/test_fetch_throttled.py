@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch
+from tests.broker.replication.replicas import Replicas, batch
 from tests.broker.test_fetch import handle
 
 SIZE = len(batch(b"a"))

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
-from broker.metadata_cache import MetadataCache
+from broker.network.dispatch import RequestContext
 from offsets.config import OffsetsConfig
 from offsets.topic import OFFSETS_TOPIC, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode

@@ -1,7 +1,7 @@
 """ListGroups through its handler."""
 
-from broker.dispatch import RequestContext
 from broker.handlers import list_groups
+from broker.network.dispatch import RequestContext
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import list_offsets
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.segment_list import SOON_READ_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -20,7 +20,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, context, follower_at
+from tests.broker.replication.replicas import Replicas, context, follower_at
 
 T0 = TopicPartition("t", 0)
 LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME

@@ -16,7 +16,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponsePartition,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context
 
 T0 = TopicPartition("t", 0)
 LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME

@@ -11,8 +11,8 @@ import pytest
 from core_log.log import Log
 from core_log.log_work import MOST_WRITE_BACKS, LogWork
 from core_log.memory_directory import MemoryDirectory
-from tests.broker.replicas import Replicas
-from tests.broker.test_flusher import Disk, turns
+from tests.broker.replication.replicas import Replicas
+from tests.broker.replication.test_flusher import Disk, turns
 
 
 @attrs.define(eq=False)

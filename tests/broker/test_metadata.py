@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
 from broker.handlers import metadata
-from broker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
@@ -28,7 +28,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestEndpoint,
     UpdateMetadataRequestLiveBroker,
 )
-from tests.broker.replicas import Replicas, context, update_metadata
+from tests.broker.replication.replicas import Replicas, context, update_metadata
 
 NEWEST = 8
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.dispatch import RequestContext
 from broker.handlers import offset_commit
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.config import OffsetsConfig
 from offsets.topic import offsets_partition

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.dispatch import RequestContext
 from broker.handlers import offset_fetch
+from broker.network.dispatch import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
 from offsets.records import CommittedOffset

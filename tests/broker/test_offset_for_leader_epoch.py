@@ -14,7 +14,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replication.replicas import Replicas, batch, context
 
 T0 = TopicPartition("t", 0)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from broker.controller.events import ReassignmentRequested, ReassignmentsListed
-from broker.dispatch import RequestContext
 from broker.handlers import alter_partition_reassignments, list_partition_reassignments
+from broker.network.dispatch import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.connection import CLOSE
 from broker.handlers import produce
 from broker.handlers.produce import PARTITIONS_A_TURN
-from broker.purgatory import NO_ANSWER, Wait
+from broker.network.connection import CLOSE
+from broker.network.purgatory import NO_ANSWER, Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -25,7 +25,14 @@ from protocol.messages.produce import (
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context, follower_at, leader_and_isr
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    Replicas,
+    batch,
+    context,
+    follower_at,
+    leader_and_isr,
+)
 
 T0 = TopicPartition("t", 0)
 

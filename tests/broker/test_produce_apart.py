@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from core_log.validator import (
     LITTLE_DECOMPRESSED_BYTES,
@@ -21,7 +21,7 @@ from protocol.messages.produce import ProduceResponse
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, leader_and_isr
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, leader_and_isr
 from tests.broker.test_produce import codes, handle, request
 
 T0 = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import produce
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -18,7 +18,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import decode_records, encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, context, follower_at
+from tests.broker.replication.replicas import NOW_MS, Replicas, context, follower_at
 
 T0 = TopicPartition("t", 0)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.connection import CLOSE
-from broker.down_conversion import AT_ONCE_BYTES
-from broker.partition_waits import WATERMARK
-from broker.purgatory import NO_ANSWER, Wait
+from broker.network.connection import CLOSE
+from broker.network.down_conversion import AT_ONCE_BYTES
+from broker.network.purgatory import NO_ANSWER, Wait
+from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
@@ -19,7 +19,7 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 from tests.broker.test_produce import codes, handle, request
 
 T0 = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import list_offsets
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.batch_stamp import stamp
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.messages.list_offsets import (
@@ -18,7 +18,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
-from tests.broker.replicas import NOW_MS, Replicas, context
+from tests.broker.replication.replicas import NOW_MS, Replicas, context
 from tests.broker.test_fetch import T0, handle, parts, request, values
 
 COMMITTED = 1

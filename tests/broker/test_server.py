@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load_broker_config
-from broker.registration import AlreadyRegistered
+from broker.cluster.registration import AlreadyRegistered
 from broker.server import Broker, BrokerStopped
+from broker.settings.config import load_broker_config
 from clients.connection import Connection
 from clients.errors import ConnectionFailed
 from core_log.directory import LogDirectory
@@ -29,9 +29,9 @@ from protocol.messages.produce import (
 from protocol.records.batch import decode_records
 from protocol.registry import API
 from protocol.settings import parse_properties
-from tests.broker.replicas import batch
+from tests.broker.replication.replicas import batch
+from tests.broker.settings.test_config import SHIPPED
 from tests.broker.site import DEADLINE_S, Site, connected, until
-from tests.broker.test_config import SHIPPED
 from zk.api import ConnectionLoss
 from zk.znodes import DEFAULT_ENTITY, BrokerId, Endpoint, EntityConfig
 

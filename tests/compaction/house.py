@@ -23,7 +23,7 @@ from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
 from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import AtOnce
+from tests.broker.replication.replicas import AtOnce
 from tests.broker.spawning import Spawned
 
 TP = TopicPartition("positions", 0)

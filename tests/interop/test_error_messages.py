@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.config_alteration import Operation
+from broker.settings.config_alteration import Operation
 from clients.admin import Admin, NewTopic
 from clients.connection import Connection
 from protocol.errors import ErrorCode

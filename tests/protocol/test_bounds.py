@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from broker.config import BrokerConfig
 from broker.kbroker.log_entries import entries
 from broker.kbroker.log_records import records
+from broker.settings.config import BrokerConfig
 from clients.high_level.config import ConsumerConfig
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager

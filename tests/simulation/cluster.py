@@ -14,8 +14,8 @@ from typing import Any
 
 import attrs
 
-from broker.config import load_broker_config
 from broker.server import Broker, BrokerStopped
+from broker.settings.config import load_broker_config
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig

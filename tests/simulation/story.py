@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from broker.registration import AlreadyRegistered
+from broker.cluster.registration import AlreadyRegistered
 from clients.errors import KgroupError
 from protocol.errors import ApiError
 from zk.api import ZkError

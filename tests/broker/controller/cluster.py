@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
+from broker.cluster.registration import Registration
 from broker.controller.controller import Controller
 from broker.controller.state import LeaderRebalance
-from broker.registration import Registration
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.wire import Wire
 from tests.broker.refusing_session import RefusingSession

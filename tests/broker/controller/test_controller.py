@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.topic_creation import TopicCreator
+from broker.cluster.topic_creation import TopicCreator
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest

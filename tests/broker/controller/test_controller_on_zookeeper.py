@@ -5,9 +5,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+from broker.cluster.registration import Registration
+from broker.cluster.topic_creation import TopicCreator
 from broker.controller.controller import Controller
-from broker.registration import Registration
-from broker.topic_creation import TopicCreator
 from protocol.errors import ErrorCode
 from tests.broker.controller.wire import Wire
 from zk.session import KazooSession

@@ -3,15 +3,16 @@
 from tests.mutants.remedy import Remedy
 
 TESTS: dict[str, str] = {
-    "broker.topic_configs": (
-        "tests/broker/test_topic_configs.py tests/broker/test_leader_and_isr.py"
+    "broker.settings.topic_configs": (
+        "tests/broker/settings/test_topic_configs.py "
+        "tests/broker/replication/test_leader_and_isr.py"
     ),
-    "broker.config_changes": "tests/broker/test_config_changes.py",
-    "broker.replica_manager": "tests/broker/test_replica_manager.py",
+    "broker.settings.config_changes": "tests/broker/settings/test_config_changes.py",
+    "broker.replication.replica_manager": "tests/broker/replication/test_replica_manager.py",
     "broker.controller.reassignment": "tests/broker/controller/test_reassignment.py",
     "compaction.cleaner": "tests/compaction/test_cleaner.py",
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
-    "broker.isr_writer": "tests/broker/test_isr_writer.py",
+    "broker.replication.isr_writer": "tests/broker/replication/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
     "broker.controller.controller": "tests/broker/controller/test_controller.py",
 }
@@ -21,21 +22,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P2",
         "LeaderAndIsr is not obeyed before a topic's settings are known",
-        "broker.topic_configs:TopicConfigs.when_known",
+        "broker.settings.topic_configs:TopicConfigs.when_known",
         "return wait if expired else None",
         "return answer() if expired else None",
     ),
     Remedy(
         "P2",
         "where settings cannot be understood nothing is deleted or compacted",
-        "broker.topic_configs:TopicSettings.over",
+        "broker.settings.topic_configs:TopicSettings.over",
         "config.keeping_all() if self.is_doubtful else config",
         "config",
     ),
     Remedy(
         "P2",
         "settings that cannot be understood leave those that were known",
-        "broker.topic_configs:understood",
+        "broker.settings.topic_configs:understood",
         "attrs.evolve(before, is_doubtful=True, mzxid=found.mzxid)",
         "TopicSettings({}, True, found.mzxid)",
     ),
@@ -56,21 +57,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P14",
         "settings of a topic reach its own partitions",
-        "broker.replica_manager:ReplicaManager.update_config",
+        "broker.replication.replica_manager:ReplicaManager.update_config",
         "self._by_topic.get(topic, {}).values()",
         "[p for tp, p in self.partitions.items() if tp.topic == topic]",
     ),
     Remedy(
         "P14",
         "a new session takes what changed alone",
-        "broker.topic_configs:TopicConfigs.read_again",
+        "broker.settings.topic_configs:TopicConfigs.read_again",
         "known is not None and known.mzxid != found.mzxid",
         "known is not None",
     ),
     Remedy(
         "P20",
         "changed settings are asked for until the session answers",
-        "broker.config_changes:ConfigChanges._ask",
+        "broker.settings.config_changes:ConfigChanges._ask",
         "return await retry_until_connected(self.zk, call)",
         "return await call()",
     ),
@@ -91,14 +92,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P22",
         "names that lead out of a log directory are refused",
-        "broker.replica_manager:is_path",
+        "broker.replication.replica_manager:is_path",
         "is_legal(tp.topic) and tp.partition >= 0",
         "True",
     ),
     Remedy(
         "P22",
         "notifications are as large as ZooKeeper takes",
-        "broker.isr_writer:IsrWriter.notify",
+        "broker.replication.isr_writer:IsrWriter.notify",
         "range(0, len(changed), TOLD_AT_ONCE)",
         "range(0, len(changed), len(changed))",
     ),

@@ -12,10 +12,12 @@ TESTS: dict[str, str] = {
     "core_log.guard": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log_dir": "tests/core_log/test_checkpoint_race.py",
-    "core_log.log_work": "tests/broker/test_log_work.py tests/broker/test_control_work.py",
-    "broker.lost_log": "tests/broker/test_control_work.py",
-    "broker.control_work": "tests/broker/test_control_work.py",
-    "broker.housekeeping": "tests/broker/test_housekeeping.py",
+    "core_log.log_work": (
+        "tests/broker/test_log_work.py tests/broker/replication/test_control_work.py"
+    ),
+    "broker.replication.missing_log": "tests/broker/replication/test_control_work.py",
+    "broker.replication.control_work": "tests/broker/replication/test_control_work.py",
+    "broker.lifecycle.housekeeping": "tests/broker/lifecycle/test_housekeeping.py",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -34,7 +36,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "core_log.log:Log.begin_retention",
         "self.guard.check_failure()\nages = self.segments.ages()",
         "self.guard.check()\nages = self.segments.ages()",
-        "tests/core_log/test_disk_full.py tests/broker/test_housekeeping.py",
+        "tests/core_log/test_disk_full.py tests/broker/lifecycle/test_housekeeping.py",
     ),
     Remedy(
         "L1",
@@ -71,26 +73,26 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L1",
         "room is looked for",
-        "broker.housekeeping:Housekeeping._look_for_room",
+        "broker.lifecycle.housekeeping:Housekeeping._look_for_room",
         "log_dir.go_on()",
         "pass",
-        "tests/broker/test_housekeeping.py",
+        "tests/broker/lifecycle/test_housekeeping.py",
     ),
     Remedy(
         "L1",
         "the controller asks anew when there is room",
-        "broker.log_failures:LogFailures.report",
+        "broker.cluster.log_failures:LogFailures.report",
         "failed - self._told or has_room",
         "failed - self._told",
-        "tests/broker/test_log_failures.py",
+        "tests/broker/cluster/test_log_failures.py",
     ),
     Remedy(
         "L1",
         "a replica that was stopped for a full disk takes its epoch again",
-        "broker.partition:Partition.has_heard",
+        "broker.replication.partition:Partition.has_heard",
         "self.was_refused and self.leader == NO_LEADER",
         "False",
-        "tests/broker/test_log_failures.py",
+        "tests/broker/cluster/test_log_failures.py",
     ),
     Remedy(
         "P1",
@@ -137,7 +139,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P1",
         "a partition keeps its role until its log is back",
-        "broker.control_work:ControlWork._lead_and_follow",
+        "broker.replication.control_work:ControlWork._lead_and_follow",
         "await self.work.until_back(self.replicas.known_logs(_names(states)))",
         "pass",
     ),
@@ -155,7 +157,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "core_log.log_work:LogWork.retain",
         "await self.to_its_end(retention.run)",
         "retention.run()",
-        "tests/broker/test_housekeeping.py",
+        "tests/broker/lifecycle/test_housekeeping.py",
     ),
     Remedy(
         "P4",
@@ -223,14 +225,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P12",
         "a log of an earlier topic of the same name is not served",
-        "broker.lost_log:is_left_over",
+        "broker.replication.missing_log:is_left_over",
         "log.leader_epochs.latest_epoch > state.leader_epoch",
         "False",
     ),
     Remedy(
         "P12",
         "what the cluster counts on is never taken for a leftover",
-        "broker.lost_log:is_left_over",
+        "broker.replication.missing_log:is_left_over",
         "not is_trusted(state, local_id)",
         "True",
     ),

@@ -2,14 +2,14 @@
 
 from tests.mutants.remedy import Remedy
 
-CONNECTION = "tests/broker/test_connection.py"
-FILES = "tests/broker/test_connection_files.py"
+CONNECTION = "tests/broker/network/test_connection.py"
+FILES = "tests/broker/network/test_connection_files.py"
 APART = "tests/broker/test_produce_apart.py"
 
 TESTS: dict[str, str] = {
-    "broker.turns": "tests/broker/test_turns.py",
-    "broker.queued_bytes": "tests/broker/test_queued_bytes.py",
-    "broker.listener": "tests/broker/test_listener.py",
+    "broker.network.turns": "tests/broker/network/test_turns.py",
+    "broker.network.queued_bytes": "tests/broker/network/test_queued_bytes.py",
+    "broker.network.listener": "tests/broker/network/test_listener.py",
     "broker.handlers.produce": APART,
     "core_log.validator": APART,
     "protocol.frames": "tests/protocol/test_frames.py",
@@ -34,7 +34,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "what connections hold is counted",
-        "broker.connection:ClientConnection._count",
+        "broker.network.connection:ClientConnection._count",
         "self.queued.update(self, held_bytes)",
         "pass",
         CONNECTION,
@@ -42,7 +42,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "beyond the limit no connection is read",
-        "broker.connection:ClientConnection._read_or_not",
+        "broker.network.connection:ClientConnection._read_or_not",
         "self._is_held_back or self._cutter.has_more",
         "self._cutter.has_more",
         CONNECTION,
@@ -50,21 +50,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "of frames that fill the limit the oldest comes to its end",
-        "broker.queued_bytes:QueuedBytes._favour",
+        "broker.network.queued_bytes:QueuedBytes._favour",
         "oldest.let_on()",
         "pass",
     ),
     Remedy(
         "P6",
         "connections of brokers are read however short memory is",
-        "broker.queued_bytes:QueuedBytes._stop_reading",
+        "broker.network.queued_bytes:QueuedBytes._stop_reading",
         "reader.is_brokers",
         "False",
     ),
     Remedy(
         "P6",
         "as many go on as there is room for",
-        "broker.queued_bytes:QueuedBytes._read_on",
+        "broker.network.queued_bytes:QueuedBytes._read_on",
         "max(1, (self.limit - self.total) // READ_BYTES)",
         "len(self._held_back)",
     ),
@@ -121,63 +121,63 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P11",
         "connections leave descriptors to the logs",
-        "broker.listener:Listener._opened",
+        "broker.network.listener:Listener._opened",
         "connection.descriptor >= self.descriptor_limit - reserve",
         "False",
     ),
     Remedy(
         "P11",
         "what fails to be accepted is tried a few times a turn",
-        "broker.listener:Listener.serve",
+        "broker.network.listener:Listener.serve",
         "loop.create_server(protocol, sock=bound, backlog=ACCEPTED_AT_ONCE)",
         "loop.create_server(protocol, sock=bound, backlog=BACKLOG)",
     ),
     Remedy(
         "P17",
         "a share is over by the number of requests",
-        "broker.turns:Share.is_used_up",
+        "broker.network.turns:Share.is_used_up",
         "self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S",
         "self.seconds >= SHARE_S",
     ),
     Remedy(
         "P17",
         "a share is over by the clock",
-        "broker.turns:Share.is_used_up",
+        "broker.network.turns:Share.is_used_up",
         "self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S",
         "self.requests >= SHARE_REQUESTS",
     ),
     Remedy(
         "P17",
         "a turn of the loop spends so much on requests",
-        "broker.turns:Turns._serve_line",
+        "broker.network.turns:Turns._serve_line",
         "self._spent_s >= TURN_S",
         "False",
     ),
     Remedy(
         "P17",
         "the active controller comes first",
-        "broker.turns:Turns.line_up",
+        "broker.network.turns:Turns.line_up",
         "self.is_controller(connection.number)",
         "False",
     ),
     Remedy(
         "P17",
         "who comes anew is served before those who are behind",
-        "broker.turns:Turns._turn",
+        "broker.network.turns:Turns._turn",
         "self._serve_line(self._fresh, FRESH_REQUESTS)",
         "self._behind.extend(self._fresh); self._fresh.clear()",
     ),
     Remedy(
         "P17",
         "who comes anew is served a request first",
-        "broker.turns:Turns._turn",
+        "broker.network.turns:Turns._turn",
         "self._serve_line(self._fresh, FRESH_REQUESTS)",
         "self._serve_line(self._fresh, SHARE_REQUESTS)",
     ),
     Remedy(
         "L2",
         "what is not in the page cache is read in by a thread",
-        "broker.connection:ClientConnection._read_in",
+        "broker.network.connection:ClientConnection._read_in",
         "not part.is_cached",
         "False",
         FILES,
@@ -185,7 +185,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L5",
         "small ranges are joined up to a bound",
-        "broker.connection:ClientConnection._send_with_files",
+        "broker.network.connection:ClientConnection._send_with_files",
         "little_bytes <= LITTLE_BYTES and all(_is_at_hand(part) for part in parts)",
         "all(_is_at_hand(part) for part in parts)",
         FILES,

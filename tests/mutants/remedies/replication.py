@@ -3,19 +3,22 @@
 from tests.mutants.remedy import Remedy
 
 _B = "tests/broker/"
-_FETCHERS = f"{_B}test_replica_fetchers.py"
-_WAITS = f"{_B}test_partition_waits.py"
+_R = "tests/broker/replication/"
+_FETCHERS = f"{_R}test_replica_fetchers.py"
+_WAITS = f"{_R}test_partition_waits.py"
 
 TESTS: dict[str, str] = {
-    "broker.replica_fetchers": _FETCHERS,
-    "broker.fetch_sessions": f"{_B}test_fetch_sessions.py {_B}test_costs_of_fetches.py",
-    "broker.handlers.fetch": f"{_B}test_fetch.py {_B}test_costs_of_fetches.py {_WAITS}",
-    "broker.isr": f"{_B}test_isr.py {_B}test_partition.py",
-    "broker.in_sync": f"{_B}test_costs_of_fetches.py {_B}test_replica_manager.py",
-    "broker.partition": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
-    "broker.partition_waits": _WAITS,
-    "broker.purgatory": f"{_B}test_purgatory.py",
-    "broker.replica_manager": f"{_B}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
+    "broker.replication.replica_fetchers": _FETCHERS,
+    "broker.replication.fetch_sessions": f"{_R}test_fetch_sessions.py {_R}test_costs_of_fetches.py",
+    "broker.handlers.fetch": f"{_B}test_fetch.py {_R}test_costs_of_fetches.py {_WAITS}",
+    "broker.replication.isr": f"{_R}test_isr.py {_R}test_partition.py",
+    "broker.replication.follower_progress": (
+        f"{_R}test_costs_of_fetches.py {_R}test_replica_manager.py"
+    ),
+    "broker.replication.partition": f"{_R}test_costs_of_fetches.py {_R}test_partition.py",
+    "broker.replication.partition_waits": _WAITS,
+    "broker.network.purgatory": "tests/broker/network/test_purgatory.py",
+    "broker.replication.replica_manager": f"{_R}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
     "core_log.log": "tests/core_log/test_log.py",
     "core_log.segment": "tests/core_log/test_log.py",
 }
@@ -39,45 +42,45 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P7",
         "a partition that failed is tried again",
-        "broker.replica_fetchers:_Fetcher._delay",
+        "broker.replication.replica_fetchers:_Fetcher._delay",
         "asyncio.get_running_loop().time() + each.delay",
         "inf",
     ),
     Remedy(
         "P7",
         "what cannot be fetched is known by its trouble",
-        "broker.replica_fetchers:_Fetcher._delay",
+        "broker.replication.replica_fetchers:_Fetcher._delay",
         "each.trouble = trouble",
         "pass",
     ),
     Remedy(
         "L3",
         "what nobody expects in one partition delays that one",
-        "broker.replica_fetchers:_Fetcher._fetch",
+        "broker.replication.replica_fetchers:_Fetcher._fetch",
         "self._failed(each, error)",
         "raise",
     ),
     Remedy(
         "L3",
         "a cut that fails delays its partition",
-        "broker.replica_fetchers:_Fetcher._cut",
+        "broker.replication.replica_fetchers:_Fetcher._cut",
         "self._failed(each, error)",
         "raise",
     ),
     Remedy(
         "P13",
         "a new leader does not tell its own watermark",
-        "broker.replica_manager:ReplicaManager.read",
+        "broker.replication.replica_manager:ReplicaManager.read",
         "bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET",
         "pass",
     ),
     Remedy(
         "P8",
         "producers wait for an offset",
-        "broker.purgatory:Purgatory.reached",
+        "broker.network.purgatory:Purgatory.reached",
         "bisect_right(waiting, _place(offset, inf), key=_order)",
         "len(waiting)",
-        f"{_B}test_purgatory.py {_WAITS}",
+        f"tests/broker/network/test_purgatory.py {_WAITS}",
     ),
     Remedy(
         "P8",
@@ -89,14 +92,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P8",
         "consumers' sessions are not woken by appends",
-        "broker.partition_waits:PartitionWaits.grown",
+        "broker.replication.partition_waits:PartitionWaits.grown",
         "session.is_follower",
         "True",
     ),
     Remedy(
         "P5",
         "a partition with nothing more to give loses its mark",
-        "broker.fetch_sessions:FetchSession.note",
+        "broker.replication.fetch_sessions:FetchSession.note",
         "has_records or not has_more",
         "has_records",
     ),
@@ -106,43 +109,43 @@ REMEDIES: tuple[Remedy, ...] = (
         "broker.handlers.fetch:_Reader.has_more",
         "known is None or known.asked.fetch_offset < self.end_of(partition)",
         "known is None",
-        f"{_B}test_fetch.py {_WAITS} {_B}test_fetch_rounds.py",
+        f"{_B}test_fetch.py {_WAITS} {_R}test_fetch_rounds.py",
     ),
     Remedy(
         "P5",
         "what moves marks the sessions that have it",
-        "broker.fetch_sessions:FetchSessions.mark",
+        "broker.replication.fetch_sessions:FetchSessions.mark",
         "session.marked[tp] = None",
         "pass",
     ),
     Remedy(
         "P5",
         "a follower at rest is caught up while its session fetches",
-        "broker.isr:Follower.caught_up_ms",
+        "broker.replication.isr:Follower.caught_up_ms",
         "max(self._caught_up_ms, self.at_rest.ms if self.at_rest else LONG_AGO_MS)",
         "self._caught_up_ms",
     ),
     Remedy(
         "P5",
         "rest ends when the leader's log grows",
-        "broker.partition:Partition.append",
+        "broker.replication.partition:Partition.append",
         "follower.end_rest()",
         "pass",
-        f"{_B}test_fetch_rounds.py",
+        f"{_R}test_fetch_rounds.py",
     ),
     Remedy(
         "P5",
         "followers that are level are not looked at again",
-        "broker.in_sync:InSyncSets.check",
+        "broker.replication.follower_progress:InSyncSets.check",
         "partition is None or not partition.is_leader or partition.is_level",
         "partition is None or not partition.is_leader",
     ),
     Remedy(
         "P5",
         "a follower of which the high watermark waits is looked at with each fetch",
-        "broker.partition:Partition.owes_nothing",
+        "broker.replication.partition:Partition.owes_nothing",
         "replica in self.isr and self.high_watermark >= self.log.log_end_offset",
         "True",
-        f"{_B}test_fetch_rounds.py",
+        f"{_R}test_fetch_rounds.py",
     ),
 )

@@ -1,0 +1,39 @@
+"""Topics that come into being because somebody asks about them."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.topic_creation import TopicCreator
+from broker.cluster.topic_names import check_name
+from broker.settings.config import BrokerConfig
+from offsets.topic import OFFSETS_TOPIC, topic_properties
+from protocol.errors import ApiError, ErrorCode
+
+
+@attrs.frozen
+class AutomaticTopics:
+    """Creates what is missing; with `auto.create.topics.enable` off, the offsets topic alone."""
+
+    creator: TopicCreator
+    cache: MetadataCache
+    config: BrokerConfig
+
+    def create(self, name: str) -> None:
+        """Begin to create a topic that somebody asked about. Raises ApiError."""
+        if name == OFFSETS_TOPIC:
+            offsets = self.config.offsets
+            self.creator.create(
+                name,
+                offsets.topic_num_partitions,
+                offsets.topic_replication_factor,
+                topic_properties(offsets),
+            )
+            return
+        if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        check_name(name, self.cache.names)
+        self.creator.create(
+            name, self.config.num_partitions, self.config.default_replication_factor
+        )

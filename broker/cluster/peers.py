@@ -1,0 +1,84 @@
+"""How a broker reaches the others: to control them, to follow them, to leave in good order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import attrs
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.registration import Registration
+from broker.lifecycle.controlled_shutdown import Departure, ShutdownConfig
+from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
+from broker.replication.replication_quota import ReplicationQuota
+from broker.settings.config import BrokerConfig
+from clients.connection import Connection, ConnectionFailed
+from core_log.log_work import LogWork
+from zk.api import ZkSession
+
+
+@attrs.frozen
+class Peers:
+    """The others, as `cache` knows them and by the listener between brokers."""
+
+    config: BrokerConfig
+    cache: MetadataCache
+    zk: ZkSession
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    now_ms: Callable[[], int]
+
+    async def connect(self, host: str, port: int) -> Connection:
+        """Call a broker as the controller does. Raises ConnectionFailed."""
+        return await Connection.open(
+            host,
+            port,
+            client_id=str(self.config.broker_id),
+            request_timeout_ms=self.config.controller_socket_timeout_ms,
+        )
+
+    async def connect_to_leader(self, leader: int) -> Connection:
+        """Call a broker to fetch from it. Raises ConnectionFailed."""
+        at = self.cache.endpoint(leader, self.config.inter_broker_listener)
+        if at is None:
+            raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")
+        return await Connection.open(
+            *at,
+            client_id=f"broker-{self.config.broker_id}-fetcher",
+            request_timeout_ms=self.config.replica_socket_timeout_ms,
+        )
+
+    def fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
+        """What fetches for the replicas that follow."""
+        config = self.config
+        return ReplicaFetchers(
+            config.broker_id,
+            FetcherConfig(
+                config.replica_fetch_max_bytes,
+                config.replica_fetch_response_max_bytes,
+                config.replica_fetch_wait_max_ms,
+                config.replica_fetch_min_bytes,
+                config.replica_fetch_backoff_ms,
+                config.num_replica_fetchers,
+            ),
+            self.connect_to_leader,
+            self.spawn,
+            self.now_ms,
+            quota,
+            work,
+        )
+
+    def departure(self, registration: Registration) -> Departure:
+        """The way out."""
+        return Departure(
+            self.zk,
+            self.config.broker_id,
+            lambda: registration.epoch,
+            self.config.inter_broker_listener,
+            self.connect,
+            ShutdownConfig(
+                self.config.controlled_shutdown_enable,
+                self.config.controlled_shutdown_max_retries,
+                self.config.controlled_shutdown_retry_backoff_ms,
+            ),
+        )

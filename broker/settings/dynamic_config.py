@@ -1,0 +1,113 @@
+"""Which of a broker's settings can change while it runs, and what they come to (KIP-226).
+
+They are kept in ZooKeeper for each broker, and once for all of them; a broker's own stand over
+those for all, these over its file's, these over the defaults. What can change is what is looked at
+anew each time it matters: the defaults of topics, the limits of replication quotas, the cleaner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from broker.settings.accepted_settings import ACCEPTED, REFUSED
+from broker.settings.config import LOG_NAMES, BrokerConfig
+from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
+from core_log.config import BROKER_NAME, LogConfig
+from groups.coordinator.config import GroupConfig
+from offsets.config import OffsetsConfig
+from protocol.settings import SettingError, UnknownSetting, declared_settings, load
+
+MESSAGE_FORMAT = "log.message.format.version"
+"""All brokers must agree on it, with `inter.broker.protocol.version`, when they start."""
+
+TOPIC_DEFAULTS: Mapping[str, str] = {
+    broker_name: topic_name
+    for topic_name, broker_name in BROKER_NAME.items()
+    if broker_name != MESSAGE_FORMAT
+}
+"""Broker setting → the topic setting it is the default of."""
+
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+_OWN_FIELDS: Mapping[str, str] = {
+    setting.name: field
+    for field, setting in declared_settings(BrokerConfig).items()
+    if setting.name in _RATES
+}
+
+_CLEANER_FIELDS: Mapping[str, str] = {
+    setting.name: field
+    for field, setting in declared_settings(CleanerConfig).items()
+    if field != "enable"
+}
+
+DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
+
+_LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
+_PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
+
+
+class NotDynamic(SettingError):
+    """A setting of brokers that cannot change while they run."""
+
+
+def in_force(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
+    """The settings of a broker started with `static`. Raises SettingError, NotDynamic."""
+    for name in dynamic:
+        _refuse_static(name)
+    log = {TOPIC_DEFAULTS[name]: v for name, v in dynamic.items() if name in TOPIC_DEFAULTS}
+    own = {name: v for name, v in dynamic.items() if name in _OWN_FIELDS}
+    try:
+        log_config = LogConfig.from_properties(static.log, log)
+    except SettingError as error:
+        raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error
+    given, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
+    fields = {_OWN_FIELDS[name]: getattr(given, _OWN_FIELDS[name]) for name in own}
+    cleaner = _cleaner(static.cleaner, dynamic)
+    return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
+
+
+def check_change(now: BrokerConfig, name: str, value: str) -> None:
+    """Whether one setting may change so on a broker that has those of `now`.
+
+    Raises SettingError, NotDynamic.
+    """
+    refuse_leap(now.cleaner, in_force(now, {name: value}).cleaner)
+
+
+def _cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
+    own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
+    given, _ = load(CleanerConfig, own)
+    fields = {_CLEANER_FIELDS[name]: getattr(given, _CLEANER_FIELDS[name]) for name in own}
+    cleaner = attrs.evolve(static, **fields)
+    refuse_impossible(cleaner)
+    return cleaner
+
+
+def dynamic_value(config: BrokerConfig, name: str) -> object:
+    """What one of DYNAMIC is in `config`."""
+    if name in _OWN_FIELDS:
+        return getattr(config, _OWN_FIELDS[name])
+    if name in _CLEANER_FIELDS:
+        return getattr(config.cleaner, _CLEANER_FIELDS[name])
+    return getattr(config.log, _LOG_FIELDS[TOPIC_DEFAULTS[name]])
+
+
+def _refuse_static(name: str) -> None:
+    if name in DYNAMIC:
+        return
+    if name.startswith("listener.name."):
+        raise NotDynamic(name, "settings of a single listener are not there yet")
+    if name in ACCEPTED:
+        raise NotDynamic(name, ACCEPTED[name])
+    if name in REFUSED:
+        raise NotDynamic(name, REFUSED[name])
+    if name in _READ_ONCE:
+        raise NotDynamic(name, "is read when the broker starts, and cannot change while it runs")
+    raise UnknownSetting(name, "is not a setting of brokers")

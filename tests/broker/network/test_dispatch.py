@@ -1,0 +1,198 @@
+"""From a frame to an outcome: what is refused, what is answered, what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.network.dispatch import Dispatcher, Handler, Outcome, Refused, RequestContext
+from broker.network.purgatory import Wait
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.header import encode_request
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from tests.broker.served import ECHO, ask, echoed
+
+
+def frame(key: ApiKey, version: int, request: Any, client_id: str | None = "me") -> memoryview:
+    return memoryview(encode_request(key, version, 77, client_id, request))[4:]
+
+
+def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Outcome:
+    return Dispatcher(handlers, lambda: 123, lambda: 45).dispatch(
+        memoryview(data), "PLAINTEXT", "h:1"
+    )
+
+
+def find(handler: Callable[[], Any]) -> Outcome:
+    """The outcome of a FindCoordinator whose handler is this."""
+    return dispatch({ApiKey.FIND_COORDINATOR: lambda r, c: handler()}, ask(77, "k")[4:])
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def handler(*_: Any) -> Any:
+        raise error
+
+    return handler
+
+
+def test_a_handler_gets_the_request_and_what_may_be_known_beside_it() -> None:
+    got: list[tuple[FindCoordinatorRequest, RequestContext]] = []
+
+    def handler(request: FindCoordinatorRequest, context: RequestContext) -> Any:
+        got.append((request, context))
+        return echoed(request.key)
+
+    outcome = dispatch({ApiKey.FIND_COORDINATOR: handler}, ask(77, "k")[4:])
+    ((request, context),) = got
+    assert request.key == "k"
+    assert context == RequestContext(0, "client", "PLAINTEXT", "h:1", 123, monotonic_ms=45)
+    assert (outcome.header.correlation_id, outcome.response, outcome.close) == (
+        77,
+        echoed("k"),
+        False,
+    )
+
+
+def test_a_client_without_a_name_has_an_empty_one() -> None:
+    named: list[str] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        named.append(context.client_id)
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    dispatch({ApiKey.LIST_GROUPS: handler}, frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest(), None))
+    assert named == [""]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("", "request header"),
+        ("000a0000", "request header"),
+        ("03e7 0000 0000004d ffff", "API key 999 is not served"),
+        ("0003 0000 0000004d ffff 00000000", "API key 3 is not served"),
+        ("ffff 0000 0000004d ffff", "API key -1 is not served"),
+        ("000a 0003 0000004d ffff 00 00 00", "FIND_COORDINATOR version 3 is not served"),
+        ("000a ffff 0000004d ffff 0000", "FIND_COORDINATOR version -1 is not served"),
+        ("000a 0000 0000004d", "FIND_COORDINATOR version 0: request header"),
+        ("000a 0000 0000004d ffff 0005 61", "FIND_COORDINATOR version 0: key: length 5"),
+        ("000a 0000 0000004d ffff 0001 61 00", "FindCoordinatorRequest: 1 bytes left over"),
+    ],
+)
+def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
+    data: str, reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        dispatch(ECHO, bytes.fromhex(data))
+
+
+def test_api_versions_of_the_future_is_answered_in_version_nought() -> None:
+    """Nothing behind the correlation id is read: nobody knows how."""
+    served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: raising(AssertionError())}
+    outcome = dispatch(served, bytes.fromhex("0012 0063 0000004d") + b"\xff\xff\xff")
+    assert (outcome.header.api_version, outcome.header.correlation_id) == (0, 77)
+    assert isinstance(outcome.response, ApiVersionsResponse)
+    assert outcome.response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (key,) = outcome.response.api_keys
+    assert (key.api_key, key.min_version, key.max_version) == (18, 0, 3)
+    assert not outcome.close
+
+
+def test_api_versions_that_we_know_goes_to_its_handler() -> None:
+    answer = ApiVersionsResponse(error_code=0, api_keys=[])
+    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: lambda request, context: answer}
+    outcome = dispatch(served, frame(ApiKey.API_VERSIONS, 3, asked))
+    assert outcome.response is answer
+
+
+def test_an_api_error_is_answered_in_the_words_of_the_api() -> None:
+    outcome = find(raising(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")))
+    assert isinstance(outcome.response, FindCoordinatorResponse)
+    assert outcome.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not outcome.close
+
+
+def test_what_nobody_expected_is_logged_answered_and_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome = find(raising(KeyError("a bug")))
+    assert outcome.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert outcome.close
+    assert "FIND_COORDINATOR version 0 failed" in caplog.text
+    assert "a bug" in caplog.text
+
+
+def test_a_producer_that_wants_no_answer_gets_none_though_it_failed() -> None:
+    part = ProduceRequestPartition(index=0, records=b"")
+    request = ProduceRequest(
+        acks=0,
+        timeout_ms=1,
+        topic_data=[ProduceRequestTopic(name="t", partition_data=[part])],
+    )
+    served: dict[ApiKey, Handler] = {ApiKey.PRODUCE: raising(KeyError("a bug"))}
+    outcome = dispatch(served, frame(ApiKey.PRODUCE, 7, request))
+    assert (outcome.response, outcome.close) == (None, True)
+
+
+def waiting(*answers: Any) -> Wait:
+    """A wait whose tries give these in turn; an exception is raised."""
+    left = list(answers)
+
+    def try_complete(expired: bool) -> Any:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Wait(("a", "b"), 500, try_complete)
+
+
+def tried(*answers: Any) -> Any:
+    """What the first try of such a wait gives once it has been dispatched."""
+    outcome = find(lambda: waiting(*answers))
+    assert isinstance(outcome.response, Wait)
+    return outcome.response.try_complete(False)
+
+
+def test_a_wait_keeps_its_keys_and_its_time() -> None:
+    outcome = find(lambda: waiting(None))
+    assert (outcome.response.keys, outcome.response.timeout_ms) == (("a", "b"), 500)
+
+
+def test_a_wait_goes_on_while_there_is_no_answer() -> None:
+    assert tried(None) is None
+
+
+def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
+    outcome = tried(echoed("late"))
+    assert (outcome.header.correlation_id, outcome.response, outcome.close) == (
+        77,
+        echoed("late"),
+        False,
+    )
+
+
+def test_an_api_error_after_a_wait_is_answered() -> None:
+    outcome = tried(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert outcome.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not outcome.close
+
+
+def test_what_nobody_expected_after_a_wait_ends_the_connection_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome = tried(KeyError("a bug"))
+    assert outcome.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert outcome.close
+    assert "a bug" in caplog.text

@@ -1,0 +1,92 @@
+"""A leader and a follower that fetches, with nothing between them: rounds are plain calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.handlers import fetch
+from broker.network.purgatory import Wait
+from broker.replication.following import Following
+from broker.replication.partition import Partition
+from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers, _Fetcher
+from broker.replication.replication_quota import ReplicationQuota
+from core_log.config import LogConfig
+from core_log.log_work import LogWork
+from protocol.messages.fetch import FetchResponse
+from protocol.topic_partition import TopicPartition
+from tests.broker.replication.replicas import NOW_MS, AtOnce, Replicas, batch, context
+
+
+class FetchingPair:
+    """Broker 0, which leads so many partitions, and the fetcher of broker 1. The follower's logs
+    are the leader's, so that all it fetches is there."""
+
+    def __init__(self, partitions: int) -> None:
+        self.replicas = Replicas(config=LogConfig(segment_index_bytes=1000))
+        self.replicas.lead("t", partitions, isr=(0, 1), replicas=(0, 1))
+        self.now_ms = NOW_MS
+        quota = ReplicationQuota(1, lambda: self.now_ms)
+        connect: Any = None
+        owner = ReplicaFetchers(
+            1,
+            FetcherConfig(),
+            connect,
+            lambda work: None,
+            lambda: self.now_ms,
+            quota,
+            LogWork(AtOnce()),
+        )
+        self.fetcher = _Fetcher(owner, 0)
+        self.done: list[FetchResponse] = []
+        self.happens: Callable[[], None] = lambda: None
+        for tp, led in self.replicas.manager.partitions.items():
+            following = Following(Partition(tp, 1, led.log), 0)
+            following.truncated = True
+            self.fetcher.add(following)
+
+    async def call(self, request: Any) -> FetchResponse:
+        """The leader's part; while the request waits, something `happens`, or its time ends."""
+        answer = fetch.handle(
+            self.replicas.manager,
+            self.replicas.cache,
+            self.replicas.sessions,
+            1 << 30,
+            self.replicas.deferred,
+            self.replicas.leader_quota,
+            request,
+            context(11),
+        )
+        if isinstance(answer, Wait):
+            self.replicas.purgatory.park(answer, self.done.append)
+            self.happens()
+            if not self.done:
+                self.replicas.purgatory.expire_all()
+            answer = self.done.pop()
+        return answer
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    def abort(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def round(self, happens: Callable[[], None] = lambda: None) -> None:
+        """A round of the follower, run to its end, and what happens while its fetch waits."""
+        self.happens = happens
+        self.now_ms += 500
+        self.fetcher._connection = self
+        work = self.fetcher._round()
+        try:
+            work.send(None)
+        except StopIteration:
+            return
+        raise AssertionError("the round waits")
+
+    def append(self, number: int) -> None:
+        """Append a record to a partition."""
+        tp = TopicPartition("t", number)
+        self.replicas.manager.append(
+            tp, batch(b"v"), all_in_sync=False, zstd_allowed=True, now_ms=self.now_ms
+        )

@@ -1,0 +1,274 @@
+"""A broker's replicas without the broker: logs in memory, led as told, no ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from functools import partial
+from itertools import count
+from typing import Any
+
+import attrs
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.deferred import Deferred
+from broker.network.dispatch import RequestContext
+from broker.network.purgatory import Purgatory, Wait
+from broker.replication.control_work import ControlWork
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.partition import IsrChange, Partition
+from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
+from core_log.config import LogConfig
+from core_log.log import AppendLater
+from core_log.log_manager import LogManager
+from core_log.log_work import LogWork
+from core_log.memory_directory import MemoryDirectory
+from protocol.messages.fetch import FetchRequestPartition
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrRequestPartitionState,
+    LeaderAndIsrRequestTopicState,
+)
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestEndpoint,
+    UpdateMetadataRequestLiveBroker,
+    UpdateMetadataRequestPartitionState,
+    UpdateMetadataRequestTopicState,
+)
+from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
+from tests.in_thread import as_in_thread
+
+NOW_MS = 1_400_000_000_000
+
+
+class AtOnce(Executor):
+    """Does everything in the caller's thread, before `submit` returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(as_in_thread(partial(fn, *args, **kwargs)))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+@attrs.define(eq=False)
+class Fetchers:
+    """The Followers seam: which partitions are fetched now, and from whom."""
+
+    following: dict[TopicPartition, int] = attrs.field(factory=dict)
+    flushes: list[TopicPartition] = attrs.field(factory=list)
+    starts: list[TopicPartition] = attrs.field(factory=list)
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        self.following.update((each.topic_partition, each.leader) for each in partitions)
+
+    def stop(self, partitions: Iterable[TopicPartition]) -> None:
+        for each in partitions:
+            self.following.pop(each, None)
+
+    def start_moved(self, partition: Partition) -> None:
+        self.starts.append(partition.topic_partition)
+
+    def troubled(self) -> dict[TopicPartition, str]:
+        return {}
+
+    def flushed(self, partition: Partition) -> None:
+        self.flushes.append(partition.topic_partition)
+
+
+@attrs.define(eq=False)
+class Replicas:
+    """Broker 0 of brokers 0 and 1, and everything handlers are given."""
+
+    directory: MemoryDirectory = attrs.field(factory=lambda: MemoryDirectory("logs"))
+    others: tuple[MemoryDirectory, ...] = ()
+    cache: MetadataCache = attrs.field(factory=MetadataCache)
+    purgatory: Purgatory = attrs.field(factory=Purgatory)
+    config: LogConfig = attrs.field(factory=LogConfig)
+    manager: ReplicaManager = attrs.field(init=False)
+    deferred: Deferred = attrs.field(init=False)
+    flushes: list[Any] = attrs.field(factory=list)
+    fetchers: Fetchers = attrs.field(factory=lambda: Fetchers())
+    sessions: FetchSessions = attrs.field(factory=lambda: FetchSessions(10, count(1).__next__))
+    proposals: list[IsrChange] = attrs.field(factory=list)
+    monotonic_ms: Callable[[], int] = lambda: NOW_MS
+    leader_quota: ReplicationQuota = attrs.field(
+        factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        logs = LogManager([self.directory, *self.others], self.config, self.monotonic_ms)
+        logs.load()
+        self.manager = ReplicaManager(
+            0,
+            logs,
+            lambda topic: self.config,
+            PartitionWaits(self.purgatory, self.sessions),
+            self.flushes.append,
+            self.fetchers,
+            self.proposals.append,
+            self.monotonic_ms,
+            checkpointed=logs.read_high_watermarks(),
+        )
+        self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
+
+    def lead(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        leader: int = 0,
+        isr: tuple[int, ...] = (0,),
+        replicas: tuple[int, ...] = (0,),
+        epoch: int = 0,
+    ) -> Replicas:
+        """Have the controller tell this broker about a topic."""
+        answer = self.manager.become_leader_or_follower(
+            leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=True), NOW_MS
+        )
+        assert not any(error.error_code for error in answer.partition_errors)
+        self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
+        return self
+
+    def write(self, tp: TopicPartition, data: bytes, now_ms: int = NOW_MS) -> None:
+        """Append a batch, after a flush if it takes one."""
+
+        def append() -> None:
+            self.manager.append(tp, data, all_in_sync=False, zstd_allowed=True, now_ms=now_ms)
+
+        try:
+            append()
+        except AppendLater:
+            self.flush()
+            append()
+
+    def flush(self) -> None:
+        """Flush the logs for which that was asked."""
+        while self.flushes:
+            partition = self.flushes.pop()
+            flush = partition.log.begin_flush()
+            as_in_thread(flush.run)
+            partition.log.end_flush(flush)
+            self.manager.flushed(partition)
+
+    def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
+        """What obeys control requests; logs are made in the caller's thread unless told."""
+        return ControlWork(
+            self.manager,
+            asyncio.ensure_future,
+            self.purgatory.touch,
+            LogWork(executor or AtOnce()),
+            lambda: NOW_MS,
+            timeout_ms,
+        )
+
+    async def ended(self, answer: Any) -> Any:
+        """What a handler answered, after whatever there is to wait for."""
+        while isinstance(answer, Wait):
+            done: list[Any] = []
+            self.purgatory.park(answer, done.append)
+            while not done:
+                self.flush()
+                await asyncio.sleep(0)
+            (answer,) = done
+        return answer
+
+
+def leader_and_isr(
+    topic: str,
+    partitions: int = 1,
+    leader: int = 0,
+    isr: tuple[int, ...] = (0,),
+    replicas: tuple[int, ...] = (0,),
+    epoch: int = 0,
+    controller_epoch: int = 1,
+    is_new: bool = False,
+    zk_version: int = 0,
+) -> LeaderAndIsrRequest:
+    states = [
+        LeaderAndIsrRequestPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=isr,
+            partition_epoch=zk_version,
+            replicas=replicas,
+            is_new=is_new,
+        )
+        for index in range(partitions)
+    ]
+    return LeaderAndIsrRequest(
+        controller_id=0,
+        controller_epoch=controller_epoch,
+        topic_states=[LeaderAndIsrRequestTopicState(topic_name=topic, partition_states=states)],
+        live_leaders=[],
+    )
+
+
+def update_metadata(
+    topic: str = "",
+    partitions: int = 1,
+    leader: int = 0,
+    isr: tuple[int, ...] = (0,),
+    replicas: tuple[int, ...] = (0,),
+    epoch: int = 0,
+    controller_epoch: int = 1,
+    live: Mapping[int, int] | None = None,
+) -> UpdateMetadataRequest:
+    """`live` maps broker ids to ports."""
+    states = [
+        UpdateMetadataRequestPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=isr,
+            zk_version=0,
+            replicas=replicas,
+        )
+        for index in range(partitions)
+    ]
+    topics = [UpdateMetadataRequestTopicState(topic_name=topic, partition_states=states)]
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=controller_epoch,
+        topic_states=topics if topic else [],
+        live_brokers=[
+            UpdateMetadataRequestLiveBroker(
+                id=broker_id,
+                endpoints=[
+                    UpdateMetadataRequestEndpoint(
+                        port=port, host="h", listener="PLAINTEXT", security_protocol=0
+                    )
+                ],
+            )
+            for broker_id, port in (live or {0: 9092, 1: 9093}).items()
+        ],
+    )
+
+
+def context(api_version: int = 7, client_id: str = "test") -> RequestContext:
+    return RequestContext(
+        api_version, client_id, "PLAINTEXT", "127.0.0.1:1", NOW_MS, monotonic_ms=NOW_MS
+    )
+
+
+def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 1) -> bytes:
+    """A batch of records with these values."""
+    return encode_batch([(timestamp_ms, key, value, ()) for value in values])
+
+
+def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: int = 1) -> None:
+    """Let a follower ask for `offset`."""
+    asked = FetchRequestPartition(
+        partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
+    )
+    replicas.manager.in_sync.follower_fetched(replica, [(tp, asked)], NOW_MS)

@@ -1,0 +1,291 @@
+"""Writing the ISR: over the version that is known, until it is known what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+
+from broker.replication.isr import Isr
+from broker.replication.isr_writer import LONGEST_MS, QUIET_MS, TOLD_AT_ONCE, IsrWriter
+from broker.replication.partition import IsrChange
+from protocol.topic_partition import TopicPartition
+from tests.broker.small_cluster import in_virtual_time, until
+from tests.broker.spawning import Spawned
+from zk.admin_znodes import IsrChange as Notification
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import PartitionState
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PATH = PartitionState.path(*T0)
+
+
+@attrs.define(eq=False)
+class World:
+    """Broker 1 leads t-0 in epoch 4, and its node has version 1."""
+
+    zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
+    now_ms: int = 1_000_000
+    spawned: Spawned = attrs.field(factory=Spawned)
+    heard: list[Any] = attrs.field(factory=list)
+    session: MemorySession = attrs.field(init=False)
+    writer: IsrWriter = attrs.field(init=False)
+
+    async def start(self) -> World:
+        self.session = self.zookeeper.session()
+        await self.session.start()
+        await self.session.ensure_path(Notification.prefix().rpartition("/")[0])
+        for tp in (T0, T1):
+            await self.session.ensure_path(PartitionState.path(*tp))
+            await self.session.set(PartitionState.path(*tp), state((1, 2)).encode())
+        self.writer = IsrWriter(self.session, self.spawned, lambda: self.now_ms, self)
+        return self
+
+    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:
+        self.heard.append((change.topic_partition, isr, zk_version))
+
+    def isr_superseded(self, change: IsrChange) -> None:
+        self.heard.append((change.topic_partition, "superseded"))
+
+    async def write(self, isr: Isr, zk_version: int = 1, tp: TopicPartition = T0) -> Any:
+        """What the owner hears."""
+        self.writer.write(IsrChange(tp, state(isr), zk_version))
+        await self.spawned.ended()
+        return self.heard[-1]
+
+    @property
+    def stored(self) -> tuple[Isr, int]:
+        node = self.zookeeper.tree[PATH]
+        return PartitionState.decode(node.data).isr, node.version
+
+    @property
+    def told(self) -> list[list[tuple[str, int]]]:
+        """The partitions of each notification, in their order."""
+        nodes = [
+            node.data
+            for path, node in sorted(self.zookeeper.tree.items())
+            if path.startswith(Notification.prefix())
+        ]
+        return [list(Notification.decode(data).partitions) for data in nodes]
+
+
+def state(isr: Isr, leader: int = 1, epoch: int = 4) -> PartitionState:
+    return PartitionState(leader, epoch, isr, 9)
+
+
+def tell(story: Callable[[World], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await story(await World().start())
+
+    in_virtual_time(run)
+
+
+def test_it_is_written_over_the_known_version() -> None:
+    async def story(world: World) -> None:
+        assert await world.write((1,)) == (T0, (1,), 2)
+        assert world.stored == ((1,), 2)
+
+    tell(story)
+
+
+def test_what_another_version_added_to_the_node_is_kept() -> None:
+    async def story(world: World) -> None:
+        later = attrs.evolve(state((1, 2)), extra={"leader_recovery_state": 0})
+        stat = await world.session.set(PATH, later.encode())
+        world.writer.write(IsrChange(T0, state((1,)), stat.version))
+        await world.spawned.ended()
+        data, _ = await world.session.get(PATH)
+        assert PartitionState.decode(data) == attrs.evolve(later, isr=(1,))
+
+    tell(story)
+
+
+def test_a_write_whose_answer_was_lost_is_found_in_the_node() -> None:
+    async def story(world: World) -> None:
+        world.zookeeper.lose_reply(world.session)
+        world.writer.write(IsrChange(T0, state((1,)), 1))
+        await asyncio.sleep(0.01)
+        assert (world.heard, world.stored) == ([], ((1,), 2))
+        world.zookeeper.resume(world.session)
+        await world.spawned.ended()
+        assert (world.heard, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+
+    tell(story)
+
+
+def test_a_state_of_our_own_epoch_is_taken_as_it_is() -> None:
+    async def story(world: World) -> None:
+        await world.session.set(PATH, state((1, 2, 3)).encode())
+        assert await world.write((1,)) == (T0, (1, 2, 3), 2)
+        assert world.stored == ((1, 2, 3), 2)
+
+    tell(story)
+
+
+def test_a_later_epoch_ends_it_though_the_leader_be_the_same() -> None:
+    async def story(world: World) -> None:
+        await world.session.set(PATH, state((1,), epoch=5).encode())
+        assert await world.write((1, 2, 3)) == (T0, "superseded")
+        assert world.stored == ((1,), 2)
+
+    tell(story)
+
+
+def test_another_leader_ends_it() -> None:
+    async def story(world: World) -> None:
+        await world.session.set(PATH, state((2,), leader=2, epoch=5).encode())
+        assert await world.write((1,)) == (T0, "superseded")
+
+    tell(story)
+
+
+def test_a_node_that_is_gone_ends_it() -> None:
+    async def story(world: World) -> None:
+        await world.session.delete(PATH)
+        assert await world.write((1,)) == (T0, "superseded")
+
+    tell(story)
+
+
+def test_a_state_that_cannot_be_read_ends_it() -> None:
+    async def story(world: World) -> None:
+        await world.session.set(PATH, b"nonsense")
+        assert await world.write((1,)) == (T0, "superseded")
+
+    tell(story)
+
+
+def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_write() -> None:
+    """It may have been applied: until that is known the high watermark waits for both sets."""
+
+    async def story(world: World) -> None:
+        world.zookeeper.lose_reply(world.session)
+        world.writer.write(IsrChange(T0, state((1, 2, 3)), 1))
+        await asyncio.sleep(0.01)
+        world.zookeeper.expire(world.session)
+        world.zookeeper.resume(world.session)
+        await until(lambda: world.heard, "nothing is heard")
+        assert world.heard == [(T0, (1, 2, 3), 2)]
+
+    tell(story)
+
+
+def test_a_write_that_never_arrived_is_made_in_the_next_session() -> None:
+    async def story(world: World) -> None:
+        world.zookeeper.suspend(world.session)
+        world.writer.write(IsrChange(T0, state((1,)), 1))
+        await asyncio.sleep(0.01)
+        world.zookeeper.expire(world.session)
+        world.zookeeper.resume(world.session)
+        await until(lambda: world.heard, "nothing is heard")
+        assert (world.heard, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+
+    tell(story)
+
+
+# ---- notifications
+
+
+def test_a_change_is_told_when_none_was_told_for_long() -> None:
+    async def story(world: World) -> None:
+        await world.write((1,))
+        await world.writer.notify()
+        assert world.told == [[("t", 0)]]
+
+    tell(story)
+
+
+def test_without_a_change_nothing_is_told() -> None:
+    async def story(world: World) -> None:
+        await world.writer.notify()
+        world.now_ms += LONGEST_MS
+        await world.writer.notify()
+        assert world.told == []
+
+    tell(story)
+
+
+def test_changes_are_told_together_once_there_was_none_for_a_while() -> None:
+    async def story(world: World) -> None:
+        await world.write((1,))
+        await world.writer.notify()
+        for tp in (T1, T0):
+            await world.write((1,), tp=tp)
+            world.now_ms += QUIET_MS
+            await world.writer.notify()
+        assert len(world.told) == 1
+        world.now_ms += 1
+        await world.writer.notify()
+        assert world.told == [[("t", 0)], [("t", 0), ("t", 1)]]
+        world.now_ms += QUIET_MS + 1
+        await world.writer.notify()
+        assert len(world.told) == 2
+
+    tell(story)
+
+
+def test_changes_of_very_many_partitions_are_told_in_pieces_that_zookeeper_takes() -> None:
+    async def story(world: World) -> None:
+        name = "n" * 249
+        changed = [TopicPartition(name, number) for number in range(2 * TOLD_AT_ONCE + 1)]
+        world.writer._changed.update(changed)
+        await world.writer.notify()
+        assert [len(told) for told in world.told] == [TOLD_AT_ONCE, TOLD_AT_ONCE, 1]
+        assert [tp for told in world.told for tp in told] == changed
+        sizes = [len(n.data or b"") for n in world.zookeeper.tree.values()]
+        assert max(sizes) < 900_000
+
+    tell(story)
+
+
+def test_changes_that_never_end_are_told_each_minute() -> None:
+    async def story(world: World) -> None:
+        await world.write((1,))
+        await world.writer.notify()
+        for _ in range(LONGEST_MS // 1000):
+            world.now_ms += 1000
+            await world.write((1,), tp=T1)
+            await world.writer.notify()
+        assert len(world.told) == 1
+        world.now_ms += 1
+        await world.writer.notify()
+        assert world.told == [[("t", 0)], [("t", 1)]]
+
+    tell(story)
+
+
+def test_what_changes_again_while_it_is_told_is_told_again() -> None:
+    """The controller may have read the node between the two writes."""
+
+    async def story(world: World) -> None:
+        await world.write((1,))
+        world.zookeeper.lose_reply(world.session)
+        telling = asyncio.ensure_future(world.writer.notify())
+        await asyncio.sleep(0.01)
+        world.zookeeper.resume(world.session)
+        await world.write((1, 2), 2)
+        await telling
+        told = len(world.told)
+        world.now_ms += QUIET_MS + 1
+        await world.writer.notify()
+        assert world.told[told:] == [[("t", 0)]]
+
+    tell(story)
+
+
+def test_what_could_not_be_told_is_told_later() -> None:
+    async def story(world: World) -> None:
+        await world.write((1,))
+        world.zookeeper.suspend(world.session)
+        telling = asyncio.ensure_future(world.writer.notify())
+        await asyncio.sleep(0.01)
+        world.zookeeper.expire(world.session)
+        world.zookeeper.resume(world.session)
+        await telling
+        assert world.told == []
+        await world.writer.notify()
+        assert world.told == [[("t", 0)]]
+
+    tell(story)

@@ -1,0 +1,37 @@
+"""Whom a failure speaks against, and what people are told of replicas that cannot follow."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from broker.replication.replication_failures import Culprit, culprit, told_of
+from core_log.replicated_run import UnexpectedAppendOffset
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.topic_partition import TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no room"), Culprit.DISK),
+        (ApiError(ErrorCode.CORRUPT_MESSAGE, "no batch"), Culprit.DISK),
+        (CorruptRecord("checksum"), Culprit.LEADER),
+        (UnexpectedAppendOffset(1, 2, 3), Culprit.LEADER),
+        (AssertionError(), Culprit.OURSELVES),
+        (struct.error("short"), Culprit.OURSELVES),
+        (KeyError("t"), Culprit.OURSELVES),
+    ],
+)
+def test_each_failure_speaks_against_one(error: Exception, blamed: Culprit) -> None:
+    assert culprit(error) == blamed
+
+
+def test_many_replicas_are_counted_and_some_are_named() -> None:
+    troubled = {TopicPartition("t", number): "no room" for number in range(12)}
+    line = told_of(troubled)
+    assert line.startswith("12 replicas cannot follow their leaders: t-0 (no room), t-1 (no room),")
+    assert line.endswith("t-9 (no room) and 2 others")
+    assert told_of({TopicPartition("t", 0): "why"}).endswith("leaders: t-0 (why)")

@@ -1,0 +1,88 @@
+"""The settings that ZooKeeper keeps for this broker and for all: which are in force."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import BrokerConfig, load_broker_config
+from tests.broker.spawning import Spawned
+from zk.memory import MemorySession, MemoryZooKeeper
+from zk.znodes import DEFAULT_ENTITY, EntityConfig
+
+
+async def started(
+    own: dict[str, str] | bytes, cluster: dict[str, str], **given: str
+) -> tuple[BrokerConfigs, MemorySession, list[BrokerConfig]]:
+    """Broker 5 after it has read its settings, and what it heard of."""
+    session = MemoryZooKeeper().session()
+    await session.start()
+    for entity, config in ((DEFAULT_ENTITY, cluster), ("5", own)):
+        data = config if isinstance(config, bytes) else EntityConfig(config).encode()
+        await session.create(EntityConfig.path("brokers", entity), data, make_parents=True)
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    static, _ = load_broker_config({"zookeeper.connect": "zk:1", "broker.id": "5"} | properties)
+    heard: list[BrokerConfig] = []
+    configs = BrokerConfigs(session, static, Spawned(), heard.append)
+    await configs.read()
+    return configs, session, heard
+
+
+async def test_the_brokers_own_stand_over_those_of_all_and_these_over_the_file() -> None:
+    configs, _, heard = await started(
+        {"log.retention.ms": "1"},
+        {"log.retention.ms": "2", "log.segment.bytes": "22"},
+        log_segment_bytes="33",
+        log_roll_ms="44",
+    )
+    log = configs.now.log
+    assert (log.retention_ms, log.segment_bytes, log.segment_ms) == (1, 22, 44)
+    assert heard == [configs.now]
+
+
+async def test_what_is_not_understood_is_named_and_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    configs, _, _ = await started(
+        {"log.retention.ms": "soon", "log.segment.bytes": "22", "ssl.key.password": "xyzzy"}, {}
+    )
+    assert configs.now.log.segment_bytes == 22
+    assert configs.now.log.retention_ms == configs.static.log.retention_ms
+    assert dict(configs.own) == {"log.segment.bytes": "22"}
+    assert "log.retention.ms" in caplog.text
+    assert "ssl.key.password" in caplog.text
+    assert "xyzzy" not in caplog.text
+
+
+async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept() -> None:
+    configs, session, _ = await started({"log.retention.ms": "5"}, {"log.cleanup.policy": "never"})
+    assert (configs.now.log.retention_ms, configs.now.log.deletes) == (5, False)
+
+    data = EntityConfig({"log.cleanup.policy": "delete"}).encode()
+    await session.set(EntityConfig.path("brokers", DEFAULT_ENTITY), data)
+    await configs.read()
+    assert configs.now.log.deletes
+
+
+async def test_a_node_that_is_no_json_leaves_what_was_known_and_keeps_all_records(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    configs, session, _ = await started({"log.roll.ms": "44"}, {"log.segment.bytes": "22"})
+    await session.set(EntityConfig.path("brokers", "5"), b"{")
+    await configs.read()
+    log = configs.now.log
+    assert (log.segment_bytes, log.segment_ms, log.deletes) == (22, 44, False)
+    assert "/config/brokers/5 cannot be understood" in caplog.text
+
+
+@pytest.mark.parametrize(("entity", "is_read"), [("5", True), (DEFAULT_ENTITY, True), ("6", False)])
+async def test_a_change_is_read_if_it_is_of_this_broker_or_of_all(
+    entity: str, is_read: bool
+) -> None:
+    configs, session, _ = await started({}, {})
+    data = EntityConfig({"log.segment.bytes": "22"}).encode()
+    await session.set(EntityConfig.path("brokers", "5"), data)
+    configs.broker_changed(entity)
+    assert isinstance(configs.spawn, Spawned)
+    await configs.spawn.ended()
+    assert (configs.now.log.segment_bytes == 22) is is_read

@@ -1,0 +1,126 @@
+"""Changes of settings: what they come to, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.config import load_broker_config
+from broker.settings.config_alteration import (
+    Change,
+    Operation,
+    Schema,
+    altered,
+    broker_schema,
+    topic_schema,
+)
+from core_log.config import LogConfig
+from protocol.errors import ApiError, ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+TOPIC = topic_schema(LogConfig(), "t")
+BROKER = broker_schema(load_broker_config({"zookeeper.connect": "zk:1"})[0], "1")
+POLICY = "cleanup.policy"
+
+
+def change(name: str, operation: int, value: str | None, **before: str) -> dict[str, str]:
+    """The settings of a topic after one change."""
+    current = {each.replace("_", "."): value for each, value in before.items()}
+    return dict(altered(TOPIC, [Change(name, value, operation)], current, replaces=False))
+
+
+def refused(schema: Schema, *changes: Change) -> ErrorCode:
+    with pytest.raises(ApiError) as raised:
+        altered(schema, changes, {}, replaces=False)
+    return raised.value.code
+
+
+def test_what_is_set_comes_to_the_others() -> None:
+    after = change("retention.ms", SET, "7", retention_ms="5", segment_ms="6")
+    assert after == {"retention.ms": "7", "segment.ms": "6"}
+
+
+def test_all_at_once_leave_nothing_else() -> None:
+    changes = [Change("retention.ms", "7")]
+    assert altered(TOPIC, changes, {"segment.ms": "6"}, replaces=True) == {"retention.ms": "7"}
+
+
+def test_what_is_deleted_goes_whether_it_is_understood_or_not() -> None:
+    assert change("retention.ms", DELETE, None, retention_ms="5") == {}
+    assert change("of.the.future", DELETE, None, of_the_future="5") == {}
+    assert change("retention.ms", DELETE, "ignored") == {}
+
+
+def test_what_is_there_and_not_understood_stays() -> None:
+    after = change("retention.ms", SET, "7", of_the_future="5")
+    assert after == {"retention.ms": "7", "of.the.future": "5"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "before", "after"),
+    [
+        (APPEND, "compact", None, "delete,compact"),  # to what it is without
+        (APPEND, "compact,delete", "compact", "compact,delete"),
+        (APPEND, "compact", "", "compact"),
+        (SUBTRACT, "delete", "compact,delete", "compact"),
+        (SUBTRACT, "compact", None, "delete"),
+        (SUBTRACT, "delete", None, ""),
+    ],
+)
+def test_a_list_gets_more_words_or_fewer(
+    operation: int, value: str, before: str | None, after: str
+) -> None:
+    current = {} if before is None else {POLICY: before}
+    found = altered(TOPIC, [Change(POLICY, value, operation)], current, replaces=False)
+    assert found == {POLICY: after}
+
+
+def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
+    found = altered(
+        topic_schema(LogConfig(cleanup_policy=("compact",)), "t"),
+        [Change(POLICY, "delete", APPEND)],
+        {},
+        replaces=False,
+    )
+    assert found == {POLICY: "compact,delete"}
+
+
+@pytest.mark.parametrize(
+    ("each", "code"),
+    [
+        (Change("retention.millis", "1"), ErrorCode.INVALID_CONFIG),
+        (Change("retention_ms", "1"), ErrorCode.INVALID_CONFIG),
+        (Change("retention.millis", "1", APPEND), ErrorCode.INVALID_CONFIG),
+        (Change("retention.ms", "long"), ErrorCode.INVALID_REQUEST),
+        (Change("retention.ms", "-2"), ErrorCode.INVALID_REQUEST),
+        (Change("retention.ms", None), ErrorCode.INVALID_REQUEST),
+        (Change("retention.ms", "1", APPEND), ErrorCode.INVALID_REQUEST),
+        (Change("retention.ms", "1", 4), ErrorCode.INVALID_REQUEST),
+        (Change(POLICY, "compress", APPEND), ErrorCode.INVALID_REQUEST),
+        (Change("leader.replication.throttled.replicas", "1"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_is_refused(each: Change, code: ErrorCode) -> None:
+    assert refused(TOPIC, each) == code
+
+
+def test_a_setting_named_twice_is_refused() -> None:
+    twice = [Change(POLICY, "compact", APPEND), Change(POLICY, "delete", SUBTRACT)]
+    assert refused(TOPIC, *twice) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("each", "code"),
+    [
+        (Change("retention.ms", "1"), ErrorCode.INVALID_CONFIG),  # is a topic's
+        (Change("num.partitions", "1"), ErrorCode.INVALID_REQUEST),  # cannot change
+        (Change("log.retention.ms", "x"), ErrorCode.INVALID_REQUEST),
+        (Change("log.retention.ms", "1", SUBTRACT), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_broker_has_settings_of_its_own(each: Change, code: ErrorCode) -> None:
+    assert refused(BROKER, each) == code
+
+
+def test_a_list_of_brokers_can_grow_too() -> None:
+    found = altered(BROKER, [Change("log.cleanup.policy", "compact", APPEND)], {}, replaces=False)
+    assert found == {"log.cleanup.policy": "delete,compact"}
