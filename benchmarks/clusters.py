@@ -17,7 +17,7 @@ from benchmarks.process import Process, spawn
 from benchmarks.rounds import Contestant, Rounds, alternate
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection, ConnectionFailed
+from clients.transport.connection import Connection, ConnectionFailed
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import (
     ProduceRequest,

@@ -25,7 +25,7 @@ from benchmarks.clusters import BROKERS, Cluster, in_succession, until_whole
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
 from offsets.requests import fetch_offsets_request

@@ -19,8 +19,8 @@ from benchmarks.table import Row, at_most
 from benchmarks.written_log import write_log
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.loading import load_log
 from core_log.log import Log
+from core_log.recovery.loading import load_log
 from protocol.topic_partition import TopicPartition
 
 LARGE_BATCHES = 69_000

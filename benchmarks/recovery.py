@@ -21,7 +21,7 @@ from benchmarks.written_log import STOP_TIMEOUT_S, WrittenLog, furnish, write_lo
 from clients.admin import NewTopic
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from core_log.log_dir import CLEAN_SHUTDOWN
-from core_log.producer_snapshots import SNAPSHOT
+from core_log.producers.producer_snapshots import SNAPSHOT
 from protocol.records.builder import BatchBuilder
 
 ACTIVE_SEGMENTS = 8

@@ -16,10 +16,10 @@ from benchmarks.brokers import Installation
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import LOG
 from core_log.log_dir import CLEAN_SHUTDOWN
-from core_log.segment import Segment
-from core_log.time_index import TimestampOffset
+from core_log.segments.file_name import LOG
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimestampOffset
 from protocol.records.batch import read_header
 from protocol.topic_partition import TopicPartition
 

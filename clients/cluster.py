@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
 from clients.config import ClusterConfig
-from clients.connection import Connection
-from clients.connections import Ask, Connect, Connections
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
@@ -23,6 +21,8 @@ from clients.errors import (
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
+from clients.transport.connection import Connection
+from clients.transport.connections import Ask, Connect, Connections
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

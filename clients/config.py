@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from clients.broker_versions import known_broker_version
+from clients.transport.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5

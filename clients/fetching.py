@@ -17,9 +17,9 @@ from itertools import groupby
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import BrokerError, left_out
 from clients.offset_requests import CONSUMER_REPLICA_ID
+from clients.transport.connection import Connection
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (

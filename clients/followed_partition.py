@@ -13,8 +13,8 @@ import attrs
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
-from clients.connections import Ask
 from clients.errors import BrokerError, ConnectionFailed, NoBrokersAvailable
+from clients.transport.connections import Ask
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.descriptions import ListedOffset
+from clients.admin.descriptions import ListedOffset
 from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.group_facts import (
     CoordinatorFacts,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import attrs
 
-from clients.descriptions import GroupDescription, ListedOffset
+from clients.admin.descriptions import GroupDescription, ListedOffset
 from clients.errors import ClientError, from_zookeeper
 from clients.group_reader import GroupReader
 from clients.sessions import Sessions

@@ -18,8 +18,6 @@ import attrs
 
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
-from clients.connection import Connection
-from clients.connections import Ask
 from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
@@ -29,6 +27,8 @@ from clients.offset_requests import (
     list_offsets_request,
     listed_offsets,
 )
+from clients.transport.connection import Connection
+from clients.transport.connections import Ask
 from offsets.requests import (
     FetchedOffset,
     commit_request,

@@ -10,11 +10,17 @@ import attrs
 
 from compaction.record_filter import Kept
 from core_log.config import INT_MAX, LogConfig
-from core_log.file_name import ALL_SUFFIXES, CLEANED, SUFFIXES, TRANSACTION_INDEX, file_name
-from core_log.segment import Segment
+from core_log.segments.file_name import (
+    ALL_SUFFIXES,
+    CLEANED,
+    SUFFIXES,
+    TRANSACTION_INDEX,
+    file_name,
+)
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import AbortedTransaction, encode_transaction_index
 from core_log.storage import BytesLike, Directory
-from core_log.time_index import TimestampOffset
-from core_log.transaction_index import AbortedTransaction, encode_transaction_index
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
 

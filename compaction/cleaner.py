@@ -30,10 +30,10 @@ from compaction.log_facts import facts_of, job_of
 from compaction.report import beginning
 from compaction.status_files import WRITE_INTERVAL_MS, StatusFile, StatusFiles
 from compaction.worker_pool import CleaningFailed, Workers
-from core_log.file_name import CLEANED
 from core_log.log import Log
 from core_log.log_manager import LogManager
 from core_log.log_work import LogWork
+from core_log.segments.file_name import CLEANED
 from core_log.storage import INNOCENT, Directory
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition

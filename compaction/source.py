@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from compaction.job import SourceSegment
 from compaction.keys import Keys
-from core_log.file_name import LOG, file_name
+from core_log.segments.file_name import LOG, file_name
 from core_log.storage import Directory, StorageFile
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import (

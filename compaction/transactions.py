@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from core_log.file_name import TRANSACTION_INDEX
+from core_log.segments.file_name import TRANSACTION_INDEX
+from core_log.segments.transaction_index import AbortedTransaction, read_transaction_index
 from core_log.storage import Directory
-from core_log.transaction_index import AbortedTransaction, read_transaction_index
 from protocol.records.batch_header import BatchHeader
 from protocol.records.control_record import ABORT, COMMIT, marker_type
 

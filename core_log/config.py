@@ -22,7 +22,7 @@ from functools import cached_property
 
 import attrs
 
-from core_log.message_format import known_version, magic_of
+from core_log.appending.message_format import known_version, magic_of
 from protocol.records.batch_header import MAGIC
 from protocol.settings import (
     Check,

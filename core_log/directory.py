@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core_log.loop_guard import off_loop
-from core_log.segment_file import SegmentFile
+from core_log.segments.segment_file import SegmentFile
 
 LOCK_NAME = ".lock"
 

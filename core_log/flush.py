@@ -13,7 +13,7 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
-from core_log.segment import Segment
+from core_log.segments.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
 
 SYNCED_AHEAD_BYTES = 8 * 2**20

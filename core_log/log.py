@@ -18,26 +18,26 @@ from functools import partial
 
 import attrs
 
-from core_log.appended import Appended
-from core_log.batch_stamp import stamp
+from core_log.appending.appended import Appended
+from core_log.appending.batch_stamp import stamp
+from core_log.appending.replicated_run import runs
 from core_log.config import INT_MAX, LogConfig
-from core_log.damage import Cut
 from core_log.flush import Flush
 from core_log.guard import Guard
-from core_log.index_file import CorruptIndex
 from core_log.leader_epochs import LeaderEpochs
-from core_log.producer_history import ProducerHistory
-from core_log.producer_snapshots import snapshot_name
-from core_log.producer_state import ProducerState
-from core_log.replacement import Replacement
-from core_log.replicated_run import runs
-from core_log.retained import Retention
+from core_log.producers.producer_history import ProducerHistory
+from core_log.producers.producer_snapshots import snapshot_name
+from core_log.producers.producer_state import ProducerState
+from core_log.recovery.damage import Cut
 from core_log.retention import expired
-from core_log.segment import BadIndex, Segment
-from core_log.segment_list import SegmentList, first_in, is_read_soon
+from core_log.segments.index_file import CorruptIndex
+from core_log.segments.replacement import Replacement
+from core_log.segments.retained import Retention
+from core_log.segments.segment import BadIndex, Segment
+from core_log.segments.segment_list import SegmentList, first_in, is_read_soon
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
-from core_log.time_index import TimestampOffset
-from core_log.transaction_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition

@@ -26,8 +26,8 @@ from core_log.checkpoint import (
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
-from core_log.loading import load_log
 from core_log.log import Log
+from core_log.recovery.loading import load_log
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition

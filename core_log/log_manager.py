@@ -27,11 +27,11 @@ from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.directory_name import deleted_name, parse
 from core_log.future_logs import FutureLogs
-from core_log.loading import undamaged
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
-from core_log.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
+from core_log.recovery.loading import undamaged
+from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
 from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
+from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.errors import BrokerError
 from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
 from protocol.settings import SettingError

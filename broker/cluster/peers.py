@@ -13,7 +13,7 @@ from broker.lifecycle.controlled_shutdown import Departure, ShutdownConfig
 from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication.replication_quota import ReplicationQuota
 from broker.settings.config import BrokerConfig
-from clients.connection import Connection, ConnectionFailed
+from clients.transport.connection import Connection, ConnectionFailed
 from core_log.log_work import LogWork
 from zk.api import ZkSession
 

@@ -20,7 +20,7 @@ from broker.controller.effects import SendLeaderAndIsr, SendStopReplica
 from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from broker.controller.requests import HIGHEST_VERSION, Send, Sender, request_for
 from broker.controller.state import LiveBroker
-from clients.connection import ConnectionFailed
+from clients.transport.connection import ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -32,7 +32,7 @@ EXPECTED = {ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH}  # the second: hea
 
 
 class BrokerConnection(Protocol):
-    """What a channel uses of `clients.connection.Connection`."""
+    """What a channel uses of `clients.transport.connection.Connection`."""
 
     @property
     def closed(self) -> bool: ...

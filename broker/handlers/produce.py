@@ -23,9 +23,8 @@ from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS,
 from broker.network.purgatory import NO_ANSWER, Wait
 from broker.replication.partition_waits import SETTLED, WATERMARK
 from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
-from core_log.appended import Appended
-from core_log.log import AppendLater
-from core_log.validator import (
+from core_log.appending.appended import Appended
+from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_REWRITTEN_BYTES,
     Effort,
@@ -33,6 +32,7 @@ from core_log.validator import (
     effort_of,
     is_compressed,
 )
+from core_log.log import AppendLater
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (

@@ -14,7 +14,7 @@ from broker.kbroker.topic_rows import (
     is_under_replicated,
     topic_item,
 )
-from clients.descriptions import ClusterDescription
+from clients.admin.descriptions import ClusterDescription
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition

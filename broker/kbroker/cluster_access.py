@@ -12,8 +12,7 @@ from typing import Protocol
 import click
 from click.core import ParameterSource
 
-from clients.admin_requests import Verdicts
-from clients.descriptions import (
+from clients.admin.descriptions import (
     ConfigResource,
     LogDirDescription,
     NewPartitions,
@@ -22,6 +21,7 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.admin.requests import Verdicts
 from clients.output import Target
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition

@@ -10,12 +10,12 @@ ROWS = {
     "zookeeper": ("broker.kbroker.zookeeper", "The embedded ZooKeeper alone."),
     "topics": ("broker.kbroker.topics", "List, create, describe, alter and delete topics."),
     "configs": ("broker.kbroker.configs", "Settings of topics and brokers."),
-    "reassign": ("broker.kbroker.reassign", "Move partitions to other brokers."),
+    "reassign": ("broker.kbroker.reassign.command", "Move partitions to other brokers."),
     "elect": ("broker.kbroker.elect", "Have leaders elected."),
     "cluster": ("broker.kbroker.cluster", "Brokers, controller, partitions in trouble."),
     "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
-    "dump": ("broker.kbroker.dump", "Files of logs as text."),
-    "log": ("broker.kbroker.log", "Check and describe logs where they are on disk."),
+    "dump": ("broker.kbroker.dump.command", "Files of logs as text."),
+    "log": ("broker.kbroker.log.command", "Check and describe logs where they are on disk."),
 }
 
 
@@ -23,7 +23,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     """What ends a command with one line; imported late, since only a failing one pays for it."""
     from broker.cluster.registration import AlreadyRegistered
     from broker.kbroker.local_cluster import LocalClusterError
-    from broker.kbroker.reassignment_plan import ReassignmentError
+    from broker.kbroker.reassign.plan import ReassignmentError
     from broker.server import BrokerStopped
     from clients.errors import ClientError
     from core_log.log_manager import LogDirectoryError

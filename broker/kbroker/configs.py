@@ -15,8 +15,8 @@ import click
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
 from broker.kbroker.comma_lists import parted
 from broker.kbroker.over_brokers import OverBrokers, own_source
+from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_group import CommandFailed
-from clients.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.kafka_spelling import ActionGroup
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from broker.kbroker.cluster_access import asked_of_zookeeper, cluster_access
-from broker.kbroker.reassignment_plan import read_partitions
+from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
 from clients.kafka_spelling import ActionGroup
 from clients.output import (

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import ClientError
+from clients.transport.connection import Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 

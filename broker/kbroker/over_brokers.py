@@ -7,8 +7,7 @@ import attrs
 
 from broker.kbroker.cluster_access import LogDirs
 from clients.admin import Admin
-from clients.admin_requests import Verdicts
-from clients.descriptions import (
+from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
     NewPartitions,
@@ -17,6 +16,7 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.admin.requests import Verdicts
 from clients.errors import UnsupportedApi
 from protocol.topic_partition import TopicPartition
 

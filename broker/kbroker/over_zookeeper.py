@@ -22,9 +22,7 @@ from broker.controller.topic_changes import (
 )
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
 from broker.settings.entity_configs import unknown_topic
-from clients.admin_requests import Verdicts, create_partitions_request, create_topics_request
-from clients.cluster_view import PartitionView
-from clients.descriptions import (
+from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
     NewPartitions,
@@ -33,6 +31,8 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.admin.requests import Verdicts, create_partitions_request, create_topics_request
+from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
 from groups.zookeeper.filters import INTERNAL_TOPICS

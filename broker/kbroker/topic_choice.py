@@ -6,7 +6,7 @@ from typing import TypeVar
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess
-from clients.descriptions import TopicDescription
+from clients.admin.descriptions import TopicDescription
 from groups.zookeeper.filters import Whitelist
 from protocol.errors import ApiError, ErrorCode
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from clients.descriptions import TopicDescription
+from clients.admin.descriptions import TopicDescription
 from clients.output import Column
 
 NAME_COLUMNS = (

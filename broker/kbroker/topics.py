@@ -24,7 +24,7 @@ from broker.kbroker.topic_rows import (
     topic_item,
     topic_line,
 )
-from clients.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
+from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
 from clients.kafka_spelling import ActionGroup
 from clients.output import (
     Column,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
-from clients.connection import Connection, ConnectionFailed, UnsupportedApi
+from clients.transport.connection import Connection, ConnectionFailed, UnsupportedApi
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,

@@ -28,9 +28,9 @@ from broker.replication.future_replica import FutureReplica
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.log import Log
 from core_log.log_work import LogWork
-from core_log.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition

@@ -19,11 +19,11 @@ from broker.replication.isr import (
     next_high_watermark,
     out_of_sync,
 )
-from core_log.appended import Appended
+from core_log.appending.appended import Appended
+from core_log.appending.message_validator import ValidMessages
+from core_log.appending.replicated_run import UnexpectedAppendOffset
+from core_log.appending.validator import ValidBatch
 from core_log.log import Log
-from core_log.message_validator import ValidMessages
-from core_log.replicated_run import UnexpectedAppendOffset
-from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.topic_partition import TopicPartition

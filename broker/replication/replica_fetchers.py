@@ -32,10 +32,10 @@ from broker.replication.partition import Partition, append_as_fetched
 from broker.replication.replication_failures import Culprit, culprit
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.truncation import Truncation, truncation
-from clients.connection import ConnectionFailed
+from clients.transport.connection import ConnectionFailed
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.log import AppendLater
 from core_log.log_work import LogWork
-from core_log.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.messages.fetch import (
@@ -64,7 +64,7 @@ EARLIEST_TIME = -2
 
 
 class LeaderConnection(Protocol):
-    """What a fetcher uses of `clients.connection.Connection`."""
+    """What a fetcher uses of `clients.transport.connection.Connection`."""
 
     @property
     def closed(self) -> bool: ...

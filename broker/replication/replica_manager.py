@@ -19,13 +19,18 @@ import attrs
 from broker.replication.follower_progress import InSyncSets
 from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.replication.partition import NO_LEADER, IsrChange, Partition
-from core_log.appended import Appended
+from core_log.appending.appended import Appended
+from core_log.appending.message_validator import (
+    BATCH_MAGIC,
+    ValidMessages,
+    in_old_format,
+    validate_set,
+)
+from core_log.appending.validator import ValidBatch, validate
 from core_log.config import LogConfig
 from core_log.log import AppendLater, Log, WriteBack
 from core_log.log_manager import LogManager, NewLog
-from core_log.message_validator import BATCH_MAGIC, ValidMessages, in_old_format, validate_set
 from core_log.storage import FileRange
-from core_log.validator import ValidBatch, validate
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import leader_and_isr, stop_replica
 from protocol.messages.leader_and_isr import (

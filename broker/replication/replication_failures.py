@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition

@@ -23,8 +23,8 @@ from broker.network.endpoints import ANY_ADDRESS, MAX_PORT, Endpoint, parse_endp
 from broker.replication.replication_quota import UNLIMITED
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from compaction.config import CleanerConfig, refuse_impossible
+from core_log.appending.message_format import known_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
-from core_log.message_format import known_version, magic_of
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, between, declared_settings, ge, int64, load, setting

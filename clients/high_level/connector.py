@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.connection import Connection
 from clients.errors import MessageStreamsExist, NoBrokersAvailable, from_zookeeper
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
@@ -28,6 +27,7 @@ from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
+from clients.transport.connection import Connection
 from groups.zookeeper.filters import TopicFilter
 from groups.zookeeper.member import (
     ConsumerIdInUse,

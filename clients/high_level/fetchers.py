@@ -14,7 +14,6 @@ from typing import Any
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import ClientError, CorruptFetch, MessageSizeTooLarge, OffsetOutOfRange
 from clients.fetching import FetchedPartition, fetch_once
 from clients.high_level.config import ConsumerConfig
@@ -26,6 +25,7 @@ from clients.offset_requests import (
     list_offsets_request,
     listed_offsets,
 )
+from clients.transport.connection import Connection
 from protocol.errors import ApiError, ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.topic_partition import TopicPartition

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.admin_store import AdminStore
+from clients.admin.offset_store import AdminStore
 from clients.command_group import CommandFailed
 from clients.errors import KgroupError
 from clients.group_facts import GroupFacts

@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Any
 
 from clients.cluster import Cluster
-from clients.connection import Connection
 from clients.errors import (
     BrokerError,
     ClientError,
@@ -27,6 +26,7 @@ from clients.producer.deliveries import Batch, Delivery, deliver, fail
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
 from clients.producer.undelivered import Undelivered
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.probe import STOP_MS, Waits
 from benchmarks.stage import LOCAL, VERSIONS, PlayedLeader
 from benchmarks.turns import by_turns
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.offset_for_leader_epoch import (

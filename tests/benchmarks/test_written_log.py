@@ -5,8 +5,8 @@ from pathlib import Path
 from benchmarks.written_log import WrittenLog, write_log
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.loading import load_log
 from core_log.log import Log
+from core_log.recovery.loading import load_log
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
 

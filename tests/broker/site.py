@@ -12,7 +12,7 @@ import attrs
 
 from broker.server import Broker
 from broker.settings.config import load_broker_config
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from core_log.directory import LogDirectory
 from core_log.storage import Directory
 from zk.memory import MemorySession, MemoryZooKeeper

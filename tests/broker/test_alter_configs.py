@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.settings.config_alteration import Operation
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (

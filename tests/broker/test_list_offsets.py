@@ -8,7 +8,7 @@ import pytest
 
 from broker.handlers import list_offsets
 from broker.network.purgatory import Wait
-from core_log.segment_list import SOON_READ_BYTES
+from core_log.segments.segment_list import SOON_READ_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from broker.server import Broker
 from clients.admin import Admin, NewTopic
-from clients.descriptions import ConfigResource
+from clients.admin.descriptions import ConfigResource
 from offsets.topic import OFFSETS_TOPIC
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker.network.purgatory import Wait
-from core_log.config import LogConfig
-from core_log.validator import (
+from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_RECORDS,
     LITTLE_REWRITTEN_BYTES,
 )
+from core_log.config import LogConfig
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse

@@ -8,7 +8,7 @@ import pytest
 
 from broker.handlers import list_offsets
 from broker.network.purgatory import Wait
-from core_log.batch_stamp import stamp
+from core_log.appending.batch_stamp import stamp
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,

@@ -12,8 +12,8 @@ import pytest
 from broker.cluster.registration import AlreadyRegistered
 from broker.server import Broker, BrokerStopped
 from broker.settings.config import load_broker_config
-from clients.connection import Connection
 from clients.errors import ConnectionFailed
+from clients.transport.connection import Connection
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogDirectoryError
 from core_log.meta_properties import InconsistentMetaProperties

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clients.admin import PREFERRED, UNCLEAN, Admin, ConfigResource, NewPartitions
-from clients.descriptions import PartitionReassignment, TopicPartitionReplica
+from clients.admin.descriptions import PartitionReassignment, TopicPartitionReplica
 from clients.errors import UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -25,8 +25,8 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponseResult,
     DescribeLogDirsResponseTopic,
 )
+from tests.clients.admin.test_admin import P0, P2, with_admin
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
-from tests.clients.test_admin import P0, P2, with_admin
 
 MODULES = {
     ApiKey.CREATE_PARTITIONS: create_partitions,

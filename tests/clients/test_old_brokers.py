@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
-from clients.broker_versions import versions_of
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
-from clients.connection import Connection
 from clients.errors import ConnectionFailed, UnsupportedApi
 from clients.offset_requests import LATEST_TIME
 from clients.simple_consumer import FetchRequest, SimpleConsumer
+from clients.transport.broker_versions import versions_of
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from offsets.requests import commit_request, commit_results
 from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode

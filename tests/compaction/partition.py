@@ -12,7 +12,8 @@ from compaction.clean import clean
 from compaction.job import CleaningJob, Finished, GroupCleaned, Progress, SourceSegment
 from compaction.offset_map import offset_map
 from core_log.config import LogConfig
-from core_log.file_name import (
+from core_log.memory_directory import MemoryDirectory
+from core_log.segments.file_name import (
     ALL_SUFFIXES,
     CLEANED,
     LOG,
@@ -21,15 +22,14 @@ from core_log.file_name import (
     base_offset_of,
     file_name,
 )
-from core_log.memory_directory import MemoryDirectory
-from core_log.segment import Segment
-from core_log.storage import Directory
-from core_log.time_index import TimestampOffset
-from core_log.transaction_index import (
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import (
     AbortedTransaction,
     encode_transaction_index,
     read_transaction_index,
 )
+from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
 from protocol.records.batch_header import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from protocol.records.entry import EntryHeader, read_entry

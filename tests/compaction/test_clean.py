@@ -14,9 +14,9 @@ from compaction.job import CLEAN, INDEX, Finished, GroupCleaned, Progress
 from compaction.source import LEAST_READ_BYTES
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import LOG, file_name
 from core_log.memory_directory import Disk, MemoryDirectory
-from core_log.segment import Segment
+from core_log.segments.file_name import LOG, file_name
+from core_log.segments.segment import Segment
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord

@@ -9,7 +9,7 @@ import pytest
 
 from compaction.source import pieces, read_records
 from core_log.config import LogConfig
-from core_log.file_name import LOG, file_name
+from core_log.segments.file_name import LOG, file_name
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import LOG_APPEND_TIME
 from protocol.records.compression import Codec, compress

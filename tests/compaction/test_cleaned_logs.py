@@ -13,8 +13,8 @@ from compaction.dirtiness import dirtiness
 from compaction.job import GroupCleaned
 from compaction.log_facts import facts_of, job_of
 from core_log.config import INT_MAX
-from core_log.file_name import ALL_SUFFIXES, CLEANED, LOG, SUFFIXES, SWAP, file_name
 from core_log.memory_directory import MemoryDirectory
+from core_log.segments.file_name import ALL_SUFFIXES, CLEANED, LOG, SUFFIXES, SWAP, file_name
 from core_log.storage import Directory
 from protocol.records.batch import encode_batch
 from tests.compaction.house import COMPACT, T0, TP, House

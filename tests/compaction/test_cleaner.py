@@ -17,9 +17,9 @@ from compaction.report import warnings
 from compaction.status import STATUS_FILE, PartitionStatus, Pass, decode_status
 from compaction.worker_pool import CleaningFailed, InLoop
 from core_log.config import LogConfig
-from core_log.file_name import file_name
 from core_log.log import Log
 from core_log.memory_directory import Disk, MemoryDirectory
+from core_log.segments.file_name import file_name
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.records.legacy import encode_messages

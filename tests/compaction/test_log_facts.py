@@ -11,7 +11,7 @@ from compaction.config import CleanerConfig
 from compaction.dirtiness import dirtiness
 from compaction.job import NO_DATA
 from compaction.log_facts import facts_of, job_of
-from core_log.producer_state import Producer
+from core_log.producers.producer_state import Producer
 from tests.compaction.house import COMPACT, T0, House
 
 pytestmark = pytest.mark.virtual_time

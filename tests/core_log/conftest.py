@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appended import Appended
+from core_log.appending.appended import Appended
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.loading import load_log
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from core_log.recovery.loading import load_log
 from core_log.storage import Directory
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.topic_partition import TopicPartition

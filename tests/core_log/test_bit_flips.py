@@ -16,9 +16,9 @@ import attrs
 import pytest
 
 from core_log.config import LogConfig
-from core_log.loading import load_log, undamaged
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from core_log.recovery.loading import load_log, undamaged
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.records.corrupt_record import CorruptRecord

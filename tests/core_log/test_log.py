@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.config import LogConfig
 from core_log.flush import SYNCED_AHEAD_BYTES
 from core_log.log import WRITE_BACK_BYTES
 from core_log.memory_directory import MemoryDirectory
-from core_log.replicated_run import UnexpectedAppendOffset
 from core_log.storage import Directory, StorageFile
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import check_crc, decode_batch, encode_batch, read_header

@@ -9,13 +9,13 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appended import Appended
-from core_log.batch_stamp import stamp
+from core_log.appending.appended import Appended
+from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
-from core_log.loading import load_log
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory, MemoryFile
-from core_log.producer_snapshots import SNAPSHOT, encode
+from core_log.producers.producer_snapshots import SNAPSHOT, encode
+from core_log.recovery.loading import load_log
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header

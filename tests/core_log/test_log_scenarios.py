@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.config import INT_MAX
 from core_log.memory_directory import MemoryDirectory
-from core_log.offset_index import OffsetIndex
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.segments.offset_index import OffsetIndex
 from core_log.storage import Directory
 from protocol.records.batch import decode_records, encode_batch
 from protocol.records.compression import Codec

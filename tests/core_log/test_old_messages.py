@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.storage import Directory
 from protocol.records.batch import decode_records
 from protocol.records.compression import Codec

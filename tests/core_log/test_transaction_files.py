@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from core_log.batch_stamp import stamp
+from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory, MemoryFile
-from core_log.producer_state import Producer
-from core_log.storage import Directory
-from core_log.transaction_index import (
+from core_log.producers.producer_state import Producer
+from core_log.segments.transaction_index import (
     AbortedTransaction,
     collect_aborted,
     encode_transaction_index,
     read_transaction_index,
     truncate_transaction_index,
 )
+from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL

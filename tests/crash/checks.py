@@ -7,10 +7,10 @@ from functools import cache
 
 import attrs
 
-from core_log.batch_scan import ShallowBatch, scan_checked
 from core_log.log import Log
-from core_log.producer_state import ProducerState
-from core_log.segment import Segment
+from core_log.producers.producer_state import ProducerState
+from core_log.segments.batch_scan import ShallowBatch, scan_checked
+from core_log.segments.segment import Segment
 from protocol.records.batch import decode_batch, decode_records, read_header
 from protocol.records.control_record import ABORT, marker_type
 from protocol.topic_partition import TopicPartition

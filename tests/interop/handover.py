@@ -21,8 +21,8 @@ from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
-from core_log.file_name import INDEX, LOG, TIME_INDEX
 from core_log.log_dir import CLEAN_SHUTDOWN
+from core_log.segments.file_name import INDEX, LOG, TIME_INDEX
 from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
 from tests.old_kafka import program

@@ -11,7 +11,7 @@ import pytest
 
 from broker.settings.config_alteration import Operation
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

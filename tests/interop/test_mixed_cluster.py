@@ -20,7 +20,7 @@ from benchmarks.load import LoadError
 from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from clients.connection import Connection
-from core_log.appended import Appended
+from clients.transport.connection import Connection
+from core_log.appending.appended import Appended
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import file_name
-from core_log.loading import load_log
 from core_log.log import Log
-from core_log.producer_snapshots import SNAPSHOT, decode, encode
+from core_log.producers.producer_snapshots import SNAPSHOT, decode, encode
+from core_log.recovery.loading import load_log
+from core_log.segments.file_name import file_name
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     ProduceRequest,

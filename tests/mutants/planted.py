@@ -113,7 +113,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "followers take no note of producers",
-        "core_log.replicated_run:ReplicatedRun.produced",
+        "core_log.appending.replicated_run:ReplicatedRun.produced",
         "header.producer_id >= 0",
         "False",
         seed=5,

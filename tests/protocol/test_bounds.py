@@ -6,15 +6,15 @@ import tracemalloc
 
 import pytest
 
-from broker.kbroker.log_entries import entries
-from broker.kbroker.log_records import records
+from broker.kbroker.log.entries import entries
+from broker.kbroker.log.records import records
 from broker.settings.config import BrokerConfig
 from clients.high_level.config import ConsumerConfig
+from core_log.appending.message_validator import validate_set
+from core_log.appending.validator import ValidBatch, check_size, validate
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from core_log.message_validator import validate_set
-from core_log.validator import ValidBatch, check_size, validate
 from protocol.bounds import (
     MAX_ARRAY_BYTES,
     MAX_BATCH_BYTES,

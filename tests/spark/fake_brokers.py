@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
+from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.errors import NoBrokersAvailable
 from clients.offset_requests import EARLIEST_TIME
 from protocol.errors import ApiError, ErrorCode

@@ -11,7 +11,7 @@ from broker.controller.effects import SendLeaderAndIsr, SendStopReplica, SendUpd
 from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from broker.controller.requests import Send, Sender
 from broker.controller.state import LiveBroker
-from clients.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from clients.transport.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from clients.connection import ConnectionFailed
+from clients.transport.connection import ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from broker.kbroker.configs import Settings, resource_of, title
-from clients.descriptions import ConfigResource
+from clients.admin.descriptions import ConfigResource
 from tests.dev_cluster import DevCluster
 
 

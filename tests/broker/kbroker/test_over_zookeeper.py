@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers, asked_of_zookeeper
 from broker.kbroker.over_zookeeper import OverZooKeeper
-from broker.kbroker.reassignment_throttle import limit_speed, unlimit_speed
+from broker.kbroker.reassign.throttle import limit_speed, unlimit_speed
 from clients.admin import PREFERRED, UNCLEAN
-from clients.descriptions import ConfigResource, NewPartitions, NewTopic
+from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic
 from clients.errors import DeadlineExceeded
 from clients.output import Target, target_options
 from protocol.errors import ApiError, ErrorCode

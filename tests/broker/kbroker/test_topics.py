@@ -14,8 +14,8 @@ from broker.kbroker.topic_rows import (
     topic_item,
     topic_line,
 )
+from clients.admin.descriptions import ClusterDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.descriptions import ClusterDescription, TopicDescription
 from protocol.errors import ApiError
 from tests.dev_cluster import DevCluster
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from broker.server import Broker
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRequestTopic

@@ -8,11 +8,11 @@ import pytest
 
 from broker.replication.isr import UNKNOWN_OFFSET
 from broker.replication.partition import Partition, append_as_fetched
+from core_log.appending.replicated_run import UnexpectedAppendOffset
+from core_log.appending.validator import ValidBatch
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from core_log.replicated_run import UnexpectedAppendOffset
-from core_log.validator import ValidBatch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.records.batch import read_header

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from broker.replication.replication_failures import Culprit, culprit, told_of
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition

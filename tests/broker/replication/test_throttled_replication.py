@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from clients.errors import ClientError, DeliveryTimedOut
 from clients.producer.producer import Producer
-from core_log.producer_state import ProducerState
+from core_log.producers.producer_state import ProducerState
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse

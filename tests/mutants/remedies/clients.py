@@ -3,7 +3,7 @@
 from tests.mutants.remedy import Remedy
 
 TESTS: dict[str, str] = {
-    "clients.connection": "tests/clients/test_connection.py",
+    "clients.transport.connection": "tests/clients/transport/test_connection.py",
     "clients.producer.sender": "tests/clients/producer/test_producer.py",
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py",
     "groups.coordinator.coordinator": "tests/groups/coordinator/test_coordinator.py",
@@ -22,7 +22,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A14",
         "an address that cannot be is a failed connection",
-        "clients.connection:Connection._connect",
+        "clients.transport.connection:Connection._connect",
         "(OSError, ValueError, OverflowError)",
         "OSError",
     ),

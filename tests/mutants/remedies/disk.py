@@ -2,12 +2,12 @@
 
 from tests.mutants.remedy import Remedy
 
-PRODUCERS = "tests/core_log/test_log_producers.py tests/core_log/test_producer_state.py"
+PRODUCERS = "tests/core_log/test_log_producers.py tests/core_log/producers/test_producer_state.py"
 
 TESTS: dict[str, str] = {
-    "core_log.segment": PRODUCERS,
-    "core_log.producer_history": PRODUCERS,
-    "core_log.producer_state": PRODUCERS,
+    "core_log.segments.segment": PRODUCERS,
+    "core_log.producers.producer_history": PRODUCERS,
+    "core_log.producers.producer_state": PRODUCERS,
     "core_log.leader_epochs": "tests/core_log/test_leader_epochs.py tests/core_log/test_log.py",
     "core_log.guard": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log": "tests/core_log/test_out_of_descriptors.py",
@@ -57,7 +57,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L1",
         "an index entry without its batch is taken back",
-        "core_log.segment:Segment.add_index_entry",
+        "core_log.segments.segment:Segment.add_index_entry",
         "self.offset_index.take_back()",
         "pass",
         "tests/core_log/test_disk_full.py",
@@ -97,28 +97,28 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P1",
         "an index that was loaded is cut, and not made anew",
-        "core_log.segment:Segment._ends_are_of_log",
+        "core_log.segments.segment:Segment._ends_are_of_log",
         "offsets.is_proven or self._is_of_log(offsets.last())",
         "offsets.is_proven",
     ),
     Remedy(
         "P1",
         "the latest timestamp is looked for behind the last indexed batch",
-        "core_log.segment:Segment.reload_latest",
+        "core_log.segments.segment:Segment.reload_latest",
         "scan(self.log, self.offset_index.last().position)",
         "scan(self.log)",
     ),
     Remedy(
         "P1",
         "producers are taken back in memory",
-        "core_log.producer_history:ProducerHistory.truncate_to",
+        "core_log.producers.producer_history:ProducerHistory.truncate_to",
         "not self.state.truncate_to(offset)",
         "True",
     ),
     Remedy(
         "P1",
         "what memory does not tell of a producer is read again",
-        "core_log.producer_state:Producer.truncate_to",
+        "core_log.producers.producer_state:Producer.truncate_to",
         "not kept or self.marker.offset >= offset",
         "False",
     ),
@@ -186,10 +186,10 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P4",
         "originals can be read while a thread takes their names",
-        "core_log.replacement:Replacement.hold",
+        "core_log.segments.replacement:Replacement.hold",
         "original.hold()",
         "pass",
-        "tests/core_log/test_replacement.py",
+        "tests/core_log/segments/test_replacement.py",
     ),
     Remedy(
         "P24",

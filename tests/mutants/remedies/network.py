@@ -11,7 +11,7 @@ TESTS: dict[str, str] = {
     "broker.network.queued_bytes": "tests/broker/network/test_queued_bytes.py",
     "broker.network.listener": "tests/broker/network/test_listener.py",
     "broker.handlers.produce": APART,
-    "core_log.validator": APART,
+    "core_log.appending.validator": APART,
     "protocol.frames": "tests/protocol/test_frames.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -99,21 +99,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P9",
         "very many records are walked over in a thread",
-        "core_log.validator:effort_of",
+        "core_log.appending.validator:effort_of",
         "Effort(len(records) if rewrites else 0, count)",
         "Effort(len(records) if rewrites else 0, 0)",
     ),
     Remedy(
         "P9",
         "what a topic writes anew is checked in a thread",
-        "core_log.validator:effort_of",
+        "core_log.appending.validator:effort_of",
         "codec != Codec.NONE or (config is not None and _is_written_anew(config))",
         "codec != Codec.NONE",
     ),
     Remedy(
         "P9",
         "times in compressed batches are looked up in a thread",
-        "core_log.segment_list:is_read_soon",
+        "core_log.segments.segment_list:is_read_soon",
         "header is None or not header.codec",
         "True",
         "tests/broker/test_list_offsets.py",

@@ -20,7 +20,7 @@ TESTS: dict[str, str] = {
     "broker.network.purgatory": "tests/broker/network/test_purgatory.py",
     "broker.replication.replica_manager": f"{_R}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
     "core_log.log": "tests/core_log/test_log.py",
-    "core_log.segment": "tests/core_log/test_log.py",
+    "core_log.segments.segment": "tests/core_log/test_log.py",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -35,7 +35,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P7",
         "damage met at a cut goes with it",
-        "core_log.segment:Segment._last_below",
+        "core_log.segments.segment:Segment._last_below",
         "contextlib.suppress(CorruptRecord)",
         "contextlib.nullcontext()",
     ),

@@ -1,0 +1,1 @@
+"""Print files of a log: `kbroker dump`."""

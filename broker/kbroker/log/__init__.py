@@ -1,0 +1,1 @@
+"""Look at log directories, verify and repair them: `kbroker log`."""

@@ -1,0 +1,1 @@
+"""Move partitions between brokers: `kbroker reassign`."""

@@ -1,0 +1,404 @@
+"""The admin client's requests about topics, settings and replicas, and what their answers say.
+
+What a broker answers for one item of many is a BrokerError as a value, None where there is none:
+that one topic cannot be deleted says nothing about the others.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from clients.admin.descriptions import (
+    BROKER_RESOURCE,
+    ConfigResource,
+    LogDirDescription,
+    NewPartitions,
+    NewTopic,
+    PartitionReassignment,
+    ReplicaDescription,
+    TopicPartitionReplica,
+)
+from clients.errors import BrokerError, left_out
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+)
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+)
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    AlterReplicaLogDirsResponse,
+)
+from protocol.messages.controlled_shutdown import ControlledShutdownResponse
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
+    CreatePartitionsRequestTopic,
+)
+from protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+)
+from protocol.messages.describe_log_dirs import DescribeLogDirsResponse
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersRequestTopicPartitions,
+    ElectLeadersResponse,
+)
+from protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequestTopic,
+    ListPartitionReassignmentsResponse,
+)
+from protocol.topic_partition import TopicPartition, by_topic
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Verdicts = dict[K, ApiError | None]
+
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+
+
+def verdict(code: int, detail: str) -> BrokerError | None:
+    """The error of one item; None for NONE."""
+    return BrokerError(ErrorCode.of(code), detail) if code else None
+
+
+def raise_for(code: int, detail: str) -> None:
+    """Raise BrokerError unless the code is NONE."""
+    if code:
+        raise BrokerError(ErrorCode.of(code), detail)
+
+
+def of_all(asked: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
+    """The verdict of each item asked about; none in a response is no success."""
+    return {item: verdicts[item] if item in verdicts else left_out(item) for item in asked}
+
+
+def from_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
+    """The verdicts. Raises BrokerError(NOT_CONTROLLER) when it was another broker that answered."""
+    for error in verdicts.values():
+        if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
+            raise error
+    return verdicts
+
+
+# --- topics
+
+
+def create_topics_request(
+    topics: Iterable[NewTopic], timeout_ms: int, *, validate_only: bool
+) -> CreateTopicsRequest:
+    """The controller answers when all have leaders, or after `timeout_ms`."""
+    return CreateTopicsRequest(
+        topics=[_new_topic(topic) for topic in topics],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+
+
+def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignments else topic.num_partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreateTopicsRequestAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in topic.assignments.items()
+        ],
+        configs=[
+            CreateTopicsRequestConfig(name=name, value=value)
+            for name, value in topic.configs.items()
+        ],
+    )
+
+
+def create_partitions_request(
+    wanted: Mapping[str, NewPartitions], timeout_ms: int, *, validate_only: bool
+) -> CreatePartitionsRequest:
+    """The controller answers when all have leaders, or after `timeout_ms`."""
+    return CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsRequestTopic(
+                name=name,
+                count=new.total_count,
+                assignments=[CreatePartitionsRequestAssignment(broker_ids=b) for b in new.added]
+                if new.added
+                else None,
+            )
+            for name, new in wanted.items()
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=validate_only,
+    )
+
+
+# --- settings
+
+
+def describe_configs_request(
+    resources: Iterable[ConfigResource], *, synonyms: bool
+) -> DescribeConfigsRequest:
+    """All settings of each; with `synonyms` also what each would be without its present source."""
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequestResource(
+                resource_type=resource.resource_type,
+                resource_name=resource.name,
+                configuration_keys=None,
+            )
+            for resource in resources
+        ],
+        include_synonyms=synonyms,
+    )
+
+
+def alter_configs_request(
+    configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool
+) -> AlterConfigsRequest:
+    """What is not named goes back to its default."""
+    return AlterConfigsRequest(
+        resources=[
+            AlterConfigsRequestResource(
+                resource_type=resource.resource_type,
+                resource_name=resource.name,
+                configs=[
+                    AlterConfigsRequestConfig(name=name, value=value)
+                    for name, value in values.items()
+                ],
+            )
+            for resource, values in configs.items()
+        ],
+        validate_only=validate_only,
+    )
+
+
+def incremental_alter_configs_request(
+    changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+) -> IncrementalAlterConfigsRequest:
+    """None takes a setting away."""
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequestResource(
+                resource_type=resource.resource_type,
+                resource_name=resource.name,
+                configs=[
+                    IncrementalAlterConfigsRequestConfig(
+                        name=name, config_operation=DELETE if value is None else SET, value=value
+                    )
+                    for name, value in values.items()
+                ],
+            )
+            for resource, values in changes.items()
+        ],
+        validate_only=validate_only,
+    )
+
+
+def altered_configs(response: Any) -> Verdicts[ConfigResource]:
+    """Of either request."""
+    return {
+        ConfigResource(each.resource_type, each.resource_name): verdict(
+            each.error_code, each.error_message or each.resource_name
+        )
+        for each in response.responses
+    }
+
+
+# --- replicas
+
+
+def reassignments_request(
+    targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+) -> AlterPartitionReassignmentsRequest:
+    """Without a target a partition moves no more, and returns to where it was."""
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms,
+        topics=[
+            AlterPartitionReassignmentsRequestTopic(
+                name=topic,
+                partitions=[
+                    AlterPartitionReassignmentsRequestPartition(
+                        partition_index=partition.partition,
+                        replicas=targets[partition],
+                    )
+                    for partition in same_topic
+                ],
+            )
+            for topic, same_topic in by_topic(targets)
+        ],
+    )
+
+
+def begun_reassignments(
+    response: AlterPartitionReassignmentsResponse,
+) -> Verdicts[TopicPartition]:
+    """Raises BrokerError when the request was refused as a whole."""
+    raise_for(response.error_code, response.error_message or "reassignments")
+    return {
+        (partition := TopicPartition(topic.name, each.partition_index)): verdict(
+            each.error_code, each.error_message or str(partition)
+        )
+        for topic in response.responses
+        for each in topic.partitions
+    }
+
+
+def list_reassignments_request(
+    partitions: Collection[TopicPartition] | None, timeout_ms: int
+) -> ListPartitionReassignmentsRequest:
+    """None asks for all."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            ListPartitionReassignmentsRequestTopic(
+                name=topic, partition_indexes=[p.partition for p in same_topic]
+            )
+            for topic, same_topic in by_topic(partitions)
+        ]
+    return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
+
+
+def listed_reassignments(
+    response: ListPartitionReassignmentsResponse,
+) -> dict[TopicPartition, PartitionReassignment]:
+    """Raises BrokerError."""
+    raise_for(response.error_code, response.error_message or "reassignments")
+    return {
+        TopicPartition(topic.name, each.partition_index): PartitionReassignment(
+            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }
+
+
+def elect_leaders_request(
+    election_type: int, partitions: Collection[TopicPartition] | None, timeout_ms: int
+) -> ElectLeadersRequest:
+    """None asks for all partitions."""
+    asked = None
+    if partitions is not None:
+        asked = [
+            ElectLeadersRequestTopicPartitions(
+                topic=topic, partitions=[p.partition for p in same_topic]
+            )
+            for topic, same_topic in by_topic(partitions)
+        ]
+    return ElectLeadersRequest(
+        election_type=election_type, topic_partitions=asked, timeout_ms=timeout_ms
+    )
+
+
+def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
+    """Raises BrokerError when the request was refused as a whole."""
+    raise_for(response.error_code, "election of leaders")
+    return {
+        (partition := TopicPartition(topic.topic, each.partition_id)): verdict(
+            each.error_code, each.error_message or str(partition)
+        )
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    }
+
+
+def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPartition, ...]:
+    """What a broker that shuts down leads still. Raises BrokerError."""
+    raise_for(response.error_code, "controlled shutdown")
+    return tuple(
+        sorted(
+            TopicPartition(each.topic_name, each.partition_index)
+            for each in response.remaining_partitions
+        )
+    )
+
+
+def by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """The broker to ask for the settings of each; None is any."""
+    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
+        by_broker[int(resource.name) if is_one_broker else None].append(resource)
+    return by_broker
+
+
+def by_broker(
+    places: Mapping[TopicPartitionReplica, str],
+) -> dict[int, dict[TopicPartition, str]]:
+    """What each broker is to be told of where its replicas are to be."""
+    told: dict[int, dict[TopicPartition, str]] = defaultdict(dict)
+    for replica, path in places.items():
+        told[replica.broker][replica.topic_partition] = path
+    return told
+
+
+def alter_log_dirs_request(places: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+    """Have a broker's replicas in these directories."""
+    by_path: dict[str, list[TopicPartition]] = defaultdict(list)
+    for partition, path in places.items():
+        by_path[path].append(partition)
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDirsRequestDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirsRequestTopic(
+                        name=topic, partitions=[p.partition for p in same_topic]
+                    )
+                    for topic, same_topic in by_topic(partitions)
+                ],
+            )
+            for path, partitions in by_path.items()
+        ]
+    )
+
+
+def altered_log_dirs(
+    broker: int, places: Mapping[TopicPartition, str], response: AlterReplicaLogDirsResponse
+) -> Verdicts[TopicPartitionReplica]:
+    """What became of each replica that `broker` was told about."""
+    return {
+        TopicPartitionReplica(partition, broker): verdict(
+            each.error_code, f"{partition} on broker {broker}: {places.get(partition)}"
+        )
+        for topic in response.results
+        for each in topic.partitions
+        for partition in [TopicPartition(topic.topic_name, each.partition_index)]
+    }
+
+
+def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
+    """A broker's log directories by path."""
+    return {
+        directory.log_dir: LogDirDescription(
+            ErrorCode.of(directory.error_code),
+            {
+                TopicPartition(topic.name, each.partition_index): ReplicaDescription(
+                    each.partition_size, each.offset_lag, each.is_future_key
+                )
+                for topic in directory.topics
+                for each in topic.partitions
+            },
+        )
+        for directory in response.results
+    }

@@ -1,0 +1,165 @@
+"""Transactions of other brokers' producers, as their markers come into a log (KIP-98).
+
+Transactions are not coordinated here, but logs have them that were led, or written, by others. Who
+reads committed data must be told which were aborted: what a marker aborts is written into the
+`.txnindex` of the segment that has the marker, as it is replicated, and again after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import NamedTuple
+
+from core_log.producers.producer_state import NONE, ProducerState
+from core_log.recovery.damage import EVERYTHING
+from core_log.segments.file_name import TRANSACTION_INDEX, file_name
+from core_log.segments.index_file import CorruptIndex
+from core_log.segments.segment import Segment
+from core_log.segments.segment_list import SegmentList
+from core_log.segments.transaction_index import (
+    ENTRY,
+    AbortedTransaction,
+    encode_transaction_index,
+    read_transaction_index,
+)
+from protocol.records.batch import decode_batch
+from protocol.records.batch_header import BatchHeader
+from protocol.records.control_record import ABORT, coordinator_epoch, marker_type
+from protocol.records.corrupt_record import CorruptRecord
+
+_log = logging.getLogger(__name__)
+
+
+def note_end(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> int:
+    """A marker is in the log: write down what it aborts. The epoch of its coordinator, -1 if it
+    does not tell.
+
+    To be called before `producers` take note of the marker. Raises OSError.
+    """
+    end = _read_end(marker, segments)
+    if end.is_abort and _note_abort(marker, segments, producers):
+        segments.flushes.name_changes += 1
+    return end.coordinator_epoch
+
+
+class EndOfTransaction(NamedTuple):
+    """What a marker says inside."""
+
+    is_abort: bool = False
+    coordinator_epoch: int = NONE
+
+
+def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
+    """Read a marker. One that cannot be read aborts nothing, and has no coordinator."""
+    segment = segments.segments[segments.floor(marker.base_offset)]
+    try:
+        found = segment.find(marker.base_offset)
+        if found is None or found.base_offset != marker.base_offset:
+            return EndOfTransaction()
+        records = decode_batch(segment.log.read(found.position, found.size))
+        if not records:  # the cleaner leaves a batch of its producer's without any
+            return EndOfTransaction()
+        kind = marker_type(records[0].key or b"")
+    except CorruptRecord as error:
+        _log.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
+        return EndOfTransaction()
+    return EndOfTransaction(kind == ABORT, coordinator_epoch(records[0].value or b""))
+
+
+def _note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> bool:
+    """Write down the transaction that a marker aborts; whether that was to be done."""
+    segment = segments.segments[segments.floor(marker.base_offset)]
+    producer = producers.producers.get(marker.producer_id)
+    start = -1 if producer is None else producer.transaction_start
+    others = (
+        each.transaction_start
+        for producer_id, each in producers.producers.items()
+        if producer_id != marker.producer_id and each.transaction_start >= 0
+    )
+    last_offset = marker.last_offset
+    return _write(
+        segment,
+        AbortedTransaction(
+            marker.producer_id,
+            start if start >= 0 else last_offset,
+            last_offset,
+            min(others, default=last_offset + 1),
+        ),
+    )
+
+
+def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
+    """Put an entry where it belongs, unless it is there already. It may belong before others: the
+    cleaner drops entries, and the last offset of one that was damaged may be any. What cannot be
+    read is left as it is."""
+    name = file_name(segment.base_offset, TRANSACTION_INDEX)
+    try:
+        known = read_transaction_index(segment.directory, name)
+    except CorruptIndex as error:
+        _log.warning("%s: %s", segment.directory.path, error)
+        return False
+    place = bisect_left(known, transaction.last_offset, key=_last_offset)
+    behind = known[place:]
+    if behind and behind[0].last_offset == transaction.last_offset:
+        return False
+    segment.aborted = segment.directory.open_segment(name)
+    segment.aborted.truncate(place * ENTRY.size)
+    segment.aborted.append([encode_transaction_index([transaction, *behind])])
+    return True
+
+
+def _last_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
+
+
+def drop_doubtful(segments: SegmentList, unsynced_from: int) -> int:
+    """Remove, when a log is loaded, the indexes from the segment at `unsynced_from` on, which a
+    crash may have torn, and those with entries that cannot be. The offset from which on markers
+    have to be noted again, EVERYTHING for none. Raises OSError."""
+    directory, markers_from = segments.directory, EVERYTHING
+    names = {name for name in directory.files() if name.endswith(TRANSACTION_INDEX)}
+    if not names:
+        return markers_from
+    ends = [*(segment.base_offset for segment in segments), segments.end_offset][1:]
+    for segment, end_offset in zip(segments, ends, strict=True):
+        name = file_name(segment.base_offset, TRANSACTION_INDEX)
+        if name not in names:
+            continue
+        misfit = _misfit(segment, name, end_offset)
+        if misfit is not None:
+            _log.warning("%s/%s is made anew: %s", directory.path, name, misfit)
+        if misfit is not None or segment.base_offset >= unsynced_from:
+            directory.remove(name)
+            markers_from = min(markers_from, segment.base_offset)
+    return markers_from
+
+
+def _misfit(segment: Segment, name: str, end_offset: int) -> object | None:
+    """What is wrong with the index of a segment, before `end_offset`."""
+    try:
+        known = read_transaction_index(segment.directory, name)
+    except CorruptIndex as error:
+        return error
+    size = segment.directory.size(name)
+    if size != len(known) * ENTRY.size:
+        return f"it ends within an entry, at {size} bytes"
+    return next((each for each in known if not _fits(each, segment, end_offset)), None)
+
+
+def _fits(transaction: AbortedTransaction, segment: Segment, end_offset: int) -> bool:
+    """Whether there can be such a transaction that ended in this segment."""
+    last_offset = transaction.last_offset
+    return (
+        segment.base_offset <= last_offset < end_offset
+        and 0 <= transaction.first_offset <= last_offset
+        and 0 <= transaction.last_stable_offset <= last_offset + 1
+    )
+
+
+def sync_indexes(segments: SegmentList) -> None:
+    """Have on disk what was noted, and removed, while a log was loaded. Raises OSError."""
+    for segment in segments:
+        if segment.aborted is not None:
+            segment.aborted.fsync()
+    segments.directory.fsync_dir()

@@ -1,0 +1,366 @@
+"""What a log does before it serves: finish or undo what a crash cut short, then trust nothing.
+
+Segment replacement leaves its traces in suffixes. `.cleaned` files are unfinished copies and go;
+`.deleted` files were on their way out and go; a `.swap` is a finished copy whose originals may be
+partly renamed, and takes their place. Kafka never renames a swap before the originals are marked
+(KAFKA-2118), so each state says which step comes next.
+
+After an unclean stop every segment from the recovery point on is read whole, each batch held to
+its checksum, and the indexes are built anew. The log is good up to the first byte that is not a
+good batch, or the first offset that is missing: offsets must not have holes that nobody made. What
+is behind that is cut off, unless it was on disk before the stop (`damage`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from core_log.config import INT_MAX, LogConfig
+from core_log.leader_epochs import LeaderEpochs
+from core_log.recovery.damage import EVERYTHING, Cut
+from core_log.segments.batch_scan import ShallowBatch, scan, scan_checked
+from core_log.segments.file_name import (
+    ALL_SUFFIXES,
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    base_offset_of,
+    file_name,
+)
+from core_log.segments.index_building import Built, build_indexes
+from core_log.segments.index_file import CorruptIndex
+from core_log.segments.segment import Segment
+from core_log.segments.splitting import check_overflow
+from core_log.storage import Directory
+from protocol.records.corrupt_record import CorruptRecord
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Recovered:
+    """A log's segments and its bounds. `cut` was behind its end, and is gone; `damage` still is
+    there, and no segment is active. From the segment at `unsynced_from` on nothing but
+    batches is believed; `markers_from` is the first of these that has transactions' markers."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    cut: Cut | None = None
+    damage: Cut | None = None
+    unsynced_from: int = EVERYTHING
+    markers_from: int = EVERYTHING
+
+
+def open_log(
+    directory: Directory,
+    config: LogConfig,
+    epochs: LeaderEpochs,
+    *,
+    recovery_point: int,
+    clean_shutdown: bool,
+    log_start_offset: int,
+    monotonic_ms: int,
+    check_all: bool = False,
+) -> Recovered:
+    """Open a log's files, after recovery if it was not closed; make the first if there are none.
+
+    The segment that holds the recovery point is checked whole, for it has an unflushed tail
+    (KAFKA-1112). Of what is on disk only the ends of the segments are looked at, unless
+    `check_all`. A torn tail is cut off; nothing is changed where more is missing than that.
+    Raises OSError, ValueError for files that are no log's, and OffsetOverflow for a segment that
+    has to be split first.
+    """
+    synced_end = recovery_point or EVERYTHING if clean_shutdown else recovery_point
+    checked_from = EVERYTHING if clean_shutdown else recovery_point
+    bases = _tidy(directory)
+    epochs.truncate_from_end(checked_from)
+    walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
+    cut = walk.to_the_end(0 if check_all else checked_from)
+    if clean_shutdown and cut is None and synced_end < walk.end_offset:
+        _log.warning(
+            "%s: it ends at offset %d, and at %d when it was closed: it is checked from there on",
+            directory.path,
+            walk.end_offset,
+            synced_end,
+        )
+        walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
+        cut = walk.to_the_end(recovery_point)
+    if cut is not None and cut.is_damage(synced_end):
+        for suffix in (INDEX, TIME_INDEX):  # so that the next start reads the segment whole again
+            directory.remove(file_name(base_offset_of(cut.file), suffix))
+        segments = walk.segments or [Segment.create(directory, log_start_offset, monotonic_ms)]
+        return Recovered(segments, log_start_offset, cut.offset, damage=cut)
+    unsynced = walk.unsynced_from, walk.markers_from
+    if cut is not None:
+        cut_off(directory, cut)
+        walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, monotonic_ms)
+        walk.to_the_end(EVERYTHING)
+    if walk.end_offset == synced_end < log_start_offset:
+        _log.warning(
+            "%s: a start offset of %d is not believed, the log was closed at %d; records that were "
+            "deleted may be back",
+            directory.path,
+            log_start_offset,
+            synced_end,
+        )
+        log_start_offset = 0
+    segments, end_offset = walk.segments, walk.end_offset
+    if not segments or end_offset < log_start_offset:  # not from 0 again (KAFKA-8306)
+        _drop(directory, bases)
+        segments = [Segment.create(directory, log_start_offset, monotonic_ms)]
+        end_offset = log_start_offset
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    if epochs.entries and epochs.entries[0][1] < segments[0].base_offset:
+        _tell_missing(directory, epochs.entries[0][1], segments[0].base_offset, clean_shutdown)
+    segments[-1].activate(config)
+    if cut is not None:
+        segments[-1].forget_transactions(end_offset)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    if cut is not None or not clean_shutdown:
+        epochs.save()
+    return Recovered(segments, log_start_offset, end_offset, cut, None, *unsynced)
+
+
+def _tell_missing(
+    directory: Directory, first_known: int, base_offset: int, clean_shutdown: bool
+) -> None:
+    """The log began with an earlier offset once, by its leader epochs."""
+    _log.log(
+        logging.ERROR if clean_shutdown else logging.WARNING,
+        "%s: offsets %d to %d are missing%s",
+        directory.path,
+        first_known,
+        base_offset - 1,
+        "" if clean_shutdown else ", unless retention removed them just before the stop",
+    )
+
+
+def cut_off(directory: Directory, cut: Cut) -> None:
+    """Have the log end where its good part does. Raises OSError.
+
+    What follows goes first: if the power fails in between, the next recovery cuts again.
+    """
+    base_offset = base_offset_of(cut.file)
+    belongs = cut.position > 0 or cut.offset == base_offset
+    _drop(directory, [base for base in _bases(directory.files()) if base >= base_offset + belongs])
+    if belongs:
+        file = directory.open_segment(cut.file)
+        file.truncate(cut.position)
+        file.fsync()
+
+
+@attrs.define(eq=False)
+class _Walk:
+    """Opens the segments of a log, one after the other, up to where it is good."""
+
+    directory: Directory
+    config: LogConfig
+    epochs: LeaderEpochs
+    bases: list[int]
+    recovery_point: int
+    monotonic_ms: int
+    segments: list[Segment] = attrs.field(factory=list)
+    end_offset: int = 0
+    unsynced_from: int = EVERYTHING
+    markers_from: int = EVERYTHING
+
+    def to_the_end(self, checked_from: int) -> Cut | None:
+        """Open all; those with offsets from `checked_from` on are checked whole."""
+        for number, base_offset in enumerate(self.bases):
+            next_base = next(iter(self.bases[number + 1 :]), None)
+            if number and (reason := self._misfit(base_offset)) is not None:
+                return self._cut(base_offset, 0, reason)
+            # flushed just to its end, it may have been closed since: its indexes are not on disk
+            if checked_from == EVERYTHING or (next_base is not None and next_base < checked_from):
+                built = self._believe(base_offset, next_base)
+            else:
+                built = self._check(base_offset, next_base)
+                self._note_unsynced(base_offset, next_base, built)
+            self.end_offset = built.offset
+            if built.position < self.segments[-1].size:
+                return self._cut(base_offset, built.position, built.fault)
+        if self.end_offset < self.recovery_point:
+            base_offset = self.bases[-1] if self.bases else 0
+            position = self.segments[-1].size if self.segments else 0
+            return self._cut(base_offset, position, "the log was longer")
+        return None
+
+    def _note_unsynced(self, base_offset: int, next_base: int | None, built: Built) -> None:
+        if next_base is None or next_base >= self.recovery_point:
+            self.unsynced_from = min(self.unsynced_from, base_offset)
+            if built.has_markers:
+                self.markers_from = min(self.markers_from, base_offset)
+
+    def _misfit(self, base_offset: int) -> str | None:
+        """Why a segment that begins there cannot follow what there is."""
+        assert base_offset >= self.end_offset
+        if base_offset == self.end_offset or self.config.may_have_gaps:
+            return None
+        first = next(self._headers(base_offset), None)
+        if first is not None and first.magic == 2 and first.base_offset < base_offset:
+            return f"it begins with offset {first.base_offset}"
+        is_jump = base_offset - self.end_offset > INT_MAX  # more than a segment can have
+        if is_jump or any(map(self._was_cleaned, self.bases)):
+            return None
+        return "a segment before it is missing"
+
+    def _was_cleaned(self, base_offset: int) -> bool:
+        """Whether offsets are missing between its batches: the topic was compacted once. (Messages
+        of the old formats do not tell their first offset, and seem to be so.)"""
+        next_offset = base_offset
+        for batch in self._headers(base_offset):
+            if batch.base_offset != next_offset:
+                return True
+            next_offset = batch.last_offset + 1
+        return False
+
+    def _headers(self, base_offset: int) -> Iterator[ShallowBatch]:
+        """The batches of a segment that is not open, as far as they can be read."""
+        with contextlib.suppress(CorruptRecord):
+            yield from scan(self.directory.open_segment(file_name(base_offset, LOG)))
+
+    def _believe(self, base_offset: int, next_base: int | None) -> Built:
+        """Open a segment that is on disk whole, as far as its end tells. Its bodies are read only
+        if its indexes have to be made anew, or its end is not what it must be."""
+        try:
+            segment = Segment.load(self.directory, base_offset, self.monotonic_ms)
+            check_overflow(segment, next_base)
+            end_offset = segment.checked_end()
+            if next_base is not None and end_offset > next_base:
+                raise CorruptRecord("the next segment has its last offsets too")
+        except CorruptIndex as error:
+            _log.warning("%s: %s; the indexes are made anew", self.directory.path, error)
+            return self._check(base_offset, next_base)
+        except CorruptRecord:
+            return self._check(base_offset, next_base)
+        self.segments.append(segment)
+        return Built(end_offset, segment.size, "")
+
+    def _check(self, base_offset: int, next_base: int | None) -> Built:
+        """Read a segment whole, hold each batch to its checksum, and make the indexes anew."""
+        segment = Segment.open_without_indexes(self.directory, base_offset, self.monotonic_ms)
+        segment.activate(self.config)
+        segment.offset_index.file.gather()
+        segment.time_index.file.gather()
+        built = build_indexes(
+            segment,
+            scan_checked(segment.log),
+            self.config.index_interval_bytes,
+            self.epochs,
+            None if self.config.may_have_gaps else self.recovery_point,
+            next_base,
+        )
+        segment.seal()
+        for file in segment.files_to_flush():
+            file.fsync()
+        self.segments.append(segment)
+        return built
+
+    def _cut(self, base_offset: int, position: int, reason: str) -> Cut:
+        sizes = (
+            self.directory.size(file_name(base, LOG)) or 0
+            for base in self.bases
+            if base >= base_offset
+        )
+        return Cut(
+            file=file_name(base_offset, LOG),
+            position=position,
+            offset=self.end_offset,
+            last_offset=max(self.recovery_point, *self.bases, self._end_behind(base_offset)) - 1,
+            size_bytes=sum(sizes) - position,
+            reason=reason,
+        )
+
+    def _end_behind(self, base_offset: int) -> int:
+        """Where good batches end in the last segment, if it is behind that one; 0 if not."""
+        end_offset = 0
+        if self.bases and self.bases[-1] > base_offset:
+            with contextlib.suppress(CorruptRecord):
+                file = self.directory.open_segment(file_name(self.bases[-1], LOG))
+                for batch in scan_checked(file):
+                    end_offset = batch.last_offset + 1
+        return end_offset
+
+
+def _tidy(directory: Directory) -> list[int]:
+    """Undo what a crash left half done; the base offsets of the segments there are."""
+    _finish_replacements(directory)
+    names = set(directory.files())
+    for name in sorted(names):
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX) and stem + LOG not in names:
+            _log.warning("%s/%s has no log file: removed", directory.path, name)
+            directory.remove(name)
+    return _bases(names)
+
+
+def _bases(names: Iterable[str]) -> list[int]:
+    return sorted(base_offset_of(name) for name in names if name.endswith(LOG))
+
+
+def _drop(directory: Directory, bases: list[int]) -> None:
+    """Remove segments, the last one first."""
+    for base_offset in reversed(bases):
+        for suffix in ALL_SUFFIXES:
+            directory.remove(file_name(base_offset, suffix))
+    if bases:
+        directory.fsync_dir()
+
+
+def _finish_replacements(directory: Directory) -> None:
+    """Bring segment replacements that a crash interrupted to their end, or undo them."""
+    names = [name for name in directory.files() if name.endswith((DELETED, CLEANED, SWAP))]
+    if not names:
+        return
+    unfinished = [base_offset_of(name) for name in names if name.endswith(LOG + CLEANED)]
+    for name in names:
+        if name.endswith((DELETED, CLEANED)) or (
+            name.endswith(SWAP) and unfinished and base_offset_of(name) >= min(unfinished)
+        ):
+            directory.remove(name)
+    for name in directory.files():
+        if name.endswith(LOG + SWAP):
+            _complete_swap(directory, base_offset_of(name))
+    for name in directory.files():
+        if name.endswith(TRANSACTION_INDEX + SWAP):  # it is not made anew, and renamed last
+            directory.rename(name, name.removesuffix(SWAP))
+        elif name.endswith(SWAP):
+            directory.remove(name)
+
+
+def _complete_swap(directory: Directory, base_offset: int) -> None:
+    """Put a finished copy in the place of the segments whose offsets it covers.
+
+    Its indexes are made anew: one that has its plain name may be the original's, whose log file
+    was marked just before the crash.
+    """
+    swap_name = file_name(base_offset, LOG + SWAP)
+    end_offset = _end_offset(directory, swap_name)
+    logs = [base_offset_of(name) for name in directory.files() if name.endswith(LOG)]
+    below = max((base for base in logs if base < base_offset), default=base_offset)
+    for replaced in logs:
+        is_split = replaced == below and _end_offset(directory, file_name(below, LOG)) > base_offset
+        if is_split or base_offset < replaced < end_offset:
+            for suffix in ALL_SUFFIXES:
+                directory.remove(file_name(replaced, suffix))
+    for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+        directory.remove(file_name(base_offset, suffix))
+    directory.rename(swap_name, file_name(base_offset, LOG))
+    _log.warning("%s: segment %d takes the place of its originals", directory.path, base_offset)
+
+
+def _end_offset(directory: Directory, name: str) -> int:
+    end_offset = 0
+    for batch in scan(directory.open_segment(name)):
+        end_offset = batch.last_offset + 1
+    return end_offset

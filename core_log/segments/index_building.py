@@ -1,0 +1,101 @@
+"""Both indexes of a segment, made from its batches.
+
+Offsets are outside of a batch's checksum. One that is too high shows only in the batch behind it,
+which then seems to go back; so where offsets go back, it is the earlier batch that is wrong if the
+later one goes on from what was before both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from core_log.config import INT_MAX
+from core_log.leader_epochs import LeaderEpochs
+from core_log.segments.batch_scan import ShallowBatch
+from core_log.segments.segment import Segment
+from core_log.segments.splitting import overflow
+from core_log.segments.time_index import TimestampOffset
+from protocol.records.corrupt_record import CorruptRecord
+
+
+@attrs.frozen
+class Built:
+    """The good batches end at `position`, before `offset`; `fault` says what is wrong there.
+    `has_markers`: some of them end transactions."""
+
+    offset: int
+    position: int
+    fault: str
+    has_markers: bool = False
+
+
+def build_indexes(
+    segment: Segment,
+    batches: Iterable[ShallowBatch],
+    index_interval_bytes: int,
+    epochs: LeaderEpochs,
+    end_offset: int | None,
+    next_base: int | None,
+) -> Built:
+    """Fill the indexes, which are open and empty, from `batches`, which raise CorruptRecord where
+    they are not good.
+
+    Leader epochs that `epochs` does not have are added to it. `end_offset` is where the log is
+    known to have ended once: no gap reaches over it; at `next_base` the next segment begins.
+    Raises OffsetOverflow.
+    """
+    fault = "the file ends within a batch"
+    offset, end_position = before = segment.base_offset, 0
+    last_possible = segment.base_offset + INT_MAX
+    index_from, has_markers = index_interval_bytes, False
+    latest_timestamp, latest_epoch = segment.latest.timestamp, epochs.latest_epoch
+
+    # Small batches are many: in most turns of this loop nothing is called.
+    try:
+        for batch in batches:
+            position, size, base_offset, last_offset, epoch, timestamp, _, is_control = batch
+            if base_offset < offset:
+                if before[0] <= base_offset:
+                    offset, end_position = before
+                    _forget(segment, offset)
+                raise CorruptRecord(f"offset {base_offset} is out of order")
+            if next_base is not None and last_offset >= next_base:
+                raise CorruptRecord(f"offset {last_offset} belongs into the next segment")
+            if last_offset > last_possible:
+                raise overflow(segment, batch)
+            if end_offset is not None and _reaches_over(batch, offset, end_offset):
+                raise CorruptRecord(
+                    f"offset {base_offset} comes after {offset - 1}, though the log "
+                    f"ended at {end_offset}"
+                )
+
+            if timestamp > latest_timestamp:
+                segment.latest = TimestampOffset(timestamp, last_offset)
+                latest_timestamp = timestamp
+            if position > index_from:
+                segment.add_index_entry(last_offset, position)
+                index_from = position + index_interval_bytes
+            if epoch > latest_epoch:
+                epochs.assign(epoch, base_offset)
+                latest_epoch = epochs.latest_epoch
+            has_markers |= is_control
+
+            before = offset, end_position
+            offset, end_position = last_offset + 1, position + size
+    except CorruptRecord as error:
+        fault = str(error)
+    return Built(offset, end_position, fault, has_markers)
+
+
+def _reaches_over(batch: ShallowBatch, offset: int, end_offset: int) -> bool:
+    """Messages of the old formats do not tell their first offset."""
+    return offset < end_offset <= batch.base_offset and batch.magic == 2
+
+
+def _forget(segment: Segment, offset: int) -> None:
+    """What was indexed from `offset` on was wrong."""
+    segment.offset_index.truncate_to(offset)
+    segment.time_index.truncate_to(offset)
+    segment.latest = segment.time_index.last

@@ -1,0 +1,91 @@
+"""A cleaned copy takes the place of the segments it was made from, whatever the power does.
+
+    .log.cleaned ──1──▶ .log.swap ──3──▶ .log          (the indexes likewise)
+    the originals ────────2────────▶ .deleted          (removed a while later)
+
+The copy is on disk before step 1. The directory is synced after steps 1 and 2, so a crash leaves
+one of these, and `recovery` knows what comes next:
+
+    .cleaned and originals              undone: the copies go
+    .swap and originals, any of them    done: the originals go, the copy gets its name
+    plain and .deleted                  done: the marked files go
+
+Between 1 and 3 there is always one whole set of files under names that recovery keeps; a swap is
+never renamed before every original is marked (KAFKA-2118). A swap that came back beside the
+`.cleaned` files of the next pass would be taken for one that was never finished: step 3 must be on
+disk before that pass begins.
+
+All of it is a thread's work. The event loop reads the originals meanwhile, so what is found by
+their names is held beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from core_log.segments.file_name import (
+    ALL_SUFFIXES,
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    file_name,
+)
+from core_log.segments.offset_index import OffsetIndex
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimeIndex
+from core_log.storage import Directory
+
+
+@attrs.define(eq=False)
+class Replacement:
+    """The `.cleaned` files of the first of `originals` take the place of all. `hold` comes first,
+    and `run` when nobody is amid a read that began before it.
+
+    Then there is `copy`, the new segment, and `renamed` says what the originals' files are called.
+    """
+
+    originals: Sequence[Segment]
+    monotonic_ms: int
+    renamed: list[str] = attrs.field(factory=list)
+    copy: Segment = attrs.field(init=False)
+
+    def hold(self) -> None:
+        """Have the originals readable without their names, in whatever thread.
+
+        Raises CorruptIndex for a copy that cannot be used, and OSError, with nothing changed.
+        """
+        first = self.originals[0]
+        _check_indexes(first.directory, first.base_offset)
+        for original in self.originals:
+            original.hold()
+
+    def run(self) -> None:
+        """Rename, in whatever thread. Raises OSError, after which only recovery knows what is
+        there, and CorruptIndex."""
+        directory, base_offset = self.originals[0].directory, self.originals[0].base_offset
+        _rename(directory, base_offset, CLEANED, SWAP)
+        directory.fsync_dir()
+        for original in self.originals:
+            self.renamed += original.rename_files(DELETED)
+        directory.fsync_dir()
+        _rename(directory, base_offset, SWAP, "")
+        self.copy = Segment.load(directory, base_offset, self.monotonic_ms)
+
+
+def _check_indexes(directory: Directory, base_offset: int) -> None:
+    log_size = directory.size(file_name(base_offset, LOG + CLEANED)) or 0
+    OffsetIndex.load(directory, file_name(base_offset, INDEX + CLEANED), base_offset, log_size)
+    TimeIndex.load(directory, file_name(base_offset, TIME_INDEX + CLEANED), base_offset)
+
+
+def _rename(directory: Directory, base_offset: int, before: str, after: str) -> None:
+    for kind in ALL_SUFFIXES:
+        name = file_name(base_offset, kind)
+        if kind != TRANSACTION_INDEX or directory.size(name + before) is not None:
+            directory.rename(name + before, name + after)

@@ -1,0 +1,48 @@
+"""Segments that retention took out of a log: what is left to be done to their files.
+
+The log goes on without them from the moment it was decided; the files are marked as deleted in any
+thread, the oldest first, and each is gone for good before the next one goes: a power loss that
+brought back one without the other would leave a hole in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from core_log.leader_epochs import LeaderEpochs
+from core_log.producers.producer_snapshots import snapshot_name
+from core_log.segments.file_name import DELETED
+from core_log.segments.segment import Segment
+from core_log.storage import DISK_FULL, Directory
+
+
+@attrs.define(eq=False)
+class Retention:
+    """The oldest segments of a log, and the producers' snapshots at offsets below its new start.
+
+    `name_changes` is how often names had changed in the directory when it began; `renamed` what the
+    files are called that `run` has marked.
+    """
+
+    directory: Directory
+    segments: Sequence[Segment]
+    snapshot_offsets: Sequence[int]
+    epochs: LeaderEpochs
+    name_changes: int
+    renamed: list[str] = attrs.field(factory=list)
+
+    def run(self) -> None:
+        """Mark the files. Raises OSError; a lack of room keeps none of them, for the little that is
+        written here is written with the next flush as well."""
+        for segment in self.segments:
+            self.directory.fsync_dir()
+            self.renamed += segment.rename_files(DELETED)
+        for offset in self.snapshot_offsets:
+            self.directory.remove(snapshot_name(offset))
+        try:
+            self.epochs.save()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise

@@ -1,0 +1,344 @@
+"""The segments of a log in order: how they come and go, and how offsets and times are found there.
+
+A fetch costs one search for its first batch (index, then a few headers); where it ends is simply
+a size, and may be within a batch, as a Kafka broker's answer may. A consumer that keeps up does
+not even search: the positions where recent reads ended are remembered, and that is where the next
+one starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from core_log.config import LogConfig
+from core_log.flush import FlushState
+from core_log.retention import SegmentAge
+from core_log.segments.batch_scan import ShallowBatch, scan, scan_produced
+from core_log.segments.deleted_files import DeletedFiles
+from core_log.segments.file_name import ALL_SUFFIXES, file_name
+from core_log.segments.replacement import Replacement
+from core_log.segments.segment import BadIndex, Segment
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import AbortedTransaction, collect_aborted
+from core_log.storage import Directory, FileRange, StorageFile
+from protocol.records.batch import decode_batch
+from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import read_entry
+
+EARLIEST_TIME = -2
+LATEST_TIME = -1
+REMEMBERED_POSITIONS = 16
+SOON_READ_BYTES = 16 * 1024
+"""Of a batch; larger ones, and compressed ones, are looked into beside the event loop."""
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class SegmentList:
+    """At least one segment, by base offset, the last one active; the log ends at `end_offset`.
+
+    Which segments there are is on disk, too, before it changes again: a power loss might otherwise
+    leave a segment without those before it, a hole in the log (`FlushState.make_names_safe`).
+    """
+
+    directory: Directory
+    segments: list[Segment]
+    end_offset: int
+    flushes: FlushState
+    _positions: dict[int, tuple[Segment, int]] = attrs.field(factory=dict)
+    _deleted_files: DeletedFiles = attrs.field(init=False)
+
+    @_deleted_files.default
+    def _none_deleted(self) -> DeletedFiles:
+        return DeletedFiles(self.directory)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @property
+    def first(self) -> Segment:
+        """The oldest segment."""
+        return self.segments[0]
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written to."""
+        return self.segments[-1]
+
+    def begin(self, base_offset: int, config: LogConfig, monotonic_ms: int) -> None:
+        """Put a new active segment behind the others. Raises OSError."""
+        assert not self.segments or base_offset > self.active.base_offset
+        self.flushes.make_names_safe(self.directory)
+        try:
+            segment = Segment.create(self.directory, base_offset, monotonic_ms)
+            segment.activate(config)
+        except OSError:
+            self._remove_begun(base_offset)
+            raise
+        self.segments.append(segment)
+        self.flushes.name_changes += 1
+        self.flushes.has_closed = True
+
+    def _remove_begun(self, base_offset: int) -> None:
+        """Leave nothing of a segment that could not be begun: it may hold room that is scarce."""
+        with contextlib.suppress(OSError):
+            for suffix in ALL_SUFFIXES:
+                self.directory.remove(file_name(base_offset, suffix))
+
+    def take_first(self, count: int) -> list[Segment]:
+        """Take the oldest `count` segments out, whose files are to be marked as deleted."""
+        gone = self.segments[:count]
+        self.segments = self.segments[count:]
+        self._positions.clear()
+        return gone
+
+    def remove_later(self, names: Iterable[str], due_ms: int) -> None:
+        """Have files that were marked as deleted removed when they are due."""
+        self._deleted_files.add(names, due_ms)
+
+    def truncate_to(self, offset: int, config: LogConfig, monotonic_ms: int) -> None:
+        """End with the batch that ends at `offset`. Raises OSError."""
+        keep = self.floor(offset) + 1
+        gone = self.segments[keep:]
+        self._put(gone[::-1], self.segments[:keep], config, monotonic_ms)
+        if gone:
+            self.directory.fsync_dir()  # or they may stand behind a shorter one
+            self.active.activate(config)
+        self.active.truncate_to(offset, monotonic_ms)
+        self.active.log.fsync()  # or what comes next may stand among what was cut
+        self.end_at(offset)
+
+    def end_below(self, offset: int) -> int:
+        """Where the log ends without the batch that holds `offset`, or damage that lies before."""
+        return self.segments[self.floor(offset)].end_below(offset)
+
+    def drop_all(self, config: LogConfig, monotonic_ms: int) -> None:
+        """Take all segments out; a new one is to begin. Raises OSError."""
+        self._put(self.segments[::-1], [], config, monotonic_ms)
+
+    def begin_replacement(self, replaced: Sequence[int], monotonic_ms: int) -> Replacement | None:
+        """What puts the `.cleaned` files of the first of `replaced` in the place of the segments of
+        these base offsets; None, unless they follow each other here and none is active."""
+        number = self.floor(replaced[0])
+        originals = self.segments[number : number + len(replaced)]
+        is_here = [original.base_offset for original in originals] == list(replaced)
+        if not is_here or originals[-1] is self.active:
+            return None
+        return Replacement(originals, monotonic_ms)
+
+    def end_replacement(self, replacement: Replacement, removal_ms: int) -> None:
+        """Go on with the copy that `replacement.run` has put there; the originals' files are
+        removed at `removal_ms`."""
+        originals = replacement.originals
+        number = self.segments.index(originals[0])
+        behind = self.segments[number + len(originals) :]
+        self.segments = [*self.segments[:number], replacement.copy, *behind]
+        self.flushes.name_changes += 1
+        self._positions.clear()
+        self._deleted_files.add(replacement.renamed, removal_ms)
+
+    def take_due(self, monotonic_ms: int) -> list[str]:
+        """The files whose time to be removed has come."""
+        return self._deleted_files.take_due(monotonic_ms)
+
+    def files_to_flush(self, offset: int) -> list[StorageFile]:
+        """The files to fsync of the segments from the one that holds `offset` on."""
+        unflushed = self.segments[self.floor(offset) :]
+        return [file for segment in unflushed for file in segment.files_to_flush()]
+
+    def floor(self, offset: int) -> int:
+        """The number of the last segment that starts at or below `offset`, 0 if none does."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+    def reread_from(self, recovery_point: int) -> int:
+        """The base offset from which on segments may be read again: unflushed, or the last two."""
+        oldest = min(self.floor(recovery_point), max(0, len(self.segments) - 2))
+        return self.segments[oldest].base_offset
+
+    def end_at(self, offset: int) -> None:
+        """The log was cut: what was remembered of it may be wrong."""
+        self.end_offset = offset
+        self._positions.clear()
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, min_one: bool) -> FileRange | None:
+        """Bytes of one segment from the batch that holds `offset`, or the next one, on.
+
+        They stay below `end_offset`. If the first batch alone is more than `max_bytes`, that is
+        what is read with `min_one`, and nothing without. Raises BadIndex, as all that looks up
+        offsets and times for readers does.
+        """
+        segment, position = self._locate(offset)
+        end_segment, end_position = self._locate(end_offset)
+        if end_segment is not segment:
+            end_position = segment.size
+        available = end_position - position
+        size = min(available, max_bytes)
+        if size < available:
+            first = _batch_size(segment, position)
+            if size < first:
+                size = min(available, first) if min_one else 0
+        if size == available:
+            self._remember(end_offset, segment, end_position)
+        return segment.log.range(position, size) if size > 0 else None
+
+    def bytes_between(self, offset: int, end_offset: int, enough: int) -> int:
+        """Bytes of the batches from `offset` up to `end_offset`, or to the log's end; not all are
+        counted where `enough` of them are."""
+        if offset >= end_offset:
+            return 0
+        first, position = self._locate(offset)
+        last, end_position = self._locate(end_offset)
+        if first is last:
+            return end_position - position
+
+        found = first.size - position
+        for segment in self.segments[self.floor(first.base_offset) + 1 :]:
+            if segment is last:
+                return found + end_position
+            if found >= enough:
+                break
+            found += segment.size
+        return found
+
+    def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
+        """The batches that may hold the first record from `start_offset` on that is not earlier
+        than `timestamp`; the first of them does, as a rule (see `first_in`)."""
+        for segment in self.segments:
+            if segment.bad_index is not None:  # its latest timestamp may be on its way, too
+                raise BadIndex(segment)
+            if segment.largest_timestamp >= timestamp:
+                for batch in _candidates(segment, timestamp, start_offset):
+                    yield segment.log.range(batch.position, batch.size)
+
+    def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with data from `offset` to `end_offset`: each is told of in the
+        segment where it ended, which may be a later one. Raises OSError and CorruptIndex."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[self.floor(offset) :]:
+            more, is_complete = collect_aborted(segment.aborted_transactions(), offset, end_offset)
+            found += more
+            if is_complete:
+                break
+        return found
+
+    def produced_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from `offset` on that name their producer.
+
+        A segment that is damaged ends where it is, and the log goes on with the next one.
+        """
+        for segment in self.segments[self.floor(offset) :]:
+            try:
+                for header in scan_produced(segment.log, segment.position_before(offset)):
+                    if header.base_offset >= offset:
+                        yield header
+            except CorruptRecord as error:
+                _log.error("%s: segment %d: %s", segment.directory.path, segment.base_offset, error)
+
+    def last_written_by(self, time_ms: int, log_start_offset: int, now_ms: int) -> list[int]:
+        """Where segments begin that were last written by `time_ms`, newest first.
+
+        Time -1 (latest) begins with the log end offset, -2 (earliest) is the log start alone.
+        """
+        times = [
+            (max(segment.base_offset, log_start_offset), segment.modified_ms)
+            for segment in self.segments
+        ]
+        if self.active.size:
+            times.append((self.end_offset, now_ms))
+        if time_ms == EARLIEST_TIME:
+            times = times[:1]
+        elif time_ms != LATEST_TIME:
+            while times and times[-1][1] > time_ms:
+                times.pop()
+        return [offset for offset, _ in reversed(times)]
+
+    def ages(self) -> list[SegmentAge]:
+        """What retention asks of each segment."""
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.end_offset]
+        return [
+            SegmentAge(end_offset, segment.size, segment.largest_timestamp)
+            for segment, end_offset in zip(self.segments, ends, strict=True)
+        ]
+
+    def _put(
+        self, gone: list[Segment], kept: list[Segment], config: LogConfig, monotonic_ms: int
+    ) -> None:
+        """Go on with other segments; who walks over the list walks on over those there were, and
+        their files can be read until nobody holds them.
+
+        Each is gone for good before the next one goes: a power loss that brought back one without
+        the other would leave a hole in the log.
+        """
+        for number, segment in enumerate(gone):
+            if number:
+                self.directory.fsync_dir()
+            self._deleted_files.mark([segment], monotonic_ms + config.file_delete_delay_ms)
+        self.segments = kept
+        self._positions.clear()
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """Where the first batch is that holds `offset` or a later one; else the log's end."""
+        if offset >= self.end_offset:
+            return self.active, self.active.size
+        known = self._positions.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known
+        for number in range(self.floor(offset), len(self.segments)):
+            batch = self.segments[number].find(offset, may_rebuild=False)
+            if batch is not None:
+                return self.segments[number], batch.position
+        return self.active, self.active.size
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        if len(self._positions) >= REMEMBERED_POSITIONS and offset not in self._positions:
+            del self._positions[next(iter(self._positions))]
+        self._positions[offset] = (segment, position)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _batch_size(segment: Segment, position: int) -> int:
+    head = segment.log.read(position, LOG_OVERHEAD)
+    return LOG_OVERHEAD + int.from_bytes(head[8:], "big")
+
+
+def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator[ShallowBatch]:
+    """The batches of a segment that may hold the record looked for."""
+    position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
+    for batch in scan(segment.log, position):
+        if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
+            yield batch
+
+
+def is_read_soon(batch: FileRange) -> bool:
+    """Whether there is little to read of a batch, and nothing to decompress. Raises
+    CorruptRecord."""
+    if batch.size > SOON_READ_BYTES or not batch.is_cached:
+        return False
+    data = batch.read()
+    header = read_entry(data, 0, len(data))
+    return header is None or not header.codec
+
+
+def first_in(batch: FileRange, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """The first record of a batch from `start_offset` on that is not earlier than `timestamp`.
+
+    May run in any thread. Raises CorruptRecord and OSError.
+    """
+    data = batch.read()
+    for record in decode_batch(data, 0, read_entry(data, 0, len(data))):
+        if record.timestamp_ms >= timestamp and record.offset >= start_offset:
+            return TimestampOffset(record.timestamp_ms, record.offset)
+    return None

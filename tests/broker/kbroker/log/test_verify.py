@@ -1,0 +1,498 @@
+"""`kbroker log verify` on logs as our broker leaves them, whole and damaged in all ways."""
+
+import errno
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from crc32c import crc32c
+
+from broker.kbroker.command import main
+from broker.kbroker.log.faults import Fault
+from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
+from broker.kbroker.log.verify import faults_of
+from broker.kbroker.log.verify_log_dir import DirectoryCheck
+from broker.kbroker.log.verify_partition import Marks, PartitionCheck
+from core_log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LEADER_EPOCHS, RECOVERY_POINTS
+from core_log.directory import LogDirectory
+from core_log.log import Log
+from core_log.log_dir import LogDir
+from core_log.meta_properties import META_PROPERTIES
+from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from core_log.segments.transaction_index import ENTRY
+from protocol.records.batch_header import CRC_AT, CRC_COVERS_FROM
+from protocol.records.builder import encode_batch
+from tests.core_log.test_transaction_files import ABORT, marker, transactional
+from tests.stored_logs import BATCH_BYTES, CONFIG, FLIGHTS_0, SEGMENTS, T0, stored_log
+
+FIRST, SECOND, LAST = SEGMENTS
+
+
+def verify(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["log", "verify", str(directory), *options])
+
+
+def faults(directory: Path) -> list[dict[str, Any]]:
+    """The faults found, without what is null."""
+    result = verify(directory, "-o", "json")
+    listing = json.loads(result.stdout)
+    assert listing["kind"] == "faults"
+    assert result.exit_code == (1 if listing["items"] else 0)
+    return [
+        {key: value for key, value in item.items() if value is not None}
+        for item in listing["items"]
+    ]
+
+
+def the_fault(directory: Path) -> dict[str, Any]:
+    (found,) = faults(directory)
+    return found
+
+
+def flip(path: Path, position: int) -> None:
+    """Change one byte; the file's length and everything else stay."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0xFF
+    path.write_bytes(content)
+
+
+def in_batch(number: int) -> int:
+    """A byte in the records of a segment's batch."""
+    return number * BATCH_BYTES + 80
+
+
+def started(broker: Path) -> Log:
+    """What a broker makes of its one log."""
+    ((stored,), *_) = LogDir(LogDirectory(broker)).stored_logs()
+    return stored.load(CONFIG, lambda: T0)
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A broker's log directory after a clean stop; all of it is synced."""
+    stored_log(tmp_path / "broker")
+    return tmp_path / "broker"
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """One after a crash; what is above offset 30 was not synced."""
+    stored_log(tmp_path / "broker", is_clean=False)
+    return tmp_path / "broker"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_whole_log_has_no_fault_and_says_what_was_looked_at(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    stored_log(tmp_path / "broker", is_clean=is_clean)
+    result = verify(tmp_path / "broker")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "1 partition, 3 segments, 0.0 MB: no faults\n"
+
+
+def test_a_fault_is_a_row_with_file_position_offsets_and_outcome(crashed: Path) -> None:
+    flip(crashed / "flights-0" / file_name(LAST, LOG), in_batch(3))
+    result = verify(crashed)
+    assert result.exit_code == 1
+    header, row = result.stdout.splitlines()
+    assert header.split() == [
+        *("TOPIC", "PARTITION", "FILE", "POSITION", "FIRST-OFFSET", "LAST-OFFSET"),
+        *("OUTCOME", "FAULT"),
+    ]
+    assert row.startswith("flights 0         flights-0/00000000000000000024.log ")
+    assert row.split()[3:7] == [str(3 * BATCH_BYTES), "33", "35", "cut"]
+    assert "batch CRC is" in row
+    assert result.stderr.endswith(": 1 fault\n")
+
+
+@pytest.mark.parametrize(
+    ("segment", "batch", "offsets", "outcome"),
+    [
+        (FIRST, 1, (3, 5), "unnoticed"),  # believed, and nobody reads it
+        (LAST, 1, (27, 29), "off-line"),  # read, and it was synced
+        (LAST, 2, (30, 32), "cut"),
+    ],
+)
+def test_what_a_crashed_broker_makes_of_a_damaged_batch_depends_on_the_recovery_point(
+    crashed: Path, segment: int, batch: int, offsets: tuple[int, int], outcome: str
+) -> None:
+    flip(crashed / "flights-0" / file_name(segment, LOG), in_batch(batch))
+    found = the_fault(crashed)
+    assert (found["first_offset"], found["last_offset"]) == offsets
+    assert (found["position"], found["outcome"]) == (batch * BATCH_BYTES, outcome)
+
+
+def test_after_a_clean_stop_a_damaged_batch_is_found_that_no_start_would_notice(
+    closed: Path,
+) -> None:
+    flip(closed / "flights-0" / file_name(LAST, LOG), in_batch(1))
+    assert the_fault(closed)["outcome"] == "unnoticed"
+
+
+def test_after_a_clean_stop_a_log_without_its_end_is_off_line(closed: Path) -> None:
+    log = closed / "flights-0" / file_name(LAST, LOG)
+    os.truncate(log, log.stat().st_size - 10)
+    found = {each["file"]: each for each in faults(closed)}
+    torn = found[f"flights-0/{log.name}"]
+    assert (torn["first_offset"], torn["position"]) == (33, 3 * BATCH_BYTES)
+    assert torn["fault"] == f"{BATCH_BYTES - 10} bytes are no batches: the file ends within a batch"
+    assert {file: each["outcome"] for file, each in found.items()} == {
+        f"flights-0/{log.name}": "off-line",
+        f"flights-0/{file_name(36, '.snapshot')}": "removed",
+        RECOVERY_POINTS: "off-line",
+        HIGH_WATERMARKS: "ignored",
+    }
+
+
+def test_garbage_within_a_closed_segment_loses_all_up_to_the_next_one(crashed: Path) -> None:
+    path = crashed / "flights-0" / file_name(SECOND, LOG)
+    content = path.read_bytes()
+    path.write_bytes(content[:BATCH_BYTES] + b"\xff" * (len(content) - BATCH_BYTES))
+    found = the_fault(crashed)
+    assert (found["first_offset"], found["last_offset"]) == (15, 23)
+    assert found["position"] == BATCH_BYTES
+    assert found["outcome"] == "off-line"  # the end of each segment is looked at
+
+
+def test_zeros_behind_the_last_batch_are_room_and_no_fault(crashed: Path) -> None:
+    with (crashed / "flights-0" / file_name(LAST, LOG)).open("ab") as log:
+        log.write(bytes(5000))
+    assert faults(crashed) == []
+
+
+def test_records_that_belie_their_batch_are_found_though_its_checksum_is_right(
+    tmp_path: Path,
+) -> None:
+    batch = encode_batch([(0, None, b"a", ()), (0, None, b"b", ())])
+    lying = batch[:23] + bytes(4) + batch[27:]  # last offset delta 0
+    crc = crc32c(lying[CRC_COVERS_FROM:]).to_bytes(4, "big")
+    lying = lying[:CRC_AT] + crc + lying[CRC_COVERS_FROM:]
+    (tmp_path / file_name(0, LOG)).write_bytes(lying)
+    found = next(each for each in faults(tmp_path) if each["file"].endswith(LOG))
+    assert found["fault"] == "inside of the batch: its last record has offset 1, not 0"
+    assert found["outcome"] == "unnoticed"
+
+
+def test_a_base_offset_far_beyond_what_was_synced_puts_a_log_off_line(crashed: Path) -> None:
+    flip(crashed / "flights-0" / file_name(LAST, LOG), 1 * BATCH_BYTES + 4)
+    said = the_fault(crashed)
+    assert (said["position"], said["outcome"]) == (BATCH_BYTES, "off-line")
+    assert (said["first_offset"], said["last_offset"]) == (27, 29)
+    damage = started(crashed).damage
+    assert damage is not None
+    assert (damage.position, damage.offset, damage.last_offset) == (BATCH_BYTES, 27, 29)
+
+
+def test_a_segment_that_is_missing_is_named_by_its_offsets(crashed: Path) -> None:
+    for suffix in (LOG, INDEX, TIME_INDEX):
+        (crashed / "flights-0" / file_name(SECOND, suffix)).unlink()
+    found = the_fault(crashed)
+    assert (found["first_offset"], found["last_offset"]) == (12, 23)
+    assert (found["fault"], found["outcome"]) == ("a segment before it is missing", "off-line")
+
+
+def test_offsets_that_compaction_took_are_not_missing(crashed: Path) -> None:
+    for suffix in (LOG, INDEX, TIME_INDEX):
+        (crashed / "flights-0" / file_name(SECOND, suffix)).unlink()
+    (crashed / CLEANER_OFFSETS).write_text("0\n1\nflights 0 24\n")
+    assert faults(crashed) == []
+
+
+def test_a_segment_that_reaches_into_the_next_one_is_named(crashed: Path) -> None:
+    log = crashed / "flights-0" / file_name(FIRST, LOG)
+    last = bytearray(log.read_bytes())
+    last[3 * BATCH_BYTES + 7] += 2  # its base offset, which no checksum covers
+    log.write_bytes(last)
+    found = the_fault(crashed)
+    assert found["fault"] == "offset 13 belongs into the next segment"
+
+
+def garbage_from(path: Path, position: int) -> None:
+    """Make what is behind `position` be no batches; the file's length stays."""
+    content = path.read_bytes()
+    path.write_bytes(content[:position] + b"\xff" * (len(content) - position))
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("segment", "damage"),
+    [
+        *((base, lambda path: flip(path, in_batch(0))) for base in SEGMENTS),
+        *((base, lambda path: flip(path, in_batch(3))) for base in SEGMENTS),
+        *((base, lambda path: garbage_from(path, BATCH_BYTES)) for base in SEGMENTS),
+        *((base, lambda path: garbage_from(path, 3 * BATCH_BYTES)) for base in SEGMENTS),
+        *((base, lambda path: flip(path, BATCH_BYTES + 16)) for base in SEGMENTS),
+        *((base, lambda path: os.truncate(path, 3 * BATCH_BYTES + 9)) for base in SEGMENTS),
+    ],
+)
+def test_a_broker_that_starts_makes_of_a_fault_what_is_said(
+    tmp_path: Path, segment: int, damage: Callable[[Path], None], is_clean: bool
+) -> None:
+    broker = tmp_path / "broker"
+    path = stored_log(broker, is_clean=is_clean) / file_name(segment, LOG)
+    damage(path)
+    said = next(fault for fault in faults(broker) if fault["file"].endswith(path.name))
+    log = started(broker)
+    if said["outcome"] == "off-line":
+        assert log.damage is not None
+        assert log.damage.offset == said["first_offset"]
+    else:
+        assert log.damage is None
+        end = {"cut": said["first_offset"], "unnoticed": 36}[said["outcome"]]
+        assert log.log_end_offset == end
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+@pytest.mark.parametrize(
+    ("damage", "outcome"),
+    [
+        (lambda path: path.unlink(), "rebuilt"),
+        (lambda path: os.truncate(path, 13), "rebuilt"),
+        (lambda path: flip(path, 11), "unnoticed"),
+    ],
+    ids=["missing", "torn", "lying"],
+)
+def test_an_index_that_is_missing_torn_or_not_its_logs_is_named(
+    closed: Path, suffix: str, damage: Callable[[Path], None], outcome: str
+) -> None:
+    name = file_name(SECOND, suffix)
+    damage(closed / "flights-0" / name)
+    found = the_fault(closed)
+    assert (found["file"], found["outcome"]) == (f"flights-0/{name}", outcome)
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+def test_a_closed_index_is_made_anew_when_it_is_said_so(
+    tmp_path: Path, closed: Path, suffix: str
+) -> None:
+    """Whichever of its bytes is wrong: its ends are looked at, and what they lead to."""
+    name = f"flights-0/{file_name(SECOND, suffix)}"
+    said, done = [], []
+    for position in range((closed / name).stat().st_size):
+        damaged = shutil.copytree(closed, tmp_path / str(position))
+        flip(damaged / name, position)
+        said.append(the_fault(damaged)["outcome"])
+        before = (damaged / name).read_bytes()
+        started(damaged)
+        done.append("unnoticed" if (damaged / name).read_bytes() == before else "rebuilt")
+    assert said == done
+    assert set(said) == {"rebuilt", "unnoticed"}
+
+
+def test_an_index_of_a_segment_that_recovery_reads_is_made_anew(crashed: Path) -> None:
+    name = file_name(LAST, INDEX)
+    flip(crashed / "flights-0" / name, 7)
+    assert the_fault(crashed)["outcome"] == "rebuilt"
+
+
+def test_a_snapshot_with_a_wrong_checksum_goes(closed: Path) -> None:
+    name = file_name(SECOND, ".snapshot")
+    flip(closed / "flights-0" / name, 20)
+    found = the_fault(closed)
+    assert (found["file"], found["outcome"]) == (f"flights-0/{name}", "removed")
+    assert found["fault"] == "the checksum is wrong"
+
+
+def test_a_transaction_index_that_ends_within_an_entry_is_named(closed: Path) -> None:
+    name = file_name(SECOND, TRANSACTION_INDEX)
+    (closed / "flights-0" / name).write_bytes(bytes(20))
+    assert the_fault(closed)["fault"] == "its 20 bytes are no multiple of 34"
+
+
+def with_transactions(broker: Path, *, is_clean: bool) -> None:
+    """A log with one aborted transaction in its first segment and two in its second, at 3."""
+    stored = LogDir(LogDirectory(broker))
+    log = stored.add(FLIGHTS_0, CONFIG, lambda: T0)
+    log.append_follower(transactional(0, 1, 2) + marker(2, 1, ABORT), now_ms=T0)
+    log.roll(T0)
+    for offset in (3, 5):
+        batches = transactional(offset, 1) + marker(offset + 1, 1, ABORT)
+        log.append_follower(batches, now_ms=T0)
+    if is_clean:
+        log.close()
+        stored.mark_clean()
+
+
+def in_entry(content: bytes, position: int, value: int) -> bytes:
+    """A transaction index with another number at a position of its last entry."""
+    at = len(content) - ENTRY.size + position
+    return content[:at] + value.to_bytes(8) + content[at + 8 :]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("segment", [0, 3])
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda content: content[:-5], "bytes are no multiple of 34"),
+        (lambda content: content + b"torn", "bytes are no multiple of 34"),
+        (lambda content: b"\7" + content[1:], "an entry is of version 1792"),
+        (lambda content: in_entry(content, 18, 0), "last offset 0 comes after"),
+        (lambda content: in_entry(content, 18, 99), "last offset 99 is behind the segment's end"),
+    ],
+    ids=["cut", "torn", "version", "back", "behind"],
+)
+def test_a_broker_that_starts_makes_of_a_transaction_index_what_is_said(
+    tmp_path: Path,
+    damage: Callable[[bytes], bytes],
+    fault: str,
+    segment: int,
+    is_clean: bool,
+) -> None:
+    with_transactions(tmp_path, is_clean=is_clean)
+    assert faults(tmp_path) == []
+    index = tmp_path / "flights-0" / file_name(segment, TRANSACTION_INDEX)
+    whole = index.read_bytes()
+    goes_back = segment == 0 and fault.startswith("last offset 0")
+    index.write_bytes(damage(2 * whole if goes_back else whole))
+    said = the_fault(tmp_path)
+    assert fault in said["fault"]
+    assert said["outcome"] == "rebuilt"
+    started(tmp_path)
+    assert index.read_bytes() == whole
+
+
+def test_a_partition_that_lost_its_logs_is_named(closed: Path) -> None:
+    for log in (closed / "flights-0").glob(f"*{LOG}"):
+        log.unlink()
+    for directory in (closed, closed / "flights-0"):
+        found = {Path(each["file"]).name: each["outcome"] for each in faults(directory)}
+        assert found[RECOVERY_POINTS] == "off-line"
+        assert found[file_name(SECOND, INDEX)] == found[file_name(LAST, TIME_INDEX)] == "removed"
+    assert started(closed).damage is not None
+    assert not (closed / "flights-0" / file_name(SECOND, INDEX)).exists()
+
+
+def test_a_partition_without_anything_in_it_is_none_that_lost_something(tmp_path: Path) -> None:
+    (tmp_path / "flights-0").mkdir()
+    for directory in (tmp_path, tmp_path / "flights-0"):
+        assert verify(directory).stderr == "1 partition, no segments, 0.0 MB: no faults\n"
+
+
+class FailingDirectory(ReadOnlyDirectory):
+    """One file of it, or all of it, is on a bad sector."""
+
+    def open(self, name: str) -> ReadOnlyFile:
+        if name == file_name(SECOND, LOG):
+            raise OSError(errno.EIO, "Input/output error")
+        return super().open(name)
+
+    open_segment = open
+
+    def child(self, name: str) -> ReadOnlyDirectory:
+        if name == "lost-0":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return FailingDirectory(f"{self.path}/{name}")
+
+
+def test_what_cannot_be_read_is_a_fault_and_the_rest_is_looked_at(closed: Path) -> None:
+    (closed / "lost-0").mkdir()
+    flip(closed / "flights-0" / file_name(LAST, LOG), in_batch(1))
+    check = DirectoryCheck(FailingDirectory(closed))
+    found = [each.item() for each in check.run() if isinstance(each, Fault)]
+    assert [
+        (each["topic"], each["file"], each["outcome"], each["fault"][:14]) for each in found
+    ] == [
+        ("lost", "lost-0", "off-line", "cannot be read"),
+        ("flights", f"flights-0/{file_name(SECOND, LOG)}", "off-line", "cannot be read"),
+        ("flights", f"flights-0/{file_name(LAST, LOG)}", "unnoticed", "batch CRC is 0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "outcome"),
+    [
+        ("0\n1\n", "1 entries announced, 0 found", "ignored"),
+        ("0\n2\n2 0\n1 9\n", "1 from 9 comes after 2 from 0", "unnoticed"),
+        ("0\n2\n2 0\n3 99\n", "epoch 3 begins at 99, behind the log's end", "cut"),
+    ],
+)
+def test_leader_epochs_that_cannot_be_are_named(
+    closed: Path, text: str, fault: str, outcome: str
+) -> None:
+    (closed / "flights-0" / LEADER_EPOCHS).write_text(text)
+    found = the_fault(closed)
+    assert (found["fault"], found["outcome"]) == (fault, outcome)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault", "outcome"),
+    [
+        (HIGH_WATERMARKS, "1\n0\n", "unknown version 1", "ignored"),
+        (HIGH_WATERMARKS, "0\n1\nflights 0 40\n", "says 40, and the log ends at 36", "ignored"),
+        (RECOVERY_POINTS, "0\n1\nflights 0 40\n", "says 40, and the log ends at 36", "off-line"),
+        (META_PROPERTIES, "version=1\n", "version 1 is not known", "refused"),
+    ],
+)
+def test_what_a_log_directory_says_of_itself_is_checked(
+    closed: Path, name: str, text: str, fault: str, outcome: str
+) -> None:
+    (closed / name).write_text(text)
+    found = the_fault(closed)
+    assert (found["file"], found["outcome"]) == (name, outcome)
+    assert found["fault"].endswith(fault)
+
+
+def test_a_directory_that_is_no_partitions_keeps_a_broker_from_starting(closed: Path) -> None:
+    (closed / "lost+found").mkdir()
+    found = the_fault(closed)
+    assert (found["file"], found["outcome"]) == ("lost+found", "refused")
+
+
+def test_one_partition_is_verified_with_the_checkpoints_around_it(crashed: Path) -> None:
+    flip(crashed / "flights-0" / file_name(LAST, LOG), in_batch(1))
+    found = the_fault(crashed / "flights-0")
+    assert (found["topic"], found["partition"], found["outcome"]) == ("flights", 0, "off-line")
+    assert found["file"] == file_name(LAST, LOG)
+
+
+class LosingDirectory(ReadOnlyDirectory):
+    """Retention takes the first segment when the files have just been listed."""
+
+    def files(self) -> list[str]:
+        found = super().files()
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            Path(self.path, file_name(FIRST, suffix)).unlink(missing_ok=True)
+        return found
+
+
+def test_a_segment_that_retention_takes_meanwhile_is_no_fault(crashed: Path) -> None:
+    directory = LosingDirectory(crashed / "flights-0")
+    check = PartitionCheck(directory, "", FLIGHTS_0, Marks(recovery_point=30))
+    assert [found for found in check.run() if isinstance(found, Fault)] == []
+
+
+def test_long_work_says_on_stderr_how_far_it_is(
+    closed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = itertools.count(step=2.0)
+    check = DirectoryCheck(ReadOnlyDirectory(closed))
+    assert list(faults_of(check, lambda: next(times))) == []
+    assert capsys.readouterr().err == "verified 0.0 MB of 0.0 MB\n" * (12 // 3)
+
+
+def test_nothing_is_written(crashed: Path) -> None:
+    flip(crashed / "flights-0" / file_name(LAST, LOG), in_batch(1))
+    (crashed / "flights-0" / file_name(SECOND, INDEX)).unlink()
+
+    def state() -> dict[Path, tuple[int, int]]:
+        stats = {path: path.stat() for path in crashed.rglob("*")}
+        return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in stats.items()}
+
+    before = state()
+    verify(crashed)
+    assert state() == before
+
+
+def test_a_directory_that_is_not_there_or_not_a_brokers_is_wrong_usage(tmp_path: Path) -> None:
+    assert verify(tmp_path / "none").exit_code == 2
+    (tmp_path / "notes.txt").write_text("of somebody else")
+    assert verify(tmp_path).exit_code == 2
+    assert "is no log directory" in verify(tmp_path).stderr
