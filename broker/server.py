@@ -36,7 +36,7 @@ from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.handler_table import Parts, handler_table
 from broker.lifecycle.config_effects import ConfigEffects
 from broker.lifecycle.housekeeping import Housekeeping
-from broker.lifecycle.periodic import every
+from broker.lifecycle.periodic import run_every
 from broker.lifecycle.process_limits import own_host_name, wall_clock_ms
 from broker.lifecycle.tasks import Tasks
 from broker.network.deferred import Deferred
@@ -57,7 +57,7 @@ from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
-from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, stored_topics
+from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, read_all_topic_settings
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import WorkerPool, Workers
 from core_log.config import LogConfig
@@ -183,7 +183,7 @@ class Broker:
         parts.push_async_callback(zk.close)
         for path in STARTUP_PATHS:
             await zk.ensure_path(path)
-        cluster = await identity.cluster_id(zk)
+        cluster = await identity.get_or_create_cluster_id(zk)
         touch, spawn, now_ms = self._purgatory.touch, self._tasks.spawn, self._now_ms
         monotonic_ms = self._monotonic_ms
         configs = TopicConfigs(zk, self.config.log, spawn, touch)
@@ -201,7 +201,7 @@ class Broker:
         work = LogWork(self._executor)
         flusher = Flusher(work, spawn, monotonic_ms)
         isr_writer = IsrWriter(zk, spawn, monotonic_ms)
-        fetchers = peers.fetchers(quotas.follower, work)
+        fetchers = peers.create_fetchers(quotas.follower, work)
         replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
         on_disk = asyncio.Lock()
         moves = DirectoryMoves(replicas, quotas.directories, work, spawn, now_ms, on_disk)
@@ -251,7 +251,7 @@ class Broker:
         if config.cleaner.enable:
             cleaner.start()
             parts.push_async_callback(cleaner.close)
-        parts.push_async_callback(peers.departure(registration).prepare)
+        parts.push_async_callback(peers.controlled_shutdown(registration).prepare)
 
     def _handled(
         self,
@@ -267,7 +267,7 @@ class Broker:
     ) -> Parts:
         """What the handlers work with: these, and what nobody else needs."""
         config, zk, touch, spawn = self.config, self._zk, self._purgatory.touch, self._tasks.spawn
-        creator = TopicCreator(zk, racks=self._cache.racks, touch=touch, chance=self._chance)
+        creator = TopicCreator(zk, racks=self._cache.racks, touch=touch, rng=self._chance)
         deferred = Deferred(spawn, touch, self._converter)
         partitions = self._cache.partition_indexes
         return Parts(
@@ -340,12 +340,12 @@ class Broker:
         log_config = await self._stored_log_config(known_id)
         logs.defaults = log_config
         configs.set_defaults(log_config)
-        topics = await stored_topics(self._zk)
+        topics = await read_all_topic_settings(self._zk)
         log_configs = {topic: settings.over(log_config) for topic, settings in topics.items()}
         await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, log_configs)
         here = {topic_partition.topic for topic_partition in logs.logs}
-        configs.know({topic: topics.get(topic, NO_SETTINGS) for topic in here})
-        broker_id = await identity.broker_id(self._zk, config, logs, cluster)
+        configs.load({topic: topics.get(topic, NO_SETTINGS) for topic in here})
+        broker_id = await identity.assign_broker_id(self._zk, config, logs, cluster)
         self.config = attrs.evolve(config, broker_id=broker_id)
         return logs
 
@@ -442,7 +442,7 @@ class Broker:
         configs.changed = changed
         interval_ms = self.config.offsets.retention_check_interval_ms
         self._tasks.spawn(
-            every(interval_ms, "expiry of committed offsets", coordinator.expire_offsets)
+            run_every(interval_ms, "expiry of committed offsets", coordinator.expire_offsets)
         )
         return coordinator
 

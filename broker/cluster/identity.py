@@ -19,7 +19,7 @@ from zk.api import NodeExists, NoNode, ZkSession
 from zk.znodes import BrokerSeqId, ClusterId
 
 
-async def cluster_id(zk: ZkSession) -> str:
+async def get_or_create_cluster_id(zk: ZkSession) -> str:
     """The id of the cluster; the first broker to ask makes one (22 characters of base64url)."""
     while True:
         try:
@@ -47,7 +47,9 @@ def check_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> int:
     return config.broker_id
 
 
-async def broker_id(zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster: str) -> int:
+async def assign_broker_id(
+    zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster: str
+) -> int:
     """This broker's number, remembered in every log directory from now on.
 
     Raises InconsistentMetaProperties when what a directory remembers is another broker's or

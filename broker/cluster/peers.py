@@ -9,7 +9,7 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.registration import Registration
-from broker.lifecycle.controlled_shutdown import Departure, ShutdownConfig
+from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication.replication_quota import ReplicationQuota
 from broker.settings.config import BrokerConfig
@@ -48,7 +48,7 @@ class Peers:
             request_timeout_ms=self.config.replica_socket_timeout_ms,
         )
 
-    def fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
+    def create_fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
         """What fetches for the replicas that follow."""
         config = self.config
         return ReplicaFetchers(
@@ -68,9 +68,9 @@ class Peers:
             work,
         )
 
-    def departure(self, registration: Registration) -> Departure:
+    def controlled_shutdown(self, registration: Registration) -> ControlledShutdown:
         """The way out."""
-        return Departure(
+        return ControlledShutdown(
             self.zk,
             self.config.broker_id,
             lambda: registration.epoch,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 import attrs
 
 from broker.controller.replica_placement import place_replicas
-from broker.controller.topic_changes import Assignment, NewTopic, check_count, checked_size
+from broker.controller.topic_changes import Assignment, PlannedTopic, check_count, checked_size
 from broker.zk_retry import retry_until_connected
 from protocol.errors import ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
@@ -31,10 +31,10 @@ MAX_AT_ONCE = 100  # creations in flight; the others wait for them
 
 @attrs.define(eq=False)
 class Creation:
-    """A topic under way. `outcome` is None until its nodes are written or cannot be."""
+    """A topic under way. `result` is None until its nodes are written or cannot be."""
 
-    topic: NewTopic
-    outcome: ErrorCode | None = None
+    topic: PlannedTopic
+    result: ErrorCode | None = None
 
 
 class TopicCreator:
@@ -46,13 +46,13 @@ class TopicCreator:
         *,
         racks: Callable[[], Mapping[int, str | None]],
         touch: Callable[[Hashable], None],
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._zk = zk
         self._racks = racks
         self._touch = touch
-        self._chance = chance
-        self._under_way: dict[str, Creation] = {}
+        self._rng = rng
+        self._in_flight: dict[str, Creation] = {}
         self._queue: asyncio.Queue[Creation] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
 
@@ -67,14 +67,14 @@ class TopicCreator:
             self._runner.cancel()
             await asyncio.wait([self._runner])
 
-    def is_under_way(self, name: str) -> bool:
+    def is_creating(self, name: str) -> bool:
         """Whether this broker is creating a topic of that name now."""
-        return name in self._under_way
+        return name in self._in_flight
 
     def place(self, partitions: int, replication_factor: int) -> Assignment:
         """Replicas on the live brokers, begun at a broker by chance. Raises ApiError."""
         racks = self._racks()
-        start_index, shift = (self._chance.randrange(max(len(racks), 1)) for _ in range(2))
+        start_index, shift = (self._rng.randrange(max(len(racks), 1)) for _ in range(2))
         return place_replicas(
             racks, partitions, replication_factor, start_index=start_index, shift=shift
         )
@@ -91,17 +91,19 @@ class TopicCreator:
         The name and the settings have been checked. Raises ApiError when the numbers do not fit
         the live brokers, or ZooKeeper.
         """
-        under_way = self._under_way.get(name)
-        if under_way is not None:
-            return under_way
+        creation = self._in_flight.get(name)
+        if creation is not None:
+            return creation
         check_count(partitions)
         assignment = self.place(partitions, replication_factor)
-        return self.create_assigned(checked_size(NewTopic(name, assignment, dict(configs or {}))))
+        return self.create_assigned(
+            checked_size(PlannedTopic(name, assignment, dict(configs or {})))
+        )
 
-    def create_assigned(self, topic: NewTopic) -> Creation:
+    def create_assigned(self, topic: PlannedTopic) -> Creation:
         """Create a topic whose replicas are chosen already."""
         creation = Creation(topic)
-        self._under_way.setdefault(topic.name, creation)
+        self._in_flight.setdefault(topic.name, creation)
         self._queue.put_nowait(creation)
         return creation
 
@@ -115,19 +117,19 @@ class TopicCreator:
     async def _create(self, creation: Creation) -> None:
         name = creation.topic.name
         try:
-            creation.outcome = await self._write(creation.topic)
+            creation.result = await self._write(creation.topic)
         except ZkError as error:
             logger.error("topic %s cannot be created: %s", name, error)
-            creation.outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+            creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
         except Exception:
             logger.exception("topic %s cannot be created", name)
-            creation.outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+            creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
         finally:
-            if self._under_way.get(name) is creation:
-                del self._under_way[name]
+            if self._in_flight.get(name) is creation:
+                del self._in_flight[name]
         self._touch(("topic", name))
 
-    async def _write(self, topic: NewTopic) -> ErrorCode:
+    async def _write(self, topic: PlannedTopic) -> ErrorCode:
         """Write the nodes. Settings may be there without the topic: tools set them beforehand."""
         path, data = TopicAssignment.path(topic.name), _assignment(topic).encode()
         config_path = EntityConfig.path("topics", topic.name)
@@ -165,5 +167,5 @@ class TopicCreator:
         return stored == data
 
 
-def _assignment(topic: NewTopic) -> TopicAssignment:
+def _assignment(topic: PlannedTopic) -> TopicAssignment:
     return TopicAssignment(partitions=dict(topic.assignment))

@@ -31,7 +31,7 @@ Assignment = Mapping[int, tuple[int, ...]]
 
 
 @attrs.frozen
-class NewTopic:
+class PlannedTopic:
     """A topic to be created: the replicas of each partition, and its own settings."""
 
     name: str
@@ -69,7 +69,7 @@ def plan_topic(
     existing: TopicNames,
     defaults: TopicDefaults,
     place: Callable[[int, int], Assignment],
-) -> NewTopic:
+) -> PlannedTopic:
     """The topic a CreateTopics request asks for. Raises ApiError.
 
     `place(partitions, replication_factor)` chooses the replicas when the request does not name
@@ -87,11 +87,11 @@ def plan_topic(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
-        return checked_size(NewTopic(topic.name, manual_assignment(topic.assignments), configs))
+        return checked_size(PlannedTopic(topic.name, manual_assignment(topic.assignments), configs))
     partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
     factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
     check_count(partitions)
-    return checked_size(NewTopic(topic.name, place(partitions, factor), configs))
+    return checked_size(PlannedTopic(topic.name, place(partitions, factor), configs))
 
 
 def check_count(partitions: int) -> None:
@@ -103,7 +103,7 @@ def check_count(partitions: int) -> None:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are {_TOO_MANY}")
 
 
-def checked_size(topic: NewTopic) -> NewTopic:
+def checked_size(topic: PlannedTopic) -> PlannedTopic:
     """The topic, if ZooKeeper can take it. Raises ApiError(INVALID_PARTITIONS)."""
     check_size(TopicAssignment(topic.assignment), EntityConfig(topic.configs))
     return topic

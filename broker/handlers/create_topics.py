@@ -13,7 +13,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.cluster.topic_names import already_exists
 from broker.controller.controller import Controller
-from broker.controller.topic_changes import NewTopic, TopicDefaults, plan_topic
+from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
 from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
 from protocol.errors import ApiError, ErrorCode
@@ -39,7 +39,7 @@ def handle(
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     times = Counter(topic.name for topic in request.topics)
     answers: dict[str, CreateTopicsResponseTopic] = {}
-    planned: list[NewTopic] = []
+    planned: list[PlannedTopic] = []
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
@@ -60,8 +60,8 @@ def _plan(
     cache: MetadataCache,
     defaults: TopicDefaults,
     topic: CreateTopicsRequestTopic,
-) -> NewTopic:
-    if creator.is_under_way(topic.name):
+) -> PlannedTopic:
+    if creator.is_creating(topic.name):
         raise already_exists(topic.name)
     return plan_topic(topic, cache.names, defaults, creator.place)
 
@@ -81,10 +81,10 @@ def _try_complete(
 
 def _code(cache: MetadataCache, creation: Creation) -> ErrorCode:
     """REQUEST_TIMED_OUT while the topic is on its way, which is the answer if time is up."""
-    if creation.outcome is None:
+    if creation.result is None:
         return ErrorCode.REQUEST_TIMED_OUT
-    if creation.outcome is not ErrorCode.NONE:
-        return creation.outcome
+    if creation.result is not ErrorCode.NONE:
+        return creation.result
     topic = creation.topic
     led = sum(state.leader in cache.brokers for state in cache.partitions(topic.name))
     return ErrorCode.NONE if led >= len(topic.assignment) else ErrorCode.REQUEST_TIMED_OUT

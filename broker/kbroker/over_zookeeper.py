@@ -133,7 +133,7 @@ class OverZooKeeper:
         existing = await self._topics()
         written = asyncio.Event()
         creator = TopicCreator(
-            self.zk, racks=lambda: racks, touch=lambda _: written.set(), chance=random.Random()
+            self.zk, racks=lambda: racks, touch=lambda _: written.set(), rng=random.Random()
         )
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
         plan = plan_topic(wanted, TopicNames(existing), DEFAULTS, creator.place)
@@ -146,9 +146,9 @@ class OverZooKeeper:
             raise DeadlineExceeded(f"topic {topic.name}: ZooKeeper does not answer") from None
         finally:
             await creator.close()
-        assert creation.outcome is not None
-        if creation.outcome is not ErrorCode.NONE:
-            raise ApiError(creation.outcome, f"topic {topic.name}")
+        assert creation.result is not None
+        if creation.result is not ErrorCode.NONE:
+            raise ApiError(creation.result, f"topic {topic.name}")
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
         if topic in await self.marked_for_deletion():

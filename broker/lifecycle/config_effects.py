@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from broker.controller.controller import Controller
-from broker.lifecycle.periodic import every
+from broker.lifecycle.periodic import run_every
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.broker_configs import BrokerConfigs
@@ -39,7 +39,9 @@ class ConfigEffects:
         changes.renewed = self._any_changed
         await changes.start()
         self.spawn(
-            every(LOOK_INTERVAL_MS, "looking for changed settings", partial(self._look, changes))
+            run_every(
+                LOOK_INTERVAL_MS, "looking for changed settings", partial(self._look, changes)
+            )
         )
         await self.topics.read_again()  # what changed between the reading and the watch
         await self.brokers.read()

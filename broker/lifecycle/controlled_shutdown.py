@@ -40,7 +40,7 @@ class ShutdownConfig:
 
 
 @attrs.frozen
-class Departure:
+class ControlledShutdown:
     """The way out of one broker, registered at `epoch()`.
 
     `connect(host, port)` raises ConnectionFailed.

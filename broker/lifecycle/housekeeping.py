@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from broker.cluster.log_failures import LogFailures
-from broker.lifecycle.periodic import every
+from broker.lifecycle.periodic import run_every
 from broker.network.listener import Listener
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
@@ -90,7 +90,7 @@ class Housekeeping:
         ]
         for interval_ms, name, work in duties:
             if interval_ms < NEVER_MS:
-                self.spawn(every(interval_ms, name, work))
+                self.spawn(run_every(interval_ms, name, work))
 
     def checkpoint_high_watermarks(self) -> None:
         """Write them, once it is known which partitions this broker has."""

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 logger = logging.getLogger(__name__)
 
 
-async def every(interval_ms: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
+async def run_every(
+    interval_ms: float, name: str, work: Callable[[], Awaitable[None] | None]
+) -> None:
     """Call `work` each `interval_ms`; what it raises is logged and the next call comes."""
     while True:
         await asyncio.sleep(interval_ms / 1000)

@@ -90,7 +90,7 @@ class TopicConfigs:
         """Whether the topic's settings have been read."""
         return topic in self._known
 
-    def know(self, topics: Mapping[str, TopicSettings]) -> None:
+    def load(self, topics: Mapping[str, TopicSettings]) -> None:
         """Take what was read before the broker's logs were opened."""
         for topic, settings in topics.items():
             self._enter(topic, settings)
@@ -216,7 +216,7 @@ class TopicConfigs:
         return reading
 
 
-async def stored_topics(zk: ZkSession) -> dict[str, TopicSettings]:
+async def read_all_topic_settings(zk: ZkSession) -> dict[str, TopicSettings]:
     """The settings of all topics that have some, as they are now.
 
     Recovery has to know which of them are compacted: such logs may lack any offset.

@@ -9,7 +9,7 @@ import pytest
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
-from broker.controller.topic_changes import NewTopic, TopicDefaults
+from broker.controller.topic_changes import PlannedTopic, TopicDefaults
 from broker.handlers import create_topics
 from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
@@ -40,11 +40,11 @@ class Creator(TopicCreator):
     def __init__(self) -> None:
         session = MemoryZooKeeper().session()
         super().__init__(
-            session, racks=lambda: {1: None}, touch=lambda key: None, chance=random.Random(1)
+            session, racks=lambda: {1: None}, touch=lambda key: None, rng=random.Random(1)
         )
         self.begun: list[Creation] = []
 
-    def create_assigned(self, topic: NewTopic) -> Creation:
+    def create_assigned(self, topic: PlannedTopic) -> Creation:
         creation = super().create_assigned(topic)
         self.begun.append(creation)
         return creation
@@ -131,7 +131,7 @@ def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler:
     assert isinstance(wait, Wait)
     assert (wait.keys, wait.timeout_ms) == ((("topic", "t"),), 1000)
     assert wait.try_complete(False) is None
-    handler.creator.begun[0].outcome = ErrorCode.NONE
+    handler.creator.begun[0].result = ErrorCode.NONE
     assert wait.try_complete(False) is None
     handler.leads("t", 1)
     assert wait.try_complete(False) is None
@@ -144,14 +144,14 @@ def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler:
 def test_topic_that_is_not_led_in_time_has_timed_out(handler: Handler) -> None:
     wait = handler.handle(topic("t"))
     assert isinstance(wait, Wait)
-    handler.creator.begun[0].outcome = ErrorCode.NONE
+    handler.creator.begun[0].result = ErrorCode.NONE
     assert codes(wait.try_complete(True)) == {"t": ErrorCode.REQUEST_TIMED_OUT}
 
 
 def test_topic_that_lost_a_race_is_answered_at_once(handler: Handler) -> None:
     wait = handler.handle(topic("t"))
     assert isinstance(wait, Wait)
-    handler.creator.begun[0].outcome = ErrorCode.TOPIC_ALREADY_EXISTS
+    handler.creator.begun[0].result = ErrorCode.TOPIC_ALREADY_EXISTS
     assert codes(wait.try_complete(False)) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
 
 

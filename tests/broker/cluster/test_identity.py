@@ -43,12 +43,12 @@ def disk(name: str, broker_id: int, cluster: str | None = CLUSTER) -> MemoryDire
 
 async def test_the_first_broker_names_the_cluster_and_the_others_go_by_it() -> None:
     zookeeper = MemoryZooKeeper()
-    first = await identity.cluster_id(await session(zookeeper))
-    assert await identity.cluster_id(await session(zookeeper)) == first
+    first = await identity.get_or_create_cluster_id(await session(zookeeper))
+    assert await identity.get_or_create_cluster_id(await session(zookeeper)) == first
 
 
 async def test_a_cluster_is_named_as_kafka_names_it() -> None:
-    name = await identity.cluster_id(await session())
+    name = await identity.get_or_create_cluster_id(await session())
     assert len(name) == 22
     assert len(base64.urlsafe_b64decode(name + "==")) == 16
 
@@ -56,41 +56,43 @@ async def test_a_cluster_is_named_as_kafka_names_it() -> None:
 async def test_a_cluster_that_has_a_name_keeps_it() -> None:
     zk = await session()
     await zk.create(ClusterId.path(), ClusterId(id="named").encode(), make_parents=True)
-    assert await identity.cluster_id(zk) == "named"
+    assert await identity.get_or_create_cluster_id(zk) == "named"
 
 
 async def test_a_broker_has_the_id_its_file_says_and_its_disks_remember_it() -> None:
     kept = logs(MemoryDirectory("a"), MemoryDirectory("b"))
-    assert await identity.broker_id(await session(), config(broker_id="5"), kept, CLUSTER) == 5
+    assert (
+        await identity.assign_broker_id(await session(), config(broker_id="5"), kept, CLUSTER) == 5
+    )
     assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
 
 
 async def test_without_one_it_gets_a_number_above_those_that_files_may_say() -> None:
     zk = await session()
-    ids = [await identity.broker_id(zk, config(), logs(), CLUSTER) for _ in range(3)]
+    ids = [await identity.assign_broker_id(zk, config(), logs(), CLUSTER) for _ in range(3)]
     assert ids == [1001, 1002, 1003]
 
 
 async def test_a_number_it_was_given_once_is_its_own() -> None:
     zk, kept = await session(), logs()
-    first = await identity.broker_id(zk, config(), kept, CLUSTER)
-    assert await identity.broker_id(zk, config(), kept, CLUSTER) == first
+    first = await identity.assign_broker_id(zk, config(), kept, CLUSTER)
+    assert await identity.assign_broker_id(zk, config(), kept, CLUSTER) == first
 
 
 async def test_numbers_begin_above_the_reserved_ones() -> None:
     small = config(reserved_broker_max_id="10")
-    assert await identity.broker_id(await session(), small, logs(), CLUSTER) == 11
+    assert await identity.assign_broker_id(await session(), small, logs(), CLUSTER) == 11
 
 
 async def test_a_new_disk_beside_an_old_one_learns_who_it_belongs_to() -> None:
     kept = logs(disk("a", 5), MemoryDirectory("b"))
-    assert await identity.broker_id(await session(), config(), kept, CLUSTER) == 5
+    assert await identity.assign_broker_id(await session(), config(), kept, CLUSTER) == 5
     assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
 
 
 async def test_a_disk_of_a_kafka_that_kept_no_cluster_is_given_one() -> None:
     kept = logs(disk("a", 5, None))
-    assert await identity.broker_id(await session(), config(), kept, CLUSTER) == 5
+    assert await identity.assign_broker_id(await session(), config(), kept, CLUSTER) == 5
     assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)]
 
 
@@ -111,5 +113,5 @@ async def test_a_disk_that_is_not_its_own_is_refused_and_left_as_it_is(
     with pytest.raises(InconsistentMetaProperties, match=reason):
         identity.check_disks(config(**given), LogManager(made, LogConfig(), int), CLUSTER)
     with pytest.raises(InconsistentMetaProperties, match=reason):
-        await identity.broker_id(await session(), config(**given), logs(*made), CLUSTER)
+        await identity.assign_broker_id(await session(), config(**given), logs(*made), CLUSTER)
     assert [each.read("meta.properties") for each in made] == before

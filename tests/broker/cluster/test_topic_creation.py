@@ -43,7 +43,7 @@ def on_site(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[[], N
             session,
             racks=lambda: {1: None, 2: None},
             touch=touched.append,
-            chance=random.Random(7),
+            rng=random.Random(7),
         )
         await creator.start()
         try:
@@ -63,7 +63,7 @@ async def test_topic_is_written_with_its_settings(site: Site) -> None:
     creation = site.creator.create("t", 3, 2, {"retention.ms": "1"})
     assert site.touched == []
     await asyncio.sleep(1)
-    assert creation.outcome is ErrorCode.NONE
+    assert creation.result is ErrorCode.NONE
     assert site.touched == [("topic", "t")]
     assignment, config = await site.stored("t")
     assert assignment.partitions == creation.topic.assignment
@@ -81,10 +81,10 @@ async def test_topic_without_settings_has_a_node_for_them(site: Site) -> None:
 @on_site
 async def test_topic_under_way_is_not_created_twice(site: Site) -> None:
     first = site.creator.create("t", 1, 1)
-    assert site.creator.is_under_way("t")
+    assert site.creator.is_creating("t")
     assert site.creator.create("t", 5, 2) is first
     await asyncio.sleep(1)
-    assert not site.creator.is_under_way("t")
+    assert not site.creator.is_creating("t")
     assert len((await site.stored("t"))[0].partitions) == 1
 
 
@@ -94,7 +94,7 @@ async def test_loser_of_a_race_leaves_the_winners_settings(site: Site) -> None:
     await asyncio.sleep(1)
     second = site.creator.create("t", 1, 1, {"retention.ms": "2"})
     await asyncio.sleep(1)
-    assert second.outcome is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert second.result is ErrorCode.TOPIC_ALREADY_EXISTS
     assert (await site.stored("t"))[1] == {"retention.ms": "1"}
 
 
@@ -103,7 +103,7 @@ async def test_settings_left_from_before_are_replaced(site: Site) -> None:
     await site.session.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"9"}}')
     creation = site.creator.create("t", 1, 1, {"retention.ms": "1"})
     await asyncio.sleep(1)
-    assert creation.outcome is ErrorCode.NONE
+    assert creation.result is ErrorCode.NONE
     assert (await site.stored("t"))[1] == {"retention.ms": "1"}
 
 
@@ -112,10 +112,10 @@ async def test_creation_whose_answer_was_lost_has_succeeded(site: Site) -> None:
     site.zookeeper.lose_reply(site.session)
     creation = site.creator.create("t", 1, 1)
     await asyncio.sleep(1)
-    assert creation.outcome is None
+    assert creation.result is None
     site.zookeeper.resume(site.session)
     await asyncio.sleep(1)
-    assert creation.outcome is ErrorCode.NONE
+    assert creation.result is ErrorCode.NONE
 
 
 @on_site
@@ -126,10 +126,10 @@ async def test_creation_in_a_session_that_expired_has_failed(site: Site) -> None
     site.zookeeper.expire(site.session)
     site.zookeeper.resume(site.session)
     await asyncio.sleep(1)
-    assert creation.outcome is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert creation.result is ErrorCode.UNKNOWN_SERVER_ERROR
     again = site.creator.create("t", 1, 1)
     await asyncio.sleep(1)
-    assert again.outcome is ErrorCode.NONE
+    assert again.result is ErrorCode.NONE
 
 
 @on_site
@@ -137,4 +137,4 @@ async def test_more_replicas_than_brokers_are_refused_before_anything_is_done(si
     with pytest.raises(ApiError) as refused:
         site.creator.create("t", 1, 3)
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
-    assert not site.creator.is_under_way("t")
+    assert not site.creator.is_creating("t")

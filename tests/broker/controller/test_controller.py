@@ -448,7 +448,7 @@ async def test_topics_created_by_any_broker_are_led_by_the_controller(cluster: C
         cluster.sessions[2],
         racks=lambda: {1: None, 2: None},
         touch=touched.append,
-        chance=random.Random(1),
+        rng=random.Random(1),
     )
     await creator.start()
     creation = creator.create("t", 4, 2, {"retention.ms": "1"})

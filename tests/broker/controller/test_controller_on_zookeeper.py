@@ -48,7 +48,7 @@ async def live(zookeeper: str) -> None:
         sessions[2],
         racks=lambda: {1: None, 2: None},
         touch=lambda key: None,
-        chance=random.Random(1),
+        rng=random.Random(1),
     )
     await creator.start()
     creation = creator.create("t", PARTITIONS, 2)

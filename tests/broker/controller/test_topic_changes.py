@@ -6,7 +6,7 @@ import pytest
 from broker.cluster.topic_names import TopicNames, check_name
 from broker.controller.topic_changes import (
     MAX_TOPIC_BYTES,
-    NewTopic,
+    PlannedTopic,
     TopicDefaults,
     plan_partitions,
     plan_topic,
@@ -51,7 +51,7 @@ def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
     return {each: tuple(range(factor)) for each in range(partitions)}
 
 
-def plan(wanted: CreateTopicsRequestTopic) -> NewTopic:
+def plan(wanted: CreateTopicsRequestTopic) -> PlannedTopic:
     return plan_topic(wanted, TopicNames(["existing", "a.b"]), DEFAULTS, place)
 
 
@@ -81,7 +81,7 @@ def test_name_that_differs_from_another_only_in_dot_and_underscore() -> None:
 
 
 def test_numbers_are_placed() -> None:
-    assert plan(topic(partitions=2, factor=3)) == NewTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
+    assert plan(topic(partitions=2, factor=3)) == PlannedTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
 
 
 def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_come_on_top() -> (

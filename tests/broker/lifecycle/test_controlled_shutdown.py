@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from broker.lifecycle.controlled_shutdown import Departure, ShutdownConfig
+from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from clients.errors import ConnectionFailed
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
@@ -53,9 +53,11 @@ class Leaving:
             await self.session.create(BrokerId.path(each), node.encode())
         await self.session.create(Controller.path(), Controller(controller, 0).encode())
 
-    def departure(self, **config: Any) -> Departure:
+    def controlled_shutdown(self, **config: Any) -> ControlledShutdown:
         made: Any = self.connect
-        return Departure(self.session, 1, lambda: 77, "INSIDE", made, ShutdownConfig(**config))
+        return ControlledShutdown(
+            self.session, 1, lambda: 77, "INSIDE", made, ShutdownConfig(**config)
+        )
 
     async def connect(self, host: str, port: int) -> Leaving:
         self.called = host, port
@@ -85,7 +87,7 @@ def leave(answers: list[Any], story: Callable[[Leaving], Awaitable[None]], *ids:
 
 
 async def prepare(leaving: Leaving) -> None:
-    await leaving.departure().prepare()
+    await leaving.controlled_shutdown().prepare()
 
 
 def test_the_controller_is_asked_where_brokers_call_it_and_the_connection_closed() -> None:
@@ -111,7 +113,7 @@ def test_after_so_many_retries_it_goes_without() -> None:
     assert len(leaving.asked) == 4
 
     async def hurried(leaving: Leaving) -> None:
-        await leaving.departure(max_retries=0).prepare()
+        await leaving.controlled_shutdown(max_retries=0).prepare()
 
     assert len(leave([reply(LEFT)] * 9, hurried).asked) == 1
 
@@ -153,7 +155,7 @@ def test_without_a_controller_it_looks_for_one_and_goes() -> None:
 
 def test_switched_off_it_asks_nobody() -> None:
     async def story(leaving: Leaving) -> None:
-        await leaving.departure(enable=False).prepare()
+        await leaving.controlled_shutdown(enable=False).prepare()
 
     assert leave([], story).asked == []
 

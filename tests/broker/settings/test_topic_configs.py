@@ -10,7 +10,12 @@ import pytest
 
 from broker.network.purgatory import Wait
 from broker.settings.config_changes import ConfigChanges
-from broker.settings.topic_configs import READ_AT_ONCE, TopicConfigs, TopicSettings, stored_topics
+from broker.settings.topic_configs import (
+    READ_AT_ONCE,
+    TopicConfigs,
+    TopicSettings,
+    read_all_topic_settings,
+)
 from core_log.config import LogConfig
 from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
@@ -390,7 +395,10 @@ async def test_the_settings_of_all_topics_are_there_before_any_log_is_opened() -
         await session.create(EntityConfig.path("topics", topic), data)
     await session.create(EntityConfig.path("topics", "c"), b"{")
     defaults = LogConfig(retention_ms=5)
-    found = {t: settings.over(defaults) for t, settings in (await stored_topics(session)).items()}
+    found = {
+        t: settings.over(defaults)
+        for t, settings in (await read_all_topic_settings(session)).items()
+    }
     assert found["a"].compacts
     assert (found["a"].retention_ms, found["b"]) == (5, defaults)
     assert found["c"] == defaults.keeping_all()
@@ -399,7 +407,7 @@ async def test_the_settings_of_all_topics_are_there_before_any_log_is_opened() -
 
 async def test_what_was_read_before_the_logs_were_opened_is_not_read_again() -> None:
     world = await World().start()
-    world.configs.know({"t": TopicSettings({"retention.ms": "5"})})
+    world.configs.load({"t": TopicSettings({"retention.ms": "5"})})
     assert world.configs.when_known(["t"], lambda: "answer", 1000) == "answer"
     assert world.configs.get("t").retention_ms == 5
     assert world.spawned.tasks == []
