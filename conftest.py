@@ -27,9 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Complain of a test that has stopped an event loop; under CI=true it fails."""
     turn_guard.begin()
-    loop_guard.take_refused()
+    loop_guard.take_refusals()
     yield
-    refused = loop_guard.take_refused()
+    refused = loop_guard.take_refusals()
     if refused:
         pytest.fail("\n".join(refused), pytrace=False)
     complaint = turn_guard.complaint(item.nodeid)

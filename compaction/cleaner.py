@@ -183,7 +183,7 @@ class Cleaner:
         log, high_watermark = self.logs.get(topic_partition), self.high_watermark(topic_partition)
         if log is None or high_watermark is None or self._why_untouched(log) is not None:
             return
-        if topic_partition not in self._running and not self.work.has_turn_taken(log):
+        if topic_partition not in self._running and not self.work.is_turn_taken(log):
             with contextlib.suppress(ApiError):  # the log has said it
                 await self.work.retain(log, high_watermark, self.now_ms())
 
@@ -257,7 +257,7 @@ class Cleaner:
         """Remove what there may be of copies nobody wants; opening the log again would do it."""
         with contextlib.suppress(OSError):
             async with self.work.turn(log):
-                await self.work.to_its_end(partial(_remove_copies, log.directory))
+                await self.work.run_to_end(partial(_remove_copies, log.directory))
 
     def _fault(self, log: Log, error: Exception) -> None:
         """Leave a log alone for a while."""

@@ -89,8 +89,8 @@ class Cleaning:
                 raise Dropped("its segments are others now")
 
             with self.log.guard:
-                await self.work.to_its_end(replacement.hold)
-                await self.work.to_its_end(replacement.run)
+                await self.work.run_to_end(replacement.hold)
+                await self.work.run_to_end(replacement.run)
             self.log.end_replacement(replacement)
         self._segments_after += 1
         _log.info(
@@ -103,7 +103,7 @@ class Cleaning:
     async def _finished(self, event: Finished) -> None:
         job = self.job
         self.offsets.note(job.topic_partition, event.end_offset)
-        await self.work.to_its_end(self.offsets.save)
+        await self.work.run_to_end(self.offsets.save)
         cleaned = [each for each in job.segments if each.base_offset < event.end_offset]
         done = Pass(
             self.started_ms,

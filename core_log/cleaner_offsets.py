@@ -27,7 +27,7 @@ class CleanerOffsets:
     offsets: dict[TopicPartition, int] = attrs.field(factory=dict)
     _is_saved: bool = True
 
-    def start(self, stored: Mapping[TopicPartition, int]) -> None:
+    def load(self, stored: Mapping[TopicPartition, int]) -> None:
         """Take what the file has."""
         self.offsets = dict(stored)
 
@@ -40,7 +40,7 @@ class CleanerOffsets:
         self.offsets[topic_partition] = offset
         self._is_saved = False
 
-    def put(self, topic_partition: TopicPartition, offset: int) -> None:
+    def save_offset(self, topic_partition: TopicPartition, offset: int) -> None:
         """A log is clean up to `offset`. Raises OSError."""
         self.note(topic_partition, offset)
         self._save()
@@ -49,10 +49,10 @@ class CleanerOffsets:
         """The log is cut at `offset`; whether it was clean further. Raises OSError."""
         is_lower = self.offsets.get(topic_partition, 0) > offset
         if is_lower:
-            self.put(topic_partition, offset)
+            self.save_offset(topic_partition, offset)
         return is_lower
 
-    def drop(self, topic_partition: TopicPartition) -> None:
+    def delete(self, topic_partition: TopicPartition) -> None:
         """The log is going; `save` is due."""
         if self.offsets.pop(topic_partition, None) is not None:
             self._is_saved = False
@@ -60,7 +60,7 @@ class CleanerOffsets:
     def move(self, topic_partition: TopicPartition, to: CleanerOffsets) -> None:
         """The log lies in another directory from now on; `save` is due for both."""
         offset = self.offsets.get(topic_partition)
-        self.drop(topic_partition)
+        self.delete(topic_partition)
         if offset is not None:
             to.offsets[topic_partition] = offset
             to._is_saved = False
@@ -68,7 +68,7 @@ class CleanerOffsets:
     def keep_only(self, logs: Mapping[TopicPartition, object]) -> None:
         """Drop what has no log; `save` is due."""
         for topic_partition in self.offsets.keys() - logs.keys():
-            self.drop(topic_partition)
+            self.delete(topic_partition)
 
     def save(self) -> None:
         """Write what is not written yet, in whatever thread. Raises OSError."""

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import attrs
 
-from core_log.appending.message_format import known_version, magic_of
+from core_log.appending.message_format import check_version, magic_of
 from protocol.records.batch_header import MAGIC
 from protocol.settings import (
     Check,
@@ -99,7 +99,7 @@ class LogConfig:
     )
     preallocate: bool = setting("preallocate", False)
     message_format_version: str = setting(
-        "message.format.version", "2.3-IV1", validator=known_version
+        "message.format.version", "2.3-IV1", validator=check_version
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type", "CreateTime", validator=one_of("CreateTime", "LogAppendTime")
@@ -212,7 +212,7 @@ _BROKER_NAME_APART = {
     "leader.replication.throttled.replicas": "",
     "follower.replication.throttled.replicas": "",
 }
-WHAT_GOES = frozenset(
+DELETION_SETTINGS = frozenset(
     (
         "cleanup.policy",
         "retention.ms",

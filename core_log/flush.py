@@ -63,13 +63,13 @@ class FlushState:
         """A log with nothing under way."""
         return cls(recovery_point, recovery_point, monotonic_ms)
 
-    def appended(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
+    def note_append(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
         """Note how much is pending, and when the oldest of it came."""
         self.pending_bytes += size
         if base_offset <= self.begun_offset:
             self.pending_since_ms = monotonic_ms()
 
-    def due(
+    def is_due(
         self, config: LogConfig, active_base: int, log_end_offset: int, monotonic_ms: int
     ) -> bool:
         """Whether flush.messages or flush.ms is reached, or a segment was closed unflushed; or much
@@ -82,7 +82,7 @@ class FlushState:
             or (config.hides_holes and self.pending_bytes >= SYNCED_AHEAD_BYTES)
         )
 
-    def settled_end(self, config: LogConfig, log_end_offset: int) -> int:
+    def durable_end_offset(self, config: LogConfig, log_end_offset: int) -> int:
         """The end of what may be counted as kept: the log's, if flush.messages allows for what is
         not on disk."""
         unflushed = log_end_offset - self.recovery_point
@@ -129,17 +129,17 @@ class FlushState:
             bad_indexes,
         )
 
-    def ended(self, flush: Flush) -> None:
+    def finish(self, flush: Flush) -> None:
         """Move the recovery point, unless the log was cut since and written anew."""
         self.safe_names = max(self.safe_names, flush.name_changes)
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
-    def failed(self) -> None:
+    def fail(self) -> None:
         """A flush has come to nothing: all from the recovery point on waits for the next one."""
         self.begun_offset, self.has_closed = self.recovery_point, True
 
-    def truncated(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """The log ends at `offset` now; a flush under way says nothing of what comes next."""
         self.truncations += 1
         self.name_changes += 1

@@ -72,7 +72,7 @@ class Promotion:
             self.target.directory.fsync_dir()
             future.directory.remove(COPY_COMPLETE)
         except OSError as error:  # the mark stays, by which the log is found
-            self.target.note(error)
+            self.target.note_error(error)
 
     def _undo(self) -> None:
         current, own_name = self.current, str(self.topic_partition)
@@ -80,7 +80,7 @@ class Promotion:
             if current.directory.name != own_name:
                 current.directory.rename_to(own_name)
                 current.directory.fsync_dir()
-            unmark(self.future)
+            remove_complete_mark(self.future)
         except OSError as error:
             current.guard.fail(error)
 
@@ -120,7 +120,7 @@ class FutureLogs:
 
     # ---- changes
 
-    def direct(self, topic_partition: TopicPartition, path: str) -> None:
+    def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Have the partition's log in the directory at `path`: give up a move to elsewhere, and
         remember the directory for a log that is made later.
 
@@ -132,14 +132,14 @@ class FutureLogs:
         log_dir = self._dir_at(path)
         self.preferred.pop(topic_partition, None)
         if self.path_of(topic_partition) not in (None, path):
-            self.drop(topic_partition)
+            self.delete(topic_partition)
         if topic_partition not in log_dir.logs and topic_partition not in log_dir.futures:
             self.preferred[topic_partition] = log_dir
 
     def create(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> Log | None:
-        """Begin the move that `direct` asked for; the future log, None if there is nothing to move.
+        """Begin the move that `set_target_directory` asked for. Returns None if there is none.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
@@ -148,18 +148,18 @@ class FutureLogs:
             return None
         name = future_name(topic_partition, uuid.uuid4().hex)
         try:
-            return log_dir.add_future(topic_partition, name, config, monotonic_ms)
+            return log_dir.create_future(topic_partition, name, config, monotonic_ms)
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, log_dir, error) from error
 
-    def drop(self, topic_partition: TopicPartition) -> None:
+    def delete(self, topic_partition: TopicPartition) -> None:
         """Give up a move: the future log goes. Nothing happens if there is none.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        self.begin_drop(topic_partition)()
+        self.begin_deletion(topic_partition)()
 
-    def begin_drop(self, topic_partition: TopicPartition) -> Callable[[], None]:
+    def begin_deletion(self, topic_partition: TopicPartition) -> Callable[[], None]:
         """Forget a future log; what is returned renames its directory, in whatever thread, and
         raises ApiError KAFKA_STORAGE_ERROR."""
         log_dir = self._dir_of(topic_partition)
@@ -167,9 +167,9 @@ class FutureLogs:
             return _nothing
         name, log = deleted_name(topic_partition, uuid.uuid4().hex), self.get(topic_partition)
         assert log is not None
-        log_dir.forget_future(topic_partition)
+        log_dir.remove_future(topic_partition)
         self.leave(log_dir, name, log.config)
-        return partial(log_dir.rename_forgotten, log, name)
+        return partial(log_dir.rename_removed, log, name)
 
     def place_for(self, topic_partition: TopicPartition) -> LogDir:
         """The directory for a log that is to be made: where it was directed to, where a move that
@@ -180,11 +180,11 @@ class FutureLogs:
         bound_for = self._dir_of(topic_partition)
         if bound_for is not None:
             _log.warning("%s: what was moved to %s is lost", topic_partition, bound_for.path)
-            self.drop(topic_partition)
+            self.delete(topic_partition)
         chosen = self.preferred.pop(topic_partition, None) or bound_for
         if chosen is not None and chosen in self.dirs:
             return chosen
-        return min(self.dirs, key=lambda candidate: len(candidate.logs) + len(candidate.made))
+        return min(self.dirs, key=lambda candidate: len(candidate.logs) + len(candidate.new_logs))
 
     def checkpoint(
         self, topic_partition: TopicPartition, high_watermarks: Mapping[TopicPartition, int]
@@ -226,11 +226,11 @@ class FutureLogs:
         future.history.state = current.producers
         _tell_epochs(future, current)  # a leader may have been elected meanwhile
         future.increment_log_start_offset(min(current.log_start_offset, future.log_end_offset))
-        target.cleaned.drop(tp)  # of another time, when it was there
+        target.cleaned.delete(tp)  # of another time, when it was there
         source.cleaned.move(tp, target.cleaned)
-        source.forget(tp, "the replica was moved")
+        source.remove(tp, "the replica was moved")
         self.leave(source, promotion.name, current.config)
-        self.current[tp] = target.settle(tp)
+        self.current[tp] = target.promote_future(tp)
         _log.info("%s was moved from %s to %s", future, source.path, target.path)
         return future
 
@@ -266,8 +266,8 @@ class FutureLogs:
                 future = load(stored)
                 if future.damage is not None:
                     raise ValueError(f"it is damaged: {future.damage}")
-                unmark(future)
-                log_dir.own_future(future)
+                remove_complete_mark(future)
+                log_dir.add_future(future)
                 _log.info("%s is being moved to %s", future, log_dir.path)
             except (OSError, ValueError) as error:
                 _log.warning("%s is given up: %s", stored.directory.path, error)
@@ -291,7 +291,7 @@ def _nothing() -> None:
     """There is nothing to rename."""
 
 
-def unmark(future: Log) -> None:
+def remove_complete_mark(future: Log) -> None:
     """What is appended to it, or cut from it, makes a future log incomplete. Raises OSError."""
     if future.directory.size(COPY_COMPLETE) is not None:
         future.directory.remove(COPY_COMPLETE)
@@ -308,7 +308,7 @@ def _prepare(future: Log, current: Log) -> None:
         flush.run()
         future.end_flush(flush)
     except OSError as error:
-        future.flush_failed(error)
+        future.fail_flush(error)
         raise
 
 
@@ -320,5 +320,5 @@ def _tell_epochs(future: Log, current: Log) -> None:
 
 def _storage_error(topic_partition: TopicPartition, log_dir: LogDir, error: Exception) -> ApiError:
     if isinstance(error, OSError):
-        log_dir.note(error)
+        log_dir.note_error(error)
     return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {log_dir.path}: {error}")

@@ -3,8 +3,8 @@
 After an error of the disk nobody knows what came of the bytes: the log takes no more writes until
 it was recovered at the next start, and what it holds can still be read. A lack of room is another
 matter where the write was taken back whole: the log is *full*, and takes writes again when there is
-room (`LogDir.go_on`). Meanwhile old segments may go, which is what makes room. Bytes that are no
-batch, where there should be one, are told to whoever comes to them and end nothing.
+room (`LogDir.resume_writes`). Meanwhile old segments may go, which is what makes room. Bytes that
+are no batch, where there should be one, are told to whoever comes to them and end nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Guard:
     """Of one log. A block under it raises ApiError: KAFKA_STORAGE_ERROR for an OSError, after which
     `failure` says why no more is written, and CORRUPT_MESSAGE for a CorruptRecord.
 
-    `failure` is final; `lack_of_room` ends with `has_room`.
+    `failure` is final; `lack_of_room` ends with `clear_lack_of_room`.
     """
 
     topic_partition: TopicPartition
@@ -87,7 +87,7 @@ class Guard:
         self.lack_of_room = self.lack_of_room or str(error)
         return self._refused()
 
-    def has_room(self) -> None:
+    def clear_lack_of_room(self) -> None:
         """Take writes again, unless more is wrong than a lack of room."""
         self.lack_of_room = None
 

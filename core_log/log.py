@@ -18,9 +18,9 @@ from functools import partial
 
 import attrs
 
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.appending.batch_stamp import stamp
-from core_log.appending.replicated_run import runs
+from core_log.appending.replicated_run import split_into_runs
 from core_log.config import INT_MAX, LogConfig
 from core_log.flush import Flush
 from core_log.guard import Guard
@@ -28,13 +28,13 @@ from core_log.leader_epochs import LeaderEpochs
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.producers.producer_state import ProducerState
-from core_log.recovery.damage import Cut
-from core_log.retention import expired
+from core_log.recovery.damage import BadTail
+from core_log.retention import count_expired
 from core_log.segments.index_file import CorruptIndex
 from core_log.segments.replacement import Replacement
 from core_log.segments.retained import Retention
 from core_log.segments.segment import BadIndex, Segment
-from core_log.segments.segment_list import SegmentList, first_in, is_read_soon
+from core_log.segments.segment_list import SegmentList, find_record, is_cheap_to_read
 from core_log.segments.time_index import TimestampOffset
 from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
@@ -83,8 +83,8 @@ class Log:
     guard: Guard
     history: ProducerHistory
     monotonic_ms: Callable[[], int]
-    damage: Cut | None = None
-    cut: Callable[[int], None] = lambda offset: None
+    damage: BadTail | None = None
+    before_truncation: Callable[[int], None] = lambda offset: None
     is_lent: bool = False
     is_held: bool = False
     """Nothing is appended by the event loop, which goes on to read."""
@@ -126,9 +126,9 @@ class Log:
         return self.segments.flushes.truncations
 
     @property
-    def settled_end(self) -> int:
+    def durable_end_offset(self) -> int:
         """What may be counted as kept: flush.messages allows for some that are not on disk."""
-        return self.segments.flushes.settled_end(self.config, self.log_end_offset)
+        return self.segments.flushes.durable_end_offset(self.config, self.log_end_offset)
 
     @property
     def size(self) -> int:
@@ -146,7 +146,7 @@ class Log:
         now_ms: int,
         max_timestamp: int,
         may_sync: bool = True,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Write one batch as the leader: it gets the next offsets and the leader's epoch.
 
         `header` is the batch's, `max_timestamp` the true latest timestamp of its records. What
@@ -159,7 +159,7 @@ class Log:
             epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
             found = self.producers.check(header, epoch_only=epoch_only)
             if found is not None:
-                return Appended(
+                return LogAppendInfo(
                     found.base_offset, found.last_offset, found.timestamp, self.log_start_offset
                 )
         base_offset = self.log_end_offset
@@ -177,7 +177,7 @@ class Log:
         self._note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
-        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        return LogAppendInfo(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def check_fits(self, size: int) -> None:
         """Hold what a producer sent to segment.bytes.
@@ -202,7 +202,7 @@ class Log:
         appended), and ApiError KAFKA_STORAGE_ERROR.
         """
         records, done_bytes = memoryview(batches), 0
-        for run in runs(records, self.log_end_offset, self.config.segment_bytes):
+        for run in split_into_runs(records, self.log_end_offset, self.config.segment_bytes):
             self.guard.check()
             bounds = run.first_offset, run.last_offset
             try:
@@ -229,10 +229,10 @@ class Log:
         except OSError as error:
             raise self.guard.refuse(error) from error
 
-    def forget_flushed(self, offset: int) -> None:
+    def lower_recovery_point(self, offset: int) -> None:
         """Take nothing from `offset` on for flushed: the log is about to be truncated there."""
         if offset < self.log_end_offset:
-            self.segments.flushes.truncated(offset)
+            self.segments.flushes.truncate(offset)
 
     def truncate_to(self, offset: int) -> bool:
         """End the log at `offset`, or where the batch begins that holds it; whether anything went.
@@ -257,7 +257,7 @@ class Log:
                 return False
             offset = self.segments.end_below(offset)
             try:
-                self.forget_from(offset)
+                self.lower_checkpoints(offset)
             except OSError as error:  # nothing is cut yet
                 raise self.guard.refuse(error) from error
             self.segments.truncate_to(offset, self.config, self.monotonic_ms())
@@ -271,7 +271,7 @@ class Log:
         """Drop everything; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.guard.check()
         with self.guard:
-            self.forget_from(min(offset, self.segments.first.base_offset))
+            self.lower_checkpoints(min(offset, self.segments.first.base_offset))
             self.segments.drop_all(self.config, self.monotonic_ms())
             self.leader_epochs.clear()
             self.segments.begin(offset, self.config, self.monotonic_ms())
@@ -320,7 +320,9 @@ class Log:
         """
         with self.guard.reading:
             try:
-                return self.segments.aborted(offset, min(end_offset, self.log_end_offset))
+                return self.segments.aborted_transactions(
+                    offset, min(end_offset, self.log_end_offset)
+                )
             except CorruptIndex as error:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
 
@@ -341,29 +343,29 @@ class Log:
         start = self.log_start_offset
         with self.guard.reading:
             for batch in self._batches_at_or_after(timestamp, start):
-                found = first_in(batch, timestamp, start)
+                found = find_record(batch, timestamp, start)
                 if found is not None:
                     return found
         return None
 
-    async def offset_for_timestamp_apart(
+    async def offset_for_timestamp_in_thread(
         self, timestamp: int, in_thread: InThread
     ) -> tuple[int, int] | None:
         """The same, with batches read and decompressed where `in_thread` does it."""
         start = self.log_start_offset
         with self.guard.reading:
             for batch in self._batches_at_or_after(timestamp, start):
-                found = await in_thread(partial(first_in, batch, timestamp, start))
+                found = await in_thread(partial(find_record, batch, timestamp, start))
                 if found is not None:
                     return found
         return None
 
-    def is_time_found_soon(self, timestamp: int) -> bool:
+    def is_time_lookup_cheap(self, timestamp: int) -> bool:
         """Whether the batch that holds the time is small and not compressed. Raises ApiError."""
         with self.guard.reading:
             batches = self._batches_at_or_after(timestamp, self.log_start_offset)
             batch = next(batches, None)
-            return batch is None or is_read_soon(batch)
+            return batch is None or is_cheap_to_read(batch)
 
     def _batches_at_or_after(self, timestamp: int, start: int) -> Iterator[FileRange]:
         try:
@@ -382,13 +384,13 @@ class Log:
 
     # Flushing
 
-    def flush_due(self, monotonic_ms: int) -> bool:
+    def is_flush_due(self, monotonic_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a rolled segment asks for a flush now, or epochs
         that are no longer true stand on disk, or an index is to be made anew."""
         if self.failure is not None:
             return False
         bounds = self.segments.active.base_offset, self.log_end_offset
-        is_due = self.segments.flushes.due(self.config, *bounds, monotonic_ms)
+        is_due = self.segments.flushes.is_due(self.config, *bounds, monotonic_ms)
         is_waited_for = self._is_closing and not self.is_synced
         is_stale = self.leader_epochs.is_file_stale or bool(self._bad_indexes)
         return is_due or is_waited_for or is_stale
@@ -402,26 +404,26 @@ class Log:
     def begin_flush(self) -> Flush:
         """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
-        files += self.history.snapshots.to_flush()
+        files += self.history.snapshots.unflushed_files()
         return self.segments.flushes.begin(
             files, self.leader_epochs, self.directory, self.log_end_offset, [*self._bad_indexes]
         )
 
     def end_flush(self, flush: Flush) -> None:
         """Move the recovery point after `flush.run`; after an OSError of the three,
-        `flush_failed`."""
-        self.segments.flushes.ended(flush)
+        `fail_flush`."""
+        self.segments.flushes.finish(flush)
         for segment in flush.bad_indexes:
             self._bad_indexes.pop(segment, None)
         self.history.snapshots.flushed(flush.files)
         reread_from = self.segments.reread_from(self.recovery_point)
         needless = self.history.snapshots.forget_before(reread_from)
-        self.segments.remove_later(map(snapshot_name, needless), due_ms=0)
+        self.segments.delete_later(map(snapshot_name, needless), due_ms=0)
 
-    def flush_failed(self, error: OSError) -> ApiError:
+    def fail_flush(self, error: OSError) -> ApiError:
         """Have all that is not on disk wait for the next flush, if there can be one; the exception
         to answer with."""
-        self.segments.flushes.failed()
+        self.segments.flushes.fail()
         return self.guard.refuse(error)
 
     # Retention, cleaning and the end
@@ -460,7 +462,7 @@ class Log:
         """
         self.guard.check_failure()
         ages = self.segments.ages()
-        going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
+        going, why = count_expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
         if going == len(self.segments) and self.guard.is_full:
             going -= 1
         elif going == len(self.segments):
@@ -475,7 +477,7 @@ class Log:
         if not going:
             return None
 
-        gone = self.segments.take_first(going)
+        gone = self.segments.remove_first(going)
         start_offset = self.segments.first.base_offset
         self.increment_log_start_offset(start_offset)
         _log.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
@@ -493,7 +495,7 @@ class Log:
         flushes.safe_names = max(flushes.safe_names, retention.name_changes)
         flushes.name_changes += 1
         due_ms = self.monotonic_ms() + self.config.file_delete_delay_ms
-        self.segments.remove_later(retention.renamed, due_ms)
+        self.segments.delete_later(retention.renamed, due_ms)
 
     def replace_segments(
         self, base_offset: int, replaced: Sequence[int], *, truncations: int
@@ -583,7 +585,7 @@ class Log:
         if active.size - self._written_back >= WRITE_BACK_BYTES:
             self.write_back(active.log, self._written_back, active.size - self._written_back)
             self._written_back = active.size
-        self.segments.flushes.appended(self.log_end_offset, size, self.monotonic_ms)
+        self.segments.flushes.note_append(self.log_end_offset, size, self.monotonic_ms)
         self.segments.end_offset = last_offset + 1
 
     def _roll(self, base_offset: int, monotonic_ms: int) -> None:
@@ -603,8 +605,8 @@ class Log:
                 active.activate(self.config)
             raise
 
-    def forget_from(self, offset: int) -> None:
+    def lower_checkpoints(self, offset: int) -> None:
         """Have no checkpoint say that there is more, before anything is cut."""
         self._written_back = 0
-        self.segments.flushes.truncated(offset)
-        self.cut(offset)
+        self.segments.flushes.truncate(offset)
+        self.before_truncation(offset)

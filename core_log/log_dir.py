@@ -83,12 +83,12 @@ class LogDir:
     _one_writer: AbstractContextManager[Any] = attrs.field(factory=nullcontext)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     futures: dict[TopicPartition, Log] = attrs.field(factory=dict)
-    made: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
+    new_logs: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
     error: OSError | None = None
     lack_of_room: OSError | None = None
-    is_told_full: bool = False
+    is_reported_full: bool = False
     cleaned: CleanerOffsets = attrs.field(init=False)
     _recovery_points: Mapping[TopicPartition, int] = attrs.field(factory=dict)
     _names_due: bool = False
@@ -106,9 +106,9 @@ class LogDir:
     @property
     def is_suspect(self) -> bool:
         """Whether an error has shown that may be the disk's, and not one log's."""
-        return self.error is not None or any(log.guard.suspects_disk for log in self.held())
+        return self.error is not None or any(log.guard.suspects_disk for log in self.all_logs())
 
-    def note(self, error: OSError) -> None:
+    def note_error(self, error: OSError) -> None:
         """An operation on the directory has failed."""
         if error.errno in DISK_FULL:
             self.lack_of_room = error
@@ -129,12 +129,12 @@ class LogDir:
     @property
     def is_full(self) -> bool:
         """Whether there was no room when something was last written to it."""
-        return self.lack_of_room is not None or any(log.guard.is_full for log in self.held())
+        return self.lack_of_room is not None or any(log.guard.is_full for log in self.all_logs())
 
-    def tell_full(self) -> None:
+    def report_full(self) -> None:
         """Say that it is full, once."""
-        if not self.is_told_full:
-            self.is_told_full = True
+        if not self.is_reported_full:
+            self.is_reported_full = True
             _log.error(
                 "%s is full: nothing is appended to its logs until there is room for %d more MiB; "
                 "they can be read, and retention and deletion go on",
@@ -153,24 +153,24 @@ class LogDir:
         finally:
             self.directory.remove(PROBE)
 
-    def go_on(self) -> None:
+    def resume_writes(self) -> None:
         """There is room again: all that was refused for a lack of it can be written."""
         self.lack_of_room = None
-        refused = [log for log in self.held() if log.guard.is_full]
+        refused = [log for log in self.all_logs() if log.guard.is_full]
         for log in refused:
-            log.guard.has_room()
+            log.guard.clear_lack_of_room()
         _log.info("%s has room again: %d logs take writes", self.path, len(refused))
-        self.is_told_full = False
+        self.is_reported_full = False
 
-    def trust(self) -> None:
+    def clear_suspicion(self) -> None:
         """What failed was not the disk."""
         self.error = None
-        for log in self.held():
+        for log in self.all_logs():
             log.guard.suspects_disk = False
 
     def fail(self) -> None:
         """No log in it takes writes any more."""
-        for log in self.held():
+        for log in self.all_logs():
             log.guard.failure = log.guard.failure or f"{self.path} is offline"
 
     def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
@@ -182,7 +182,7 @@ class LogDir:
         self.is_clean = self.directory.read(CLEAN_SHUTDOWN) is not None
         self._recovery_points = recovery_points = self.read_offsets(RECOVERY_POINTS)
         log_start_offsets = self.read_offsets(LOG_START_OFFSETS)
-        self.cleaned.start(self.read_offsets(CLEANER_OFFSETS))
+        self.cleaned.load(self.read_offsets(CLEANER_OFFSETS))
         found: dict[Kind, list[StoredLog]] = {Kind.CURRENT: [], Kind.FUTURE: []}
         leaving = []
         for name in self.directory.children():
@@ -207,16 +207,16 @@ class LogDir:
             self.directory.remove(CLEAN_SHUTDOWN)
             self.directory.fsync_dir()
 
-    def own(self, log: Log) -> Log:
+    def add(self, log: Log) -> Log:
         """Serve a log from now on. Raises OSError."""
         tp = log.topic_partition
         self.cleaned.lower(tp, log.log_end_offset)
-        log.cut = partial(self._lower, tp)
+        log.before_truncation = partial(self._lower_checkpoints, tp)
         self.logs[tp] = log
         self.unopened.pop(tp, None)
         return log
 
-    def _lower(self, topic_partition: TopicPartition, offset: int) -> None:
+    def _lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
         """A log is about to be cut at `offset`. Raises OSError.
 
         What is written behind the cut must not be taken for what was flushed, or cleaned, before:
@@ -231,7 +231,7 @@ class LogDir:
         if lowered:
             self.directory.fsync_dir()
 
-    def add(
+    def create(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> Log:
         """Make a new log and serve it. Raises OSError.
@@ -241,26 +241,26 @@ class LogDir:
         """
         self.reserve(topic_partition)
         try:
-            self.make(topic_partition, config, monotonic_ms)
+            self.make_reserved(topic_partition, config, monotonic_ms)
         finally:
-            log = self.made.pop(topic_partition)
+            log = self.new_logs.pop(topic_partition)
         assert log is not None
-        return self.own(log)
+        return self.add(log)
 
     def reserve(self, topic_partition: TopicPartition) -> None:
         """Say that a log is to be made here."""
-        self.made[topic_partition] = None
+        self.new_logs[topic_partition] = None
 
-    def make(
+    def make_reserved(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> None:
         """Make the log that was to be made, in whatever thread. Raises OSError."""
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        self.made[topic_partition] = stored.load(config, monotonic_ms)
+        self.new_logs[topic_partition] = stored.load(config, monotonic_ms)
         self._names_due = True
 
-    def add_future(
+    def create_future(
         self,
         topic_partition: TopicPartition,
         name: str,
@@ -270,35 +270,35 @@ class LogDir:
         """Make the log that a partition is moved into. Raises OSError."""
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(name))
-        log = self.own_future(stored.load(config, monotonic_ms))
+        log = self.add_future(stored.load(config, monotonic_ms))
         self._names_due = True
         return log
 
-    def own_future(self, log: Log) -> Log:
+    def add_future(self, log: Log) -> Log:
         """Have a log that a partition is moved into."""
-        log.cut = partial(self._lower, log.topic_partition)
+        log.before_truncation = partial(self._lower_checkpoints, log.topic_partition)
         self.futures[log.topic_partition] = log
         return log
 
-    def settle(self, topic_partition: TopicPartition) -> Log:
+    def promote_future(self, topic_partition: TopicPartition) -> Log:
         """Its future log is the partition's own from now on."""
-        return self.own(self.futures.pop(topic_partition))
+        return self.add(self.futures.pop(topic_partition))
 
-    def forget_future(self, topic_partition: TopicPartition) -> None:
+    def remove_future(self, topic_partition: TopicPartition) -> None:
         """Forget a future log, whose directory is to be renamed."""
         self.futures.pop(topic_partition).guard.failure = "the replica is not moved any more"
         self._names_due = self._checkpoints_due = True
 
-    def forget(self, topic_partition: TopicPartition, why: str) -> Log:
+    def remove(self, topic_partition: TopicPartition, why: str) -> Log:
         """Serve a log no more. The checkpoints must not speak of it when a partition of its name
         is made again; `tick` sees to that."""
         log = self.logs.pop(topic_partition)
         log.guard.failure = why
-        self.cleaned.drop(topic_partition)
+        self.cleaned.delete(topic_partition)
         self._names_due = self._checkpoints_due = True
         return log
 
-    def rename_forgotten(self, log: Log, new_name: str) -> None:
+    def rename_removed(self, log: Log, new_name: str) -> None:
         """Rename the directory of a log that was forgotten, in whatever thread.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
@@ -306,7 +306,7 @@ class LogDir:
         try:
             log.directory.rename_to(new_name)
         except OSError as error:
-            self.note(error)
+            self.note_error(error)
             why = f"{log.topic_partition}: {self.path}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         self._names_due = True
@@ -330,7 +330,7 @@ class LogDir:
             for name in log.take_due_files(monotonic_ms)
         ]
 
-    def settle_names(self) -> None:
+    def sync_names_and_checkpoints(self) -> None:
         """Make safe from a power loss what came and went, in whatever thread. Raises OSError."""
         self.sync_names()
         self._forget_deleted()
@@ -382,9 +382,9 @@ class LogDir:
         self.directory.write_atomic(CLEAN_SHUTDOWN, b"")
         self.directory.fsync_dir()
 
-    def held(self) -> list[Log]:
+    def all_logs(self) -> list[Log]:
         """All logs in it, served or not."""
-        made = [log for log in list(self.made.values()) if log is not None]
+        made = [log for log in list(self.new_logs.values()) if log is not None]
         return [*self.logs.values(), *self.futures.values(), *made]
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:

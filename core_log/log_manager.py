@@ -30,7 +30,7 @@ from core_log.future_logs import FutureLogs
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
-from core_log.recovery.loading import undamaged
+from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
 from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
@@ -76,7 +76,7 @@ class Removal:
                 log_dir.sync_names()
                 for name in set(gone).intersection(log_dir.directory.children() if gone else ()):
                     _empty(log_dir.directory.child(name))
-                log_dir.settle_names()
+                log_dir.sync_names_and_checkpoints()
                 for name in gone:
                     log_dir.directory.remove_child(name)
 
@@ -138,12 +138,12 @@ class LogManager:
         """The logs in each directory that is in use, by its path."""
         return {log_dir.path: list(log_dir.logs.values()) for log_dir in self._dirs}
 
-    def suspects(self) -> list[LogDir]:
-        """The directories to be probed, in whatever thread; then `trust` or `take_offline`."""
+    def suspect_dirs(self) -> list[LogDir]:
+        """The directories to `probe`, in any thread; then `clear_suspicion` or `take_offline`."""
         return [log_dir for log_dir in self._dirs if log_dir.is_suspect]
 
-    def full(self) -> list[LogDir]:
-        """The directories that lack room: `probe_room`, in whatever thread, and then `go_on`."""
+    def full_dirs(self) -> list[LogDir]:
+        """The directories that lack room: `probe_room`, in any thread, then `resume_writes`."""
         return [log_dir for log_dir in self._dirs if log_dir.is_full]
 
     def take_offline(self, log_dir: LogDir, error: OSError) -> None:
@@ -164,37 +164,37 @@ class LogManager:
         """The directories in use."""
         return tuple(self._dirs)
 
-    def fault(self, topic_partition: TopicPartition) -> str | None:
+    def failure_of(self, topic_partition: TopicPartition) -> str | None:
         """Why a log that is here, or was, cannot be opened as it is."""
         log = self.logs.get(topic_partition)
         if log is not None:
             return log.failure if log.damage is not None else None
         return self._broken.get(topic_partition) or self._offline.get(topic_partition)
 
-    def cut_damage(self, topic_partition: TopicPartition) -> None:
+    def truncate_damage(self, topic_partition: TopicPartition) -> None:
         """Cut a damaged log at its damage, to be fetched again from there on.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        self.put_whole(self.without_damage(topic_partition))
+        self.replace_damaged(self.reopen_without_damage(topic_partition))
 
-    def without_damage(self, topic_partition: TopicPartition) -> Log:
-        """Cut a damaged log at its damage, in whatever thread; what is left of it, for `put_whole`.
+    def reopen_without_damage(self, topic_partition: TopicPartition) -> Log:
+        """Truncate a damaged log at its damage, in any thread, for `replace_damaged`.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         try:
-            return undamaged(self.logs[topic_partition])
+            return truncate_damage(self.logs[topic_partition])
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, error) from error
 
-    def put_whole(self, log: Log) -> None:
+    def replace_damaged(self, log: Log) -> None:
         """Have a log in the place of the damaged one that it was. Raises ApiError
         KAFKA_STORAGE_ERROR."""
         log_dir = self.dir_of(log.topic_partition)
         assert log_dir is not None
         try:
-            self.logs[log.topic_partition] = log_dir.own(log)
+            self.logs[log.topic_partition] = log_dir.add(log)
         except OSError as error:
             raise _storage_error(log.topic_partition, error) from error
 
@@ -213,12 +213,12 @@ class LogManager:
         if topic_partition not in self.logs:
             log_dir = self._place(topic_partition, is_new)
             try:
-                self.logs[topic_partition] = log_dir.add(
+                self.logs[topic_partition] = log_dir.create(
                     topic_partition, config, self._monotonic_ms
                 )
             except (OSError, ValueError) as error:
                 if isinstance(error, OSError):
-                    log_dir.note(error)
+                    log_dir.note_error(error)
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
 
@@ -236,16 +236,16 @@ class LogManager:
         cannot be made is left to `get_or_create`, which says why."""
         for new in planned:
             with contextlib.suppress(ValueError), _failure_logged(new.log_dir):
-                new.log_dir.make(new.topic_partition, new.config, self._monotonic_ms)
+                new.log_dir.make_reserved(new.topic_partition, new.config, self._monotonic_ms)
         self.sync_names()
 
     def serve(self, planned: Sequence[NewLog]) -> None:
         """Have the logs that were made, as far as they were and their directory is still in use."""
         for new in planned:
-            log = new.log_dir.made.pop(new.topic_partition)
+            log = new.log_dir.new_logs.pop(new.topic_partition)
             if log is not None and new.log_dir in self._dirs:
                 with _failure_logged(new.log_dir):
-                    self.logs[new.topic_partition] = new.log_dir.own(log)
+                    self.logs[new.topic_partition] = new.log_dir.add(log)
 
     def _place(self, topic_partition: TopicPartition, is_new: bool) -> LogDir:
         self._refuse_broken(topic_partition)
@@ -272,26 +272,26 @@ class LogManager:
         Both raise ApiError KAFKA_STORAGE_ERROR.
         """
         self._refuse_broken(topic_partition)
-        rename_future = self.futures.begin_drop(topic_partition)
+        rename_future = self.futures.begin_deletion(topic_partition)
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return rename_future
 
         log_dir = self.futures.current_dir(topic_partition)
         name = deleted_name(topic_partition, uuid.uuid4().hex)
-        log_dir.forget(topic_partition, "the partition was deleted")
+        log_dir.remove(topic_partition, "the partition was deleted")
         self._leave(log_dir, name, log.config)
 
         def rename_both() -> None:
             rename_future()
-            log_dir.rename_forgotten(log, name)
+            log_dir.rename_removed(log, name)
 
         return rename_both
 
-    def direct(self, topic_partition: TopicPartition, path: str) -> None:
-        """As `futures.direct`; KAFKA_STORAGE_ERROR also for a log that is here and of no use."""
+    def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
+        """Call `futures.set_target_directory`. Raises KAFKA_STORAGE_ERROR for a bad log too."""
         self._refuse_broken(topic_partition)
-        self.futures.direct(topic_partition, path)
+        self.futures.set_target_directory(topic_partition, path)
 
     def tick(self, monotonic_ms: int) -> None:
         """Remove deleted files whose time has come, at once."""
@@ -342,7 +342,7 @@ class LogManager:
             found |= {tp: offset for tp, offset in of_dir.items() if tp in log_dir.logs}
         return found
 
-    def stored_meta_properties(self) -> dict[str, MetaProperties]:
+    def read_meta_properties(self) -> dict[str, MetaProperties]:
         """What the directories, by path, say of their broker.
 
         Raises InconsistentMetaProperties.
@@ -354,7 +354,7 @@ class LogManager:
             if text is not None
         }
 
-    def store_meta_properties(self, meta: MetaProperties) -> None:
+    def write_meta_properties(self, meta: MetaProperties) -> None:
         """Write it to each directory that does not have it. Raises OSError."""
         for log_dir in self._dirs:
             text = log_dir.directory.read(META_PROPERTIES)
@@ -511,7 +511,7 @@ class LogManager:
         if log.topic_partition in self.logs:
             other = self.logs[log.topic_partition].directory.path
             raise LogDirectoryError(f"{log.topic_partition} is in {log_dir.path} and in {other}")
-        self.logs[log.topic_partition] = log_dir.own(log)
+        self.logs[log.topic_partition] = log_dir.add(log)
 
     def _retain(self, log: Log, high_watermark: int, now_ms: int) -> int:
         try:
@@ -521,7 +521,7 @@ class LogManager:
 
     def _close_logs(self, log_dir: LogDir) -> bool:
         with _mapping(self._closing_threads) as mapped:
-            return all(list(mapped(_closed, log_dir.held())))
+            return all(list(mapped(_closed, log_dir.all_logs())))
 
 
 @contextlib.contextmanager
@@ -539,9 +539,9 @@ def _failure_logged(log_dir: LogDir) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FULL or not log_dir.is_told_full:
+        if error.errno not in DISK_FULL or not log_dir.is_reported_full:
             _log.error("%s: %s", log_dir.path, error)
-        log_dir.note(error)
+        log_dir.note_error(error)
 
 
 def _empty(directory: Directory) -> None:

@@ -61,10 +61,10 @@ class LogWork:
     async def _flush(self, log: Log) -> None:
         try:
             flush = log.begin_flush()
-            await self.to_its_end(flush.run)
+            await self.run_to_end(flush.run)
             log.end_flush(flush)
         except OSError as error:
-            raise log.flush_failed(error) from error
+            raise log.fail_flush(error) from error
 
     async def retain(self, log: Log, high_watermark: int, now_ms: int) -> None:
         """Let go of old segments, and mark their files as deleted. Raises ApiError
@@ -78,10 +78,10 @@ class LogWork:
                     await self._flush(log)
             if retention is not None:
                 with log.guard:
-                    await self.to_its_end(retention.run)
+                    await self.run_to_end(retention.run)
                     log.end_retention(retention)
 
-    async def to_its_end(self, work: Callable[[], T]) -> T:
+    async def run_to_end(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread for who has a turn, and keep it until the work has ended: also
         when nobody wants what comes of it any more."""
         running = asyncio.ensure_future(self.in_thread(work))
@@ -109,7 +109,7 @@ class LogWork:
         if not begun.cancelled():
             begun.exception()  # seen: a disk that fails says so when it is synced
 
-    def has_turn_taken(self, log: Log) -> bool:
+    def is_turn_taken(self, log: Log) -> bool:
         """Whether somebody has the log's turn."""
         turn = self._turns.get(log)
         return turn is not None and turn.locked()
@@ -130,7 +130,7 @@ class LogWork:
                 else:
                     running.add_done_callback(lambda _: _take_back(log))
 
-    async def until_back(self, logs: Collection[Log]) -> None:
+    async def wait_until_returned(self, logs: Collection[Log]) -> None:
         """Wait until none of these logs is lent or held, all at the same moment."""
         while lent := [log for log in logs if log.is_lent or log.is_held]:
             async with self.turn(lent[0]):

@@ -54,7 +54,7 @@ def turn_on() -> None:
     os.environ[VARIABLE] = "1"
 
 
-def take_refused() -> list[str]:
+def take_refusals() -> list[str]:
     """What was refused since this was last asked: who catches exceptions may have hidden it."""
     refused, _Guard.refused = _Guard.refused, []
     return refused

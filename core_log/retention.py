@@ -74,7 +74,7 @@ POLICIES: Mapping[str, Policy] = {
 }
 
 
-def expired(
+def count_expired(
     segments: Sequence[SegmentAge],
     config: LogConfig,
     log_start_offset: int,

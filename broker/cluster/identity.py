@@ -43,7 +43,7 @@ def check_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> int:
     recovery cuts. A directory that cannot be read is left to the loading, which can do without.
     """
     with contextlib.suppress(OSError):
-        return agree(logs.stored_meta_properties(), config.broker_id, cluster).broker_id
+        return agree(logs.read_meta_properties(), config.broker_id, cluster).broker_id
     return config.broker_id
 
 
@@ -55,10 +55,10 @@ async def assign_broker_id(
     Raises InconsistentMetaProperties when what a directory remembers is another broker's or
     cluster's.
     """
-    meta = agree(logs.stored_meta_properties(), config.broker_id, cluster)
+    meta = agree(logs.read_meta_properties(), config.broker_id, cluster)
     if meta.broker_id < 0:
         meta = attrs.evolve(meta, broker_id=await _next_id(zk) + config.reserved_broker_max_id)
-    logs.store_meta_properties(meta)
+    logs.write_meta_properties(meta)
     return meta.broker_id
 
 

@@ -86,14 +86,14 @@ def _times(replicas: ReplicaManager, request: ListOffsetsRequest) -> Iterator[tu
 
 def _is_found_soon(log: Log, time: int) -> bool:
     try:
-        return log.is_time_found_soon(time)
+        return log.is_time_lookup_cheap(time)
     except ApiError:
         return True
 
 
 async def _found(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
     try:
-        return await log.offset_for_timestamp_apart(time, deferred.in_thread)
+        return await log.offset_for_timestamp_in_thread(time, deferred.in_thread)
     except ApiError as error:
         return error
 

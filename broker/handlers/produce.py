@@ -23,7 +23,7 @@ from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS,
 from broker.network.purgatory import NO_ANSWER, Wait
 from broker.replication.partition_waits import SETTLED, WATERMARK
 from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_REWRITTEN_BYTES,
@@ -259,7 +259,7 @@ def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestConte
 
 
 def _appended(
-    replicas: ReplicaManager, tp: TopicPartition, appended: Appended, acks: int
+    replicas: ReplicaManager, tp: TopicPartition, appended: LogAppendInfo, acks: int
 ) -> _Pending:
     response = ProduceResponsePartition(
         index=tp.partition,
@@ -269,7 +269,7 @@ def _appended(
         log_start_offset=appended.log_start_offset,
     )
     end = appended.last_offset + 1
-    if acks != -1 and replicas.log(tp).settled_end >= end:
+    if acks != -1 and replicas.log(tp).durable_end_offset >= end:
         return _Pending(tp, response)
     return _Pending(tp, response, end, acks == -1)
 
@@ -286,12 +286,12 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
         partition = replicas.partition(part.tp)
         partition.require_leader()
         log = partition.log
-        if log.failure is not None and log.settled_end < part.until:
+        if log.failure is not None and log.durable_end_offset < part.until:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
     except ApiError as error:
         part.response, part.until = _failed(part.tp, error.code), -1
         return True
-    reached = partition.high_watermark if part.all_in_sync else log.settled_end
+    reached = partition.high_watermark if part.all_in_sync else log.durable_end_offset
     if reached < part.until:
         return False
     if part.all_in_sync and not partition.is_enough_in_sync:
@@ -340,7 +340,7 @@ class _Unchecked:
     check: Check = attrs.field(init=False)
     valid: ValidSet = ()
     error: ApiError | None = None
-    appended: list[Appended] = attrs.field(factory=list)
+    appended: list[LogAppendInfo] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         try:

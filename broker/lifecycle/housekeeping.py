@@ -104,7 +104,7 @@ class Housekeeping:
     def _flush(self) -> None:
         monotonic_ms = self.monotonic_ms()
         for found in self.replicas.partitions.values():
-            if found.log.flush_due(monotonic_ms):
+            if found.log.is_flush_due(monotonic_ms):
                 self.flusher.start(found)
 
     async def _delete_files(self) -> None:
@@ -119,7 +119,7 @@ class Housekeeping:
         for number, partition in enumerate(list(self.replicas.partitions.values()), start=1):
             log = partition.log
             is_cleaners = self.config.cleaner.enable and log.config.compacts
-            is_kept = log.guard.failure is not None or self.work.has_turn_taken(log)
+            is_kept = log.guard.failure is not None or self.work.is_turn_taken(log)
             if not (is_cleaners or is_kept):
                 await self._retain_log(partition)
             if number % LOGS_A_TURN == 0:
@@ -134,10 +134,10 @@ class Housekeeping:
         self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)
 
     async def _probe_suspects(self) -> None:
-        for log_dir in self.logs.suspects():
+        for log_dir in self.logs.suspect_dirs():
             try:
                 await self._in_thread(log_dir.probe)
-                log_dir.trust()
+                log_dir.clear_suspicion()
             except OSError as error:
                 self._take_offline(log_dir, error)
 
@@ -148,14 +148,14 @@ class Housekeeping:
 
     async def _look_for_room(self) -> None:
         """Have what lacked room go on where there is some."""
-        for log_dir in self.logs.full():
-            log_dir.tell_full()
+        for log_dir in self.logs.full_dirs():
+            log_dir.report_full()
             try:
                 await self._in_thread(log_dir.probe_room)
-                log_dir.go_on()
+                log_dir.resume_writes()
                 self.log_failures.has_room()
             except OSError as error:
-                log_dir.note(error)
+                log_dir.note_error(error)
 
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))

@@ -83,7 +83,7 @@ class ControlWork:
                 self.replicas.logs.serve(new_logs)
             for tp in self.replicas.damaged(states):
                 await self._cut_damage(tp)
-            await self.work.until_back(self.replicas.known_logs(_names(states)))
+            await self.work.wait_until_returned(self.replicas.known_logs(_names(states)))
             errors += self.replicas.take_states(states, self.monotonic_ms())
             await asyncio.sleep(0)
         self.replicas.know_leadership()
@@ -93,8 +93,8 @@ class ControlWork:
         """Cut a damaged log at its damage; where that fails `take_states` says why."""
         logs = self.replicas.logs
         with contextlib.suppress(ApiError):
-            whole = await self.work.lend(logs.logs[tp], partial(logs.without_damage, tp))
-            logs.put_whole(whole)
+            whole = await self.work.lend(logs.logs[tp], partial(logs.reopen_without_damage, tp))
+            logs.replace_damaged(whole)
 
     async def _stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
         refused = refusal()
@@ -102,7 +102,7 @@ class ControlWork:
             return refused
         errors = []
         for some in _slices([TopicPartition(*pair) for pair in partitions(request)]):
-            await self.work.until_back(self.replicas.known_logs(some))
+            await self.work.wait_until_returned(self.replicas.known_logs(some))
             deletions = self.replicas.stop(some, delete=request.delete_partitions)
             errors += await self.work.in_thread(deletions.run)
         return StopReplicaResponse(error_code=0, partition_errors=errors)

@@ -72,7 +72,7 @@ class DirectoryMoves:
             partition.log.guard.check_failure()
         if partition is not None and partition.log.is_held:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is about to be elsewhere")
-        logs.direct(tp, os.path.realpath(path))  # which is how log.dirs are known
+        logs.set_target_directory(tp, os.path.realpath(path))  # which is how log.dirs are known
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
         future = logs.futures.create(tp, partition.log.config, partition.log.monotonic_ms)
@@ -135,7 +135,7 @@ class DirectoryMoves:
                 "%s cannot be moved to %s: %s", move.partition.log, path, error, exc_info=unexpected
             )
         if move.log.failure is not None and self._is_current(move):
-            rename = self.replicas.logs.futures.begin_drop(move.topic_partition)
+            rename = self.replicas.logs.futures.begin_deletion(move.topic_partition)
             with contextlib.suppress(ApiError):  # what is left there is found at the next start
                 await self._in_thread(rename)
         else:
@@ -167,7 +167,7 @@ class DirectoryMoves:
                 if move.is_aligned:
                     raise
             self.quota.record(piece.size)
-            if move.log.flush_due(move.log.monotonic_ms()):
+            if move.log.is_flush_due(move.log.monotonic_ms()):
                 await self._flush(move.log)
 
     async def _finish(self, move: FutureReplica) -> bool:
@@ -187,7 +187,7 @@ class DirectoryMoves:
                     if not await self._caught_up(move):
                         return False
                     promotion = futures.begin_promotion(tp)
-                    await self.work.to_its_end(promotion.run)
+                    await self.work.run_to_end(promotion.run)
                     move.partition.log = futures.end_promotion(promotion)
                 finally:
                     current.is_held = False

@@ -37,7 +37,7 @@ class Flusher:
                 await self.work.flush(log)
                 self.flushed(partition)
                 log = partition.log  # another one, if the replica was moved meanwhile
-                if not log.flush_due(self.monotonic_ms()):
+                if not log.is_flush_due(self.monotonic_ms()):
                     break
         except ApiError:  # the log has said it
             self.flushed(partition)

@@ -41,7 +41,7 @@ class Following:
     @property
     def is_settled(self) -> bool:
         """Whether the leader may be told that we have all that is in the log."""
-        return self.partition.log.settled_end == self.partition.log.log_end_offset
+        return self.partition.log.durable_end_offset == self.partition.log.log_end_offset
 
     def asked(self, max_bytes: int) -> FetchRequestPartition:
         """Its part of a fetch: from the log's end on."""

@@ -29,7 +29,7 @@ def refuse_lost(
     KAFKA_STORAGE_ERROR where no other replica can give what is lost. Where one can, the log is to
     be cut at its damage (`is_damaged`).
     """
-    log, fault = logs.get(tp), logs.fault(tp)
+    log, fault = logs.get(tp), logs.failure_of(tp)
     if log is not None and fault is not None:
         _refuse_damaged(tp, state, local_id, fault)
     is_lost = log is None and fault is None and not logs.offline_dirs
@@ -66,7 +66,7 @@ def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
 
 def is_damaged(tp: TopicPartition, logs: LogManager) -> bool:
     """Whether the log here has lost what was on disk."""
-    return logs.get(tp) is not None and logs.fault(tp) is not None
+    return logs.get(tp) is not None and logs.failure_of(tp) is not None
 
 
 def _refuse_damaged(

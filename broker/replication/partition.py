@@ -19,7 +19,7 @@ from broker.replication.isr import (
     next_high_watermark,
     out_of_sync,
 )
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import ValidMessages
 from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.appending.validator import ValidBatch
@@ -139,7 +139,7 @@ class Partition:
 
     def append(
         self, batch: ValidBatch | ValidMessages, *, all_in_sync: bool, now_ms: int
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append as the leader. Raises ApiError, and AppendLater; nothing is kept then."""
         self.require_leader()
         if all_in_sync and not self.is_enough_in_sync:
@@ -161,12 +161,12 @@ class Partition:
             may_sync=False,
         )
 
-    def _append_messages(self, messages: ValidMessages, now_ms: int) -> Appended:
+    def _append_messages(self, messages: ValidMessages, now_ms: int) -> LogAppendInfo:
         """Their offsets are in them, as in what a follower is given, and so they are written."""
         assert messages.first_offset == self.log.log_end_offset
         self.log.check_fits(len(messages.data))
         self.log.append_follower(messages.data, now_ms=now_ms, may_sync=False)
-        return Appended(
+        return LogAppendInfo(
             messages.first_offset,
             messages.last_offset,
             messages.log_append_time_ms,
@@ -178,7 +178,7 @@ class Partition:
         in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)
         reached = next_high_watermark(
             self.high_watermark,
-            self.log.settled_end,
+            self.log.durable_end_offset,
             [
                 follower.end_offset
                 for replica, follower in self.followers.items()

@@ -57,9 +57,9 @@ class PartitionWaits:
             if not session.is_follower:
                 self.purgatory.touch(session)
 
-    def settled(self, tp: TopicPartition, settled_end: int) -> None:
+    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
         """What is on disk reaches so far."""
-        self.purgatory.reached((SETTLED, tp), settled_end)
+        self.purgatory.reached((SETTLED, tp), durable_end_offset)
 
     def begins_elsewhere(self, tp: TopicPartition) -> None:
         """A replica's log start offset has moved."""

@@ -384,8 +384,9 @@ class _Fetcher:
 
     async def _cut_all(self, cuts: list[tuple[Following, Truncation]]) -> None:
         """Cut logs, each to its own end, as many at once as the disk has threads."""
+        # Lower all recovery points before a checkpoint is written.
         for each, to in cuts:
-            each.partition.log.forget_flushed(to.offset)  # all, before a checkpoint is written
+            each.partition.log.lower_recovery_point(to.offset)
         await asyncio.gather(*(self._cut(each, to) for each, to in cuts))
 
     async def _cut(self, each: Following, to: Truncation) -> None:

@@ -19,11 +19,11 @@ import attrs
 from broker.replication.follower_progress import InSyncSets
 from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.replication.partition import NO_LEADER, IsrChange, Partition
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
     BATCH_MAGIC,
     ValidMessages,
-    in_old_format,
+    convert_to_old_format,
     validate_set,
 )
 from core_log.appending.validator import ValidBatch, validate
@@ -125,7 +125,7 @@ class Waits(Protocol):
     def committed(self, tp: TopicPartition, high_watermark: int) -> None:
         """The high watermark has moved."""
 
-    def settled(self, tp: TopicPartition, settled_end: int) -> None:
+    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
         """What is on disk reaches so far."""
 
     def begins_elsewhere(self, tp: TopicPartition) -> None:
@@ -327,7 +327,7 @@ class ReplicaManager:
                 self.delete_left_over(tp)()
             refuse_lost(tp, state, self.local_id, self.logs)
             if is_damaged(tp, self.logs):
-                self.logs.cut_damage(tp)
+                self.logs.truncate_damage(tp)
             config = self.topic_config(tp.topic)
             log = self.logs.get_or_create(tp, config, is_new=state.is_new)
             log.update_config(config)
@@ -409,7 +409,7 @@ class ReplicaManager:
         all_in_sync: bool,
         zstd_allowed: bool,
         now_ms: int,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append what a producer sent for one partition. Raises ApiError and AppendLater."""
         partition = self.partition(tp)
         partition.require_leader()
@@ -437,7 +437,9 @@ class ReplicaManager:
             )
             if config.magic == BATCH_MAGIC:
                 return (batch,)
-            return (in_old_format(tp, batch, config, next_offset=next_offset, now_ms=now_ms),)
+            return (
+                convert_to_old_format(tp, batch, config, next_offset=next_offset, now_ms=now_ms),
+            )
 
         return check
 
@@ -461,8 +463,8 @@ class ReplicaManager:
         *,
         all_in_sync: bool,
         now_ms: int,
-        appended: list[Appended],
-    ) -> Appended:
+        appended: list[LogAppendInfo],
+    ) -> LogAppendInfo:
         """Append what a check has made, some time ago, and would make `again`; offsets -1 for
         nothing. What is in `appended` is passed over, and what is new is put there: after
         AppendLater the rest is to be appended.
@@ -476,12 +478,12 @@ class ReplicaManager:
         ):
             valid = again()  # others were faster
         if not valid:
-            return Appended(-1, -1, -1, log.log_start_offset)
+            return LogAppendInfo(-1, -1, -1, log.log_start_offset)
         for batch in valid[len(appended) :]:
             appended.append(self._append(partition, batch, all_in_sync, now_ms))
         return appended[0]._replace(last_offset=appended[-1].last_offset)
 
-    def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> Appended:
+    def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> LogAppendInfo:
         """Append a batch this broker built itself, as with acks=all. Raises ApiError and
         AppendLater."""
         header = read_header(batch)
@@ -490,11 +492,11 @@ class ReplicaManager:
 
     def _append_batch(
         self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int
-    ) -> Appended:
+    ) -> LogAppendInfo:
         log = partition.log
         if log.config.magic == BATCH_MAGIC:
             return self._append(partition, batch, all_in_sync, now_ms)
-        messages = in_old_format(
+        messages = convert_to_old_format(
             partition.topic_partition,
             batch,
             log.config,
@@ -509,7 +511,7 @@ class ReplicaManager:
         batch: ValidBatch | ValidMessages,
         all_in_sync: bool,
         now_ms: int,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Raises AppendLater while the log has to be flushed first: whoever waits for the partition
         is woken then."""
         try:
@@ -519,7 +521,7 @@ class ReplicaManager:
             self.start_flush(partition)
             raise
         monotonic_ms = self.monotonic_ms()
-        if partition.log.flush_due(monotonic_ms):
+        if partition.log.is_flush_due(monotonic_ms):
             self.start_flush(partition)
         self.in_sync.grown(partition.topic_partition)
         self.waits.grown(partition.topic_partition)
@@ -571,13 +573,13 @@ class ReplicaManager:
         if not partition.is_leader:
             self.followers.flushed(partition)
             return
-        self.waits.settled(tp, partition.log.settled_end)
+        self.waits.settled(tp, partition.log.durable_end_offset)
         if partition.advance_high_watermark(self.monotonic_ms()):
             self._committed(partition)
 
     def replicated(self, partition: Partition) -> None:
         """The log of a partition that follows has grown."""
-        if partition.log.flush_due(self.monotonic_ms()):
+        if partition.log.is_flush_due(self.monotonic_ms()):
             self.start_flush(partition)
         self.waits.grown(partition.topic_partition)
         self._committed(partition)
@@ -588,7 +590,7 @@ class ReplicaManager:
         """The replica of `tp` here. Raises ApiError when there is none."""
         partition = self.partitions.get(tp)
         if partition is None:
-            fault = self.logs.fault(tp)
+            fault = self.logs.failure_of(tp)
             if fault is not None:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {fault}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(tp))

@@ -16,7 +16,7 @@ import attrs
 from broker.settings.config import BrokerConfig
 from broker.settings.dynamic_config import TOPIC_DEFAULTS, in_force
 from broker.settings.entity_configs import BROKERS, UNREADABLE, Settings, Stored, stored
-from core_log.config import WHAT_GOES
+from core_log.config import DELETION_SETTINGS
 from protocol.settings import SettingError
 from zk.api import ZkSession
 from zk.znodes import DEFAULT_ENTITY
@@ -87,5 +87,5 @@ class BrokerConfigs:
                 logger.error("ignoring what is stored for brokers: %s", error)
                 if name in before:
                     good[name] = before[name]
-                is_doubtful |= TOPIC_DEFAULTS.get(name) in WHAT_GOES
+                is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
         return good, is_doubtful

@@ -23,7 +23,7 @@ from broker.network.endpoints import ANY_ADDRESS, MAX_PORT, Endpoint, parse_endp
 from broker.replication.replication_quota import UNLIMITED
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from compaction.config import CleanerConfig, refuse_impossible
-from core_log.appending.message_format import known_version, magic_of
+from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
@@ -53,7 +53,7 @@ class BrokerConfig:
     inter_broker_protocol_version: str = setting(
         "inter.broker.protocol.version",
         "2.3-IV1",
-        validator=known_version,
+        validator=check_version,
         doc="Bounds log.message.format.version and how committed offsets are written; requests "
         "have the versions that all brokers speak.",
     )

@@ -21,7 +21,7 @@ import attrs
 from broker.network.purgatory import Wait
 from broker.settings.entity_configs import TOPICS, UNREADABLE, Settings, Stored, stored, stored_many
 from broker.zk_retry import retry_until_connected
-from core_log.config import WHAT_GOES, LogConfig
+from core_log.config import DELETION_SETTINGS, LogConfig
 from protocol.settings import SettingError
 from zk.admin_znodes import EntityConfig
 from zk.api import ZkSession
@@ -251,7 +251,7 @@ def understood(topic: str, found: Stored, before: TopicSettings) -> TopicSetting
         logger.error("topic %s: ignoring its setting %s", topic, fault)
         if name in before.overrides:
             overrides[name] = before.overrides[name]
-        if name in WHAT_GOES:
+        if name in DELETION_SETTINGS:
             is_doubtful = True
             _doubt(topic, name)
     return TopicSettings(overrides, is_doubtful, found.mzxid)

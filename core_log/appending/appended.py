@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Appended(NamedTuple):
+class LogAppendInfo(NamedTuple):
     """What became of an append. `log_append_time_ms` is -1 unless the topic stamps that time."""
 
     base_offset: int

@@ -25,7 +25,7 @@ def magic_of(version: str) -> int:
     return 0 if minor < 10 else 1 if minor < 11 else 2
 
 
-def known_version(version: str) -> str | None:
+def check_version(version: str) -> str | None:
     """What is wrong with a setting's value, for `protocol.settings`."""
     try:
         magic_of(version)

@@ -18,8 +18,8 @@ from core_log.appending.validator import (
     ValidBatch,
     check_size,
     check_times,
-    refusing,
-    wanted_codec,
+    target_codec,
+    translate_errors,
 )
 from core_log.config import LogConfig
 from protocol.bounds import MAX_PRODUCED_BYTES
@@ -64,7 +64,7 @@ def validate_set(
 
     An empty set gives nothing, as it always has. Raises ApiError.
     """
-    with refusing(topic_partition):
+    with translate_errors(topic_partition):
         entries = validate_messages(
             records or b"",
             require_keys="compact" in config.cleanup_policy,
@@ -78,7 +78,7 @@ def validate_set(
                 raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
         rows = [row for entry in entries for row in entry.rows]
         check_times(topic_partition, (row[1] for row in rows), config, now_ms)
-        codec = wanted_codec(config, _source_codec(entries))
+        codec = target_codec(config, _source_codec(entries))
         if config.magic == BATCH_MAGIC:
             return _batches(topic_partition, rows, codec, config)
         as_it_is = _with_offset(entries, codec, config, next_offset, now_ms)
@@ -87,7 +87,7 @@ def validate_set(
         return (_messages(topic_partition, rows, codec, config, next_offset, now_ms),)
 
 
-def in_old_format(
+def convert_to_old_format(
     topic_partition: TopicPartition,
     batch: ValidBatch,
     config: LogConfig,
@@ -102,9 +102,9 @@ def in_old_format(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"{topic_partition} is kept in format {config.magic}, which has no producer ids",
         )
-    with refusing(topic_partition):
+    with translate_errors(topic_partition):
         rows = decode_batch(batch.data, 0, header)
-        codec = wanted_codec(config, header.codec)
+        codec = target_codec(config, header.codec)
         return _messages(topic_partition, rows, codec, config, next_offset, now_ms)
 
 

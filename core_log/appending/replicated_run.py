@@ -68,7 +68,9 @@ class ReplicatedRun:
                 yield header
 
 
-def runs(records: memoryview, log_end_offset: int, max_bytes: int) -> Iterator[ReplicatedRun]:
+def split_into_runs(
+    records: memoryview, log_end_offset: int, max_bytes: int
+) -> Iterator[ReplicatedRun]:
     """Runs of whole batches that one segment can index, of RUN_BYTES and `max_bytes` at most.
 
     A batch that is larger is a run alone. Raises CorruptRecord or UnexpectedAppendOffset for the

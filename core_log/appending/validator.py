@@ -106,7 +106,7 @@ def validate(
 
 
 @contextmanager
-def refusing(topic_partition: TopicPartition) -> Iterator[None]:
+def translate_errors(topic_partition: TopicPartition) -> Iterator[None]:
     """What is wrong with a producer's bytes, in the producer's terms."""
     try:
         yield
@@ -153,7 +153,7 @@ def _validate(
         check_times(topic_partition, sent, config, now_ms)
     decompressed_bytes = 0 if codec is Codec.NONE else checked.size
     valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
-    wanted = wanted_codec(config, codec)
+    wanted = target_codec(config, codec)
     if wanted is codec:
         return valid
     batch = _recompress(valid, wanted)
@@ -208,7 +208,7 @@ def check_times(
             )
 
 
-def wanted_codec(config: LogConfig, source: Codec) -> Codec:
+def target_codec(config: LogConfig, source: Codec) -> Codec:
     """The codec that compression.type keeps records in which came in `source`."""
     if config.compression_type == "producer":
         return source

@@ -155,7 +155,7 @@ class ProducerSnapshots:
         self.covered = offset
         self._unflushed.append(file)
 
-    def to_flush(self) -> list[StorageFile]:
+    def unflushed_files(self) -> list[StorageFile]:
         """The files that were written and are not `flushed` yet, to be fsynced with the log's."""
         return list(self._unflushed)
 

@@ -67,8 +67,8 @@ NO_MARKER = Marker(NONE, NONE)
 
 @attrs.define
 class Producer:
-    """One producer's state. Its last time in ms; `heard_ms` is the broker's clock, -1 if it has
-    not heard of the producer since it started; `transaction_start` the first offset of an open
+    """One producer's state. Its last time in ms; `last_append_ms` is the broker's clock, -1 if it
+    has not heard of the producer since it started; `transaction_start` the first offset of an open
     transaction, -1 without; `marker` where, or below where, its last marker is."""
 
     epoch: int
@@ -76,7 +76,7 @@ class Producer:
     last_timestamp: int = NONE
     coordinator_epoch: int = NONE
     transaction_start: int = NONE
-    heard_ms: int = attrs.field(default=NONE, eq=False)
+    last_append_ms: int = attrs.field(default=NONE, eq=False)
     marker: Marker = attrs.field(default=NO_MARKER, eq=False)
 
     @property
@@ -85,9 +85,9 @@ class Producer:
         return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
 
     @property
-    def last_heard_ms(self) -> int:
+    def last_active_ms(self) -> int:
         """When the broker last heard of it; by its records, if that was before the start."""
-        return self.last_timestamp if self.heard_ms == NONE else self.heard_ms
+        return self.last_timestamp if self.last_append_ms == NONE else self.last_append_ms
 
     def has_batch_from(self, offset: int) -> bool:
         """Whether it wrote a batch at `offset` or above, its last one."""
@@ -181,7 +181,7 @@ class ProducerState:
         elif header.producer_epoch != producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.last_timestamp, producer.heard_ms = timestamp, now_ms
+        producer.last_timestamp, producer.last_append_ms = timestamp, now_ms
         if header.is_control:
             producer.transaction_start = NONE
             producer.marker = Marker(last_offset, timestamp)
@@ -225,13 +225,13 @@ class ProducerState:
         taken to have been heard of now: that time may never come.
         """
         for producer in self.producers.values():
-            if producer.heard_ms == NONE and producer.last_timestamp > now_ms:
-                producer.heard_ms = now_ms
+            if producer.last_append_ms == NONE and producer.last_timestamp > now_ms:
+                producer.last_append_ms = now_ms
 
         expired = [
             producer_id
             for producer_id, producer in self.producers.items()
-            if producer.transaction_start < 0 and now_ms - producer.last_heard_ms >= expiration_ms
+            if producer.transaction_start < 0 and now_ms - producer.last_active_ms >= expiration_ms
         ]
         for producer_id in expired:
             del self.producers[producer_id]

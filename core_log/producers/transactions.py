@@ -113,7 +113,7 @@ def _last_offset(transaction: AbortedTransaction) -> int:
     return transaction.last_offset
 
 
-def drop_doubtful(segments: SegmentList, unsynced_from: int) -> int:
+def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
     """Remove, when a log is loaded, the indexes from the segment at `unsynced_from` on, which a
     crash may have torn, and those with entries that cannot be. The offset from which on markers
     have to be noted again, EVERYTHING for none. Raises OSError."""

@@ -16,7 +16,7 @@ EVERYTHING = 2**63 - 1
 
 
 @attrs.frozen
-class Cut:
+class BadTail:
     """A log ends before `offset`, at `position` of `file`, with `size_bytes` behind that.
 
     `last_offset` is the last one that is known to have been there; `reason` says what is wrong.

@@ -13,11 +13,11 @@ from core_log.leader_epochs import LeaderEpochs
 from core_log.log import Log
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import ProducerSnapshots
-from core_log.producers.transactions import drop_doubtful, sync_indexes
-from core_log.recovery.damage import EVERYTHING, Cut
-from core_log.recovery.recovery import Recovered, cut_off, open_log
+from core_log.producers.transactions import delete_doubtful_indexes, sync_indexes
+from core_log.recovery.damage import EVERYTHING, BadTail
+from core_log.recovery.recovery import Recovered, open_log, remove_tail
 from core_log.segments.segment_list import SegmentList
-from core_log.segments.splitting import OffsetOverflow, split
+from core_log.segments.splitting import OffsetOverflow, split_segment
 from core_log.storage import Directory
 from protocol.topic_partition import TopicPartition
 
@@ -54,8 +54,8 @@ def load_log(
         monotonic_ms=monotonic_ms(),
         check_all=check_all,
     )
-    if opened.cut is not None:
-        _log.warning("%s: recovery cuts %s", topic_partition, opened.cut)
+    if opened.torn_tail is not None:
+        _log.warning("%s: recovery cuts %s", topic_partition, opened.torn_tail)
     flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), monotonic_ms())
     segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
     snapshots = ProducerSnapshots.find(directory)
@@ -74,7 +74,7 @@ def load_log(
     if opened.damage is not None:
         _leave_damaged(log, opened.damage)
         return log
-    markers_from = min(opened.markers_from, drop_doubtful(segments, opened.unsynced_from))
+    markers_from = min(opened.markers_from, delete_doubtful_indexes(segments, opened.unsynced_from))
     if snapshots.offsets or not clean_shutdown or markers_from < EVERYTHING:
         log.history.reload(markers_from=markers_from)
         log.history.snapshot(log.log_end_offset)
@@ -84,13 +84,13 @@ def load_log(
     return log
 
 
-def undamaged(log: Log) -> Log:
-    """Cut a damaged log at its damage, and open what is left. Raises OSError."""
+def truncate_damage(log: Log) -> Log:
+    """Truncate a damaged log at its damage, and open what is left. Raises OSError."""
     damage = log.damage
     assert damage is not None
-    log.forget_from(damage.offset)
+    log.lower_checkpoints(damage.offset)
     _log.warning("%s is cut at its damage, it loses %s", log.topic_partition, damage)
-    cut_off(log.directory, damage)
+    remove_tail(log.directory, damage)
     return load_log(
         log.directory,
         log.topic_partition,
@@ -112,7 +112,7 @@ def _flushed_end(opened: Recovered, recovery_point: int, clean_shutdown: bool) -
     return opened.log_end_offset
 
 
-def _leave_damaged(log: Log, damage: Cut) -> None:
+def _leave_damaged(log: Log, damage: BadTail) -> None:
     """Serve nobody: what was on disk cannot be read."""
     log.damage = damage
     log.guard.failure = f"it is damaged: {damage}"
@@ -127,4 +127,4 @@ def _opened(
         try:
             return open_log(directory, config, epochs, **found)
         except OffsetOverflow as overflow:
-            split(directory, overflow.base_offset)
+            split_segment(directory, overflow.base_offset)

@@ -21,7 +21,7 @@ import attrs
 
 from core_log.config import INT_MAX, LogConfig
 from core_log.leader_epochs import LeaderEpochs
-from core_log.recovery.damage import EVERYTHING, Cut
+from core_log.recovery.damage import EVERYTHING, BadTail
 from core_log.segments.batch_scan import ShallowBatch, scan, scan_checked
 from core_log.segments.file_name import (
     ALL_SUFFIXES,
@@ -54,8 +54,8 @@ class Recovered:
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int
-    cut: Cut | None = None
-    damage: Cut | None = None
+    torn_tail: BadTail | None = None
+    damage: BadTail | None = None
     unsynced_from: int = EVERYTHING
     markers_from: int = EVERYTHING
 
@@ -101,7 +101,7 @@ def open_log(
         return Recovered(segments, log_start_offset, cut.offset, damage=cut)
     unsynced = walk.unsynced_from, walk.markers_from
     if cut is not None:
-        cut_off(directory, cut)
+        remove_tail(directory, cut)
         walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, monotonic_ms)
         walk.to_the_end(EVERYTHING)
     if walk.end_offset == synced_end < log_start_offset:
@@ -145,7 +145,7 @@ def _tell_missing(
     )
 
 
-def cut_off(directory: Directory, cut: Cut) -> None:
+def remove_tail(directory: Directory, cut: BadTail) -> None:
     """Have the log end where its good part does. Raises OSError.
 
     What follows goes first: if the power fails in between, the next recovery cuts again.
@@ -174,7 +174,7 @@ class _Walk:
     unsynced_from: int = EVERYTHING
     markers_from: int = EVERYTHING
 
-    def to_the_end(self, checked_from: int) -> Cut | None:
+    def to_the_end(self, checked_from: int) -> BadTail | None:
         """Open all; those with offsets from `checked_from` on are checked whole."""
         for number, base_offset in enumerate(self.bases):
             next_base = next(iter(self.bases[number + 1 :]), None)
@@ -182,13 +182,13 @@ class _Walk:
                 return self._cut(base_offset, 0, reason)
             # flushed just to its end, it may have been closed since: its indexes are not on disk
             if checked_from == EVERYTHING or (next_base is not None and next_base < checked_from):
-                built = self._believe(base_offset, next_base)
+                built = self._load_by_indexes(base_offset, next_base)
             else:
                 built = self._check(base_offset, next_base)
                 self._note_unsynced(base_offset, next_base, built)
             self.end_offset = built.offset
             if built.position < self.segments[-1].size:
-                return self._cut(base_offset, built.position, built.fault)
+                return self._cut(base_offset, built.position, built.reason)
         if self.end_offset < self.recovery_point:
             base_offset = self.bases[-1] if self.bases else 0
             position = self.segments[-1].size if self.segments else 0
@@ -229,13 +229,13 @@ class _Walk:
         with contextlib.suppress(CorruptRecord):
             yield from scan(self.directory.open_segment(file_name(base_offset, LOG)))
 
-    def _believe(self, base_offset: int, next_base: int | None) -> Built:
+    def _load_by_indexes(self, base_offset: int, next_base: int | None) -> Built:
         """Open a segment that is on disk whole, as far as its end tells. Its bodies are read only
         if its indexes have to be made anew, or its end is not what it must be."""
         try:
             segment = Segment.load(self.directory, base_offset, self.monotonic_ms)
             check_overflow(segment, next_base)
-            end_offset = segment.checked_end()
+            end_offset = segment.check_end()
             if next_base is not None and end_offset > next_base:
                 raise CorruptRecord("the next segment has its last offsets too")
         except CorruptIndex as error:
@@ -266,13 +266,13 @@ class _Walk:
         self.segments.append(segment)
         return built
 
-    def _cut(self, base_offset: int, position: int, reason: str) -> Cut:
+    def _cut(self, base_offset: int, position: int, reason: str) -> BadTail:
         sizes = (
             self.directory.size(file_name(base, LOG)) or 0
             for base in self.bases
             if base >= base_offset
         )
-        return Cut(
+        return BadTail(
             file=file_name(base_offset, LOG),
             position=position,
             offset=self.end_offset,

@@ -28,7 +28,7 @@ from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-Said = tuple[str, int, str]
+LogLine = tuple[str, int, str]
 """A line of a worker's log: the logger's name, the level and the message."""
 
 
@@ -49,7 +49,7 @@ class RecoveryDone:
 
     end_offset: int
     log_start_offset: int
-    said: tuple[Said, ...]
+    lines: tuple[LogLine, ...]
 
 
 class RecoveryPool:
@@ -82,7 +82,7 @@ class RecoveryPool:
             self.close()  # or another worker might still write to a log that is recovered here
             _log.warning("%s: a worker that recovers logs has died", job.path)
             return None
-        for name, level, message in done.said if done is not None else ():
+        for name, level, message in done.lines if done is not None else ():
             logging.getLogger(name).log(level, "%s", message)
         return done
 
@@ -105,7 +105,7 @@ def recover(job: RecoveryJob) -> RecoveryDone | None:
         if log.damage is not None or log.failure is not None:
             return None
         log.close()
-        return RecoveryDone(log.log_end_offset, log.log_start_offset, tuple(lines.said))
+        return RecoveryDone(log.log_end_offset, log.log_start_offset, tuple(lines.lines))
     except (OSError, ValueError):
         return None
     finally:
@@ -113,14 +113,14 @@ def recover(job: RecoveryJob) -> RecoveryDone | None:
 
 
 class _Lines(logging.Handler):
-    """Keeps what is said, for the broker to say it."""
+    """Collects the lines of a worker's log, for the broker to log them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[Said] = []
+        self.lines: list[LogLine] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append((record.name, record.levelno, record.getMessage()))
+        self.lines.append((record.name, record.levelno, record.getMessage()))
 
 
 def _begin() -> None:

@@ -151,7 +151,7 @@ def _up_to_a_batch(
             return
 
 
-def begins_by(offset: int, file: ReadableFile, batch: ShallowBatch) -> bool:
+def begins_at_or_below(offset: int, file: ReadableFile, batch: ShallowBatch) -> bool:
     """Whether a batch's first offset is `offset` or less. For it a message of formats 0 and 1 that
     holds others is opened: brokers of old index those by their first. Raises CorruptRecord."""
     if batch.base_offset <= offset or batch.magic >= 2:

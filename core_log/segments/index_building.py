@@ -15,7 +15,7 @@ from core_log.config import INT_MAX
 from core_log.leader_epochs import LeaderEpochs
 from core_log.segments.batch_scan import ShallowBatch
 from core_log.segments.segment import Segment
-from core_log.segments.splitting import overflow
+from core_log.segments.splitting import overflow_error
 from core_log.segments.time_index import TimestampOffset
 from protocol.records.corrupt_record import CorruptRecord
 
@@ -27,7 +27,7 @@ class Built:
 
     offset: int
     position: int
-    fault: str
+    reason: str
     has_markers: bool = False
 
 
@@ -64,7 +64,7 @@ def build_indexes(
             if next_base is not None and last_offset >= next_base:
                 raise CorruptRecord(f"offset {last_offset} belongs into the next segment")
             if last_offset > last_possible:
-                raise overflow(segment, batch)
+                raise overflow_error(segment, batch)
             if end_offset is not None and _reaches_over(batch, offset, end_offset):
                 raise CorruptRecord(
                     f"offset {base_offset} comes after {offset - 1}, though the log "

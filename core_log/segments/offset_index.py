@@ -72,7 +72,7 @@ class OffsetIndex:
         self.file.append(offset - self.base_offset, position)
         self.last_offset = offset
 
-    def take_back(self) -> None:
+    def remove_last(self) -> None:
         """Forget the last entry, whose batch could not be kept. Writes nothing."""
         self.file.count -= 1
         self.last_offset = self.last().offset

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from core_log.config import INT_MAX, LogConfig
-from core_log.segments.batch_scan import ShallowBatch, begins_by, scan
+from core_log.segments.batch_scan import ShallowBatch, begins_at_or_below, scan
 from core_log.segments.file_name import (
     ALL_SUFFIXES,
     INDEX,
@@ -215,7 +215,7 @@ class Segment:
         try:
             self.time_index.maybe_append(*self.latest)
         except OSError:
-            self.offset_index.take_back()
+            self.offset_index.remove_last()
             raise
         self.bytes_since_index_entry = 0
 
@@ -299,7 +299,7 @@ class Segment:
             self.rebuild_indexes(self.bad_index)
             self.bad_index = None
 
-    def checked_end(self) -> int:
+    def check_end(self) -> int:
         """`next_offset` of a segment that was loaded, once the end of its indexes is found to be
         that of the log. Raises CorruptIndex and CorruptRecord."""
         indexed, latest = self.offset_index.last(), self.time_index.last
@@ -447,7 +447,7 @@ class Segment:
             first, second = next(batches, None), next(batches, None)
             if first is None or first.base_offset < self.base_offset:
                 return False
-            if not begins_by(entry.offset, self.log, first):
+            if not begins_at_or_below(entry.offset, self.log, first):
                 return False
         except CorruptRecord:
             return False

@@ -95,14 +95,14 @@ class SegmentList:
             for suffix in ALL_SUFFIXES:
                 self.directory.remove(file_name(base_offset, suffix))
 
-    def take_first(self, count: int) -> list[Segment]:
+    def remove_first(self, count: int) -> list[Segment]:
         """Take the oldest `count` segments out, whose files are to be marked as deleted."""
         gone = self.segments[:count]
         self.segments = self.segments[count:]
         self._positions.clear()
         return gone
 
-    def remove_later(self, names: Iterable[str], due_ms: int) -> None:
+    def delete_later(self, names: Iterable[str], due_ms: int) -> None:
         """Have files that were marked as deleted removed when they are due."""
         self._deleted_files.add(names, due_ms)
 
@@ -212,7 +212,7 @@ class SegmentList:
 
     def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
         """The batches that may hold the first record from `start_offset` on that is not earlier
-        than `timestamp`; the first of them does, as a rule (see `first_in`)."""
+        than `timestamp`; the first of them does, as a rule (see `find_record`)."""
         for segment in self.segments:
             if segment.bad_index is not None:  # its latest timestamp may be on its way, too
                 raise BadIndex(segment)
@@ -220,7 +220,7 @@ class SegmentList:
                 for batch in _candidates(segment, timestamp, start_offset):
                     yield segment.log.range(batch.position, batch.size)
 
-    def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with data from `offset` to `end_offset`: each is told of in the
         segment where it ended, which may be a later one. Raises OSError and CorruptIndex."""
         found: list[AbortedTransaction] = []
@@ -322,7 +322,7 @@ def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator
             yield batch
 
 
-def is_read_soon(batch: FileRange) -> bool:
+def is_cheap_to_read(batch: FileRange) -> bool:
     """Whether there is little to read of a batch, and nothing to decompress. Raises
     CorruptRecord."""
     if batch.size > SOON_READ_BYTES or not batch.is_cached:
@@ -332,7 +332,7 @@ def is_read_soon(batch: FileRange) -> bool:
     return header is None or not header.codec
 
 
-def first_in(batch: FileRange, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def find_record(batch: FileRange, timestamp: int, start_offset: int) -> TimestampOffset | None:
     """The first record of a batch from `start_offset` on that is not earlier than `timestamp`.
 
     May run in any thread. Raises CorruptRecord and OSError.

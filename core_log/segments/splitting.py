@@ -35,7 +35,7 @@ class OffsetOverflow(Exception):
         self.base_offset = base_offset
 
 
-def overflow(segment: Segment, batch: ShallowBatch) -> OffsetOverflow | CorruptRecord:
+def overflow_error(segment: Segment, batch: ShallowBatch) -> OffsetOverflow | CorruptRecord:
     """What to raise for a batch too far from the base. An offset has no checksum: it is believed
     if the ones behind go on from there."""
     expected = batch.base_offset
@@ -63,7 +63,7 @@ def check_overflow(segment: Segment, next_base: int | None) -> None:
         return  # which is another story
 
 
-def split(directory: Directory, base_offset: int) -> None:
+def split_segment(directory: Directory, base_offset: int) -> None:
     """Write the parts of a segment, and leave them to recovery. Raises OSError, CorruptRecord."""
     source = directory.open_segment(file_name(base_offset, LOG))
     modified_ms = directory.modified_ms(file_name(base_offset, LOG))

@@ -35,8 +35,8 @@ class World:
             self.work.lend(self.log(partition), lambda: self.done.append(name))
         )
 
-    async def until_back(self, partition: int = 0) -> None:
-        await self.work.until_back([self.log(partition)])
+    async def wait_until_returned(self, partition: int = 0) -> None:
+        await self.work.wait_until_returned([self.log(partition)])
         self.done.append("back")
 
 
@@ -89,7 +89,7 @@ async def test_who_needs_a_log_waits_until_it_is_back() -> None:
     world = World()
     lent = world.lend("a")
     await turns()
-    waiting = asyncio.ensure_future(world.until_back())
+    waiting = asyncio.ensure_future(world.wait_until_returned())
     await turns()
     assert world.done == []
     await world.disk.run_next()
@@ -114,7 +114,7 @@ async def test_who_needs_logs_waits_until_none_of_them_is_lent() -> None:
     cancelled, other = world.lend("a"), world.lend("b", 1)
     await turns()
     cancelled.cancel()
-    waiting = asyncio.ensure_future(world.work.until_back([world.log(0), world.log(1)]))
+    waiting = asyncio.ensure_future(world.work.wait_until_returned([world.log(0), world.log(1)]))
     await turns()
     again = world.lend("c", 1)
     await turns()

@@ -289,7 +289,7 @@ def test_a_flush_that_comes_too_early_for_the_last_of_a_segment_is_followed_by_a
     log.end_flush(early)
     replicas.manager.flushed(replicas.manager.partition(T0))
 
-    assert (parked, log.log_end_offset, log.flush_due(NOW_MS)) == ([], 2, True)
+    assert (parked, log.log_end_offset, log.is_flush_due(NOW_MS)) == ([], 2, True)
     replicas.flush()
     assert codes(parked[0]) == [ErrorCode.NONE]
 

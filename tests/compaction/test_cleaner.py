@@ -338,7 +338,7 @@ async def test_a_log_that_is_moved_to_another_directory_is_cleaned_afterwards() 
     house = House(here, there)
     house.write_rounds(4)
     target = there.path if house.logs.futures.current_dir(TP).path == here.path else here.path
-    house.logs.direct(TP, target)
+    house.logs.set_target_directory(TP, target)
     future = house.logs.futures.create(TP, COMPACT, lambda: T0)
     assert future is not None
     await house.live(60)
@@ -358,7 +358,7 @@ async def test_what_is_clean_moves_with_the_log() -> None:
     house.write_rounds(4)
     await house.live(1)
     target = there.path if house.logs.futures.current_dir(TP).path == here.path else here.path
-    house.logs.direct(TP, target)
+    house.logs.set_target_directory(TP, target)
     future = house.logs.futures.create(TP, COMPACT, lambda: T0)
     assert future is not None
     for segment in house.log().segments:
@@ -626,7 +626,7 @@ async def test_a_checkpoint_that_cannot_be_is_set_back_with_a_warning(
     house.write_rounds(4)
     log_dir = house.logs.dir_of(TP)
     assert log_dir is not None
-    log_dir.cleaned.put(TP, 1000)
+    log_dir.cleaned.save_offset(TP, 1000)
     await house.live(1)
     assert "1000 is above the log's end" in caplog.text
     assert (len(house.records()), house.checkpoint()) == (10, 40)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log import Log
@@ -51,7 +51,7 @@ class Writer:
         epoch: int = 0,
         may_sync: bool = True,
         **header: Any,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """One batch of `values`."""
         timestamp = self.now_ms if timestamp is None else timestamp
         batch = encode_batch([(timestamp, None, value, ()) for value in values], **header)

@@ -62,10 +62,10 @@ class Life:
         manager.close(clean=close)
 
     def _look_for_room(self, manager: LogManager) -> None:
-        for log_dir in manager.full():
+        for log_dir in manager.full_dirs():
             with contextlib.suppress(OSError):
                 log_dir.probe_room()
-                log_dir.go_on()
+                log_dir.resume_writes()
 
     def _append(self, manager: LogManager, tp: TopicPartition) -> None:
         self.rounds += 1
@@ -92,7 +92,7 @@ class Life:
                 flush.run()
                 log.end_flush(flush)
             except OSError as error:
-                log.flush_failed(error)
+                log.fail_flush(error)
         elif step == 3:
             manager.checkpoint_recovery_points()
         elif step == 4 and log.failure is None:

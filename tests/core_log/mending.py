@@ -18,7 +18,7 @@ def after_flush(log: Log, look: Callable[[], T]) -> T:
     except ApiError as error:
         if error.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
             raise
-    assert log.flush_due(0)
+    assert log.is_flush_due(0)
     flush = log.begin_flush()
     flush.run()
     log.end_flush(flush)

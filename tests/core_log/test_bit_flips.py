@@ -18,7 +18,7 @@ import pytest
 from core_log.config import LogConfig
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
-from core_log.recovery.loading import load_log, undamaged
+from core_log.recovery.loading import load_log, truncate_damage
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.records.corrupt_record import CorruptRecord
@@ -116,7 +116,7 @@ class Disk:
             }
             again = opened(left, log.recovery_point, clean=False)
             assert again.damage is not None, "it is found again"
-            whole = undamaged(again)
+            whole = truncate_damage(again)
             assert whole.log_end_offset == again.damage.offset
             check_served(whole, whole.log_end_offset)
             return "damaged"

@@ -84,7 +84,7 @@ def test_directory_of_a_newer_version_is_refused_by_name(memory: MemoryDirectory
     memory.write_atomic("meta.properties", b"version=1\nnode.id=3\ncluster.id=abc\n")
     manager = LogManager([memory], LogConfig(), lambda: T0)
     with pytest.raises(InconsistentMetaProperties, match=r"^/logs/meta\.properties: version 1 is"):
-        manager.stored_meta_properties()
+        manager.read_meta_properties()
 
 
 def test_directory_that_a_jvm_has_locked_is_refused_by_name(tmp_path: Path) -> None:

@@ -680,7 +680,7 @@ def test_full_disk_fails_the_append_and_the_log_but_not_reads(
     with pytest.raises(ApiError):
         writer.log.truncate_to(0)
     assert writer.values() == [b"abc"]
-    assert not writer.log.flush_due(T0 + 10**9)
+    assert not writer.log.is_flush_due(T0 + 10**9)
 
 
 def test_failed_index_entry_takes_the_batch_back(memory: MemoryDirectory, open_log: Open) -> None:
@@ -716,11 +716,11 @@ def test_flush_is_due_by_messages(
 ) -> None:
     writer = open_log(memory, flush_messages=2)
     writer.append(b"abc")
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
     writer.append(b"abc")
-    assert writer.log.flush_due(T0)
+    assert writer.log.is_flush_due(T0)
     flush(writer)
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
     assert writer.log.recovery_point == 2
 
 
@@ -733,11 +733,11 @@ def test_a_compacted_log_is_flushed_ahead_of_the_sync_at_a_roll(
 ) -> None:
     writer = open_log(memory, cleanup_policy=cleanup_policy)
     for _ in range(SYNCED_AHEAD_BYTES // 2**20):
-        assert not writer.log.flush_due(T0)
+        assert not writer.log.is_flush_due(T0)
         writer.append(bytes(2**20))
-    assert writer.log.flush_due(T0) is ("compact" in cleanup_policy)
+    assert writer.log.is_flush_due(T0) is ("compact" in cleanup_policy)
     flush(writer)
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
 
 
 def test_the_disk_begins_with_each_few_megabytes_as_they_come_and_anew_with_each_segment(
@@ -765,23 +765,23 @@ def test_flush_is_due_by_the_age_of_the_oldest_unflushed_batch(
     memory: MemoryDirectory, open_log: Open, flush: Callable[[Any], None]
 ) -> None:
     writer = open_log(memory, flush_ms=100)
-    assert not writer.log.flush_due(T0 + 1000)
+    assert not writer.log.is_flush_due(T0 + 1000)
     writer.now_ms = T0 + 1000
     writer.append(b"abc")
     writer.now_ms = T0 + 1090
     writer.append(b"abc")
-    assert not writer.log.flush_due(T0 + 1099)
-    assert writer.log.flush_due(T0 + 1100)
+    assert not writer.log.is_flush_due(T0 + 1099)
+    assert writer.log.is_flush_due(T0 + 1100)
     flush(writer)
-    assert not writer.log.flush_due(T0 + 9999)
+    assert not writer.log.is_flush_due(T0 + 9999)
 
 
 def test_rolled_segment_is_due_for_a_flush(memory: MemoryDirectory, open_log: Open) -> None:
     writer = open_log(memory)
     writer.append(b"abc")
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
     writer.log.roll(T0)
-    assert writer.log.flush_due(T0)
+    assert writer.log.is_flush_due(T0)
 
 
 def test_appends_during_a_flush_are_not_taken_for_flushed(
@@ -790,12 +790,12 @@ def test_appends_during_a_flush_are_not_taken_for_flushed(
     writer = open_log(memory, flush_messages=1)
     writer.append(b"abc")
     begun = writer.log.begin_flush()
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
     begun.run()
     writer.append(b"def")
     writer.log.end_flush(begun)
     assert writer.log.recovery_point == 1
-    assert writer.log.flush_due(T0)
+    assert writer.log.is_flush_due(T0)
 
 
 def test_flush_overtaken_by_a_truncation_moves_nothing(

@@ -226,8 +226,8 @@ def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirec
     append(manager, A1, 5)
     log_dir = manager.dir_of(A0)
     assert log_dir is not None
-    log_dir.cleaned.put(A0, 3)
-    log_dir.cleaned.put(A1, 4)
+    log_dir.cleaned.save_offset(A0, 3)
+    log_dir.cleaned.save_offset(A1, 4)
     manager.delete(A0)
     manager.tick(T0)
     append(manager, A0)
@@ -292,16 +292,16 @@ def test_log_start_within_a_segment_survives(memory: MemoryDirectory) -> None:
 def test_meta_properties_are_stored_in_every_directory() -> None:
     dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
     manager = loaded(*dirs)
-    assert [*manager.stored_meta_properties().values()] == []
-    manager.store_meta_properties(MetaProperties(3, "abc"))
-    assert [*manager.stored_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
+    assert [*manager.read_meta_properties().values()] == []
+    manager.write_meta_properties(MetaProperties(3, "abc"))
+    assert [*manager.read_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
 
 
 def test_meta_properties_keep_what_another_version_added(memory: MemoryDirectory) -> None:
     memory.write_atomic("meta.properties", b"version=0\nbroker.id=3\nlater=yes\n")
     manager = loaded(memory)
-    manager.store_meta_properties(MetaProperties(3, "abc"))
-    assert [*manager.stored_meta_properties().values()] == [
+    manager.write_meta_properties(MetaProperties(3, "abc"))
+    assert [*manager.read_meta_properties().values()] == [
         MetaProperties(3, "abc", {"later": "yes"})
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -37,9 +37,9 @@ class Idempotent:
     epoch: int = 0
     sequence: int = 0
 
-    def send(self, *values: bytes, sequence: int | None = None, **how: Any) -> Appended:
+    def send(self, *values: bytes, sequence: int | None = None, **how: Any) -> LogAppendInfo:
         """Append the next numbers, or again the ones from `sequence` on."""
-        appended: Appended = self.writer.append(
+        appended: LogAppendInfo = self.writer.append(
             *values,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,

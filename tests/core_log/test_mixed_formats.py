@@ -147,10 +147,10 @@ def test_epochs_are_cleared_when_the_format_goes_below_2(
     flush(writer)
     writer.log.update_config(OLD)
     assert writer.log.leader_epochs.entries == []
-    assert writer.log.flush_due(T0)
+    assert writer.log.is_flush_due(T0)
     flush(writer)
     assert LeaderEpochs.load(memory).entries == []
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
 
 
 def test_below_format_2_no_epoch_is_noted(memory: MemoryDirectory, open_log: Open) -> None:

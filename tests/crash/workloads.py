@@ -128,9 +128,9 @@ class Story:
             self._kept(tp, log.log_end_offset, self.note(tp).line)
             self.note(tp).note(StartKept(self.at - 1, log.log_start_offset))
 
-    def store_meta_properties(self) -> None:
+    def write_meta_properties(self) -> None:
         """Say whose directory it is."""
-        self.manager.store_meta_properties(META)
+        self.manager.write_meta_properties(META)
         self.meta_at = self.at
 
     def wait(self, wait_ms: int = TICK_MS) -> None:
@@ -241,7 +241,7 @@ class Story:
             self._flush_if_due(tp)
 
     def _flush_if_due(self, tp: TopicPartition) -> None:
-        while self.log(tp).flush_due(self.now_ms):
+        while self.log(tp).is_flush_due(self.now_ms):
             self.flush(tp)
 
     def flush(self, tp: TopicPartition = FLIGHTS) -> None:
@@ -263,7 +263,7 @@ class Story:
         self.note(tp).note(Synced(self.at, end_offset, line))
 
     def _told(self, tp: TopicPartition) -> None:
-        self.note(tp).note(Told(self.at, self.log(tp).settled_end))
+        self.note(tp).note(Told(self.at, self.log(tp).durable_end_offset))
 
     def begin_epoch(self, epoch: int, tp: TopicPartition = FLIGHTS) -> None:
         """This broker leads now."""
@@ -334,7 +334,7 @@ class Story:
                 self.note(tp).note(Done(self.at))
                 replaced += 1
             elif isinstance(event, Finished):
-                log_dir.cleaned.put(tp, event.end_offset)
+                log_dir.cleaned.save_offset(tp, event.end_offset)
         assert newest_of(log) == before
         return replaced
 
@@ -487,7 +487,7 @@ def truncation_of_what_is_flushed(story: Story) -> None:
     story.append(9)
     story.flush()
     story.checkpoint()
-    story.store_meta_properties()
+    story.write_meta_properties()
     story.truncate_to(2)
     story.append(7, epoch=1, flush=False)
 
@@ -554,11 +554,11 @@ def records_deleted(story: Story) -> None:
     story.give_up_below(2)
     story.checkpoint()
     story.manager.sync_names()
-    story.store_meta_properties()
+    story.write_meta_properties()
     base_offset = list(story.log().segments)[1].base_offset
     story.give_up_below(base_offset)
     story.checkpoint()
-    story.store_meta_properties()
+    story.write_meta_properties()
     story.log(GATES)
     assert story.retain() == 1
     story.checkpoint()
@@ -583,7 +583,7 @@ def partition_deleted(story: Story) -> None:
 
 def checkpoints(story: Story) -> None:
     """All that a log directory remembers, a clean stop, a start, and a crash after it."""
-    story.store_meta_properties()
+    story.write_meta_properties()
     story.append(3, producer=1)
     story.append(2, tp=GATES)
     story.flush()

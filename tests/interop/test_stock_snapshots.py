@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from clients.transport.connection import Connection
-from core_log.appending.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log import Log
@@ -54,7 +54,7 @@ async def produce(bootstrap: str, topic: str, *sequences: int) -> list[tuple[int
     return answers
 
 
-def append(log: Log, sequence: int) -> Appended:
+def append(log: Log, sequence: int) -> LogAppendInfo:
     batch = numbered(sequence)
     return log.append(
         batch, read_header(batch), leader_epoch=0, now_ms=NOW_MS, max_timestamp=NOW_MS

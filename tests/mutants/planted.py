@@ -62,8 +62,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "acks=all is answered when the leader has it",
         "broker.handlers.produce:_done",
-        "partition.high_watermark if part.all_in_sync else log.settled_end",
-        "log.settled_end",
+        "partition.high_watermark if part.all_in_sync else log.durable_end_offset",
+        "log.durable_end_offset",
     ),
     Bug(
         "a produce that waits outlives the leadership",

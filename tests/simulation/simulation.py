@@ -185,13 +185,13 @@ def outcome_of(seed: int) -> Outcome:
     """Live the story of a seed."""
     began = time.process_time()
     loop_guard.turn_on()
-    loop_guard.take_refused()
+    loop_guard.take_refusals()
     simulation, violation = Simulation(seed), ""
     try:
         simulation.run()
     except Violation as told:
         violation = str(told)
-    violation = violation or "; ".join(loop_guard.take_refused())
+    violation = violation or "; ".join(loop_guard.take_refusals())
     story = simulation.story
     return Outcome(
         seed,

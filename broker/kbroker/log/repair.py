@@ -16,7 +16,7 @@ from core_log.directory import LogDirectory
 from core_log.directory_name import DirectoryNameError, Kind, parse
 from core_log.log import OFFSETS_TOPIC, Log
 from core_log.log_dir import LogDir
-from core_log.recovery.loading import load_log, undamaged
+from core_log.recovery.loading import load_log, truncate_damage
 from protocol.topic_partition import TopicPartition
 
 
@@ -48,7 +48,7 @@ def repair(path: Path, yes: bool) -> None:
         log = read_whole(log_dir, topic_partition)
         damage = log.damage
         if damage is not None and yes:
-            log = log_dir.own(undamaged(log))
+            log = log_dir.add(truncate_damage(log))
         if damage is None or yes:
             log.close()
             log_dir.checkpoint_recovery_points()
@@ -108,7 +108,7 @@ def read_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
         log_start_offset=stored.log_start_offset,
         check_all=True,
     )
-    return log_dir.own(log)
+    return log_dir.add(log)
 
 
 def bounds(log: Log) -> str:

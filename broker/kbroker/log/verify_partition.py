@@ -271,7 +271,7 @@ class PartitionCheck:
         try:
             segment = Segment.load(cast(Directory, self.directory), base_offset, 0)
             check_overflow(segment, following)
-            end_offset = segment.checked_end()
+            end_offset = segment.check_end()
         except (ValueError, OffsetOverflow):  # CorruptIndex and CorruptRecord are ValueErrors
             return False
         return following is None or end_offset <= following

@@ -64,7 +64,7 @@ async def test_a_broker_has_the_id_its_file_says_and_its_disks_remember_it() -> 
     assert (
         await identity.assign_broker_id(await session(), config(broker_id="5"), kept, CLUSTER) == 5
     )
-    assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
+    assert [*kept.read_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
 
 
 async def test_without_one_it_gets_a_number_above_those_that_files_may_say() -> None:
@@ -87,13 +87,13 @@ async def test_numbers_begin_above_the_reserved_ones() -> None:
 async def test_a_new_disk_beside_an_old_one_learns_who_it_belongs_to() -> None:
     kept = logs(disk("a", 5), MemoryDirectory("b"))
     assert await identity.assign_broker_id(await session(), config(), kept, CLUSTER) == 5
-    assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
+    assert [*kept.read_meta_properties().values()] == [MetaProperties(5, CLUSTER)] * 2
 
 
 async def test_a_disk_of_a_kafka_that_kept_no_cluster_is_given_one() -> None:
     kept = logs(disk("a", 5, None))
     assert await identity.assign_broker_id(await session(), config(), kept, CLUSTER) == 5
-    assert [*kept.stored_meta_properties().values()] == [MetaProperties(5, CLUSTER)]
+    assert [*kept.read_meta_properties().values()] == [MetaProperties(5, CLUSTER)]
 
 
 @pytest.mark.parametrize(

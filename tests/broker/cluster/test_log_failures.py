@@ -60,7 +60,12 @@ def test_when_a_disk_has_room_again_the_controller_asks_anew() -> None:
         replicas = Replicas().lead("t", replicas=(0, 1))
         failures, guard = LogFailures(session, BROKER), replicas.manager.log(T0).guard
         counts = []
-        for step in (lambda: guard.refuse(FULL), guard.has_room, failures.has_room, lambda: None):
+        for step in (
+            lambda: guard.refuse(FULL),
+            guard.clear_lack_of_room,
+            failures.has_room,
+            lambda: None,
+        ):
             step()
             await failures.report(replicas.manager.partitions.values())
             names, _ = await session.children(LogDirEvent.directory())
@@ -84,7 +89,7 @@ def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_aga
     assert codes() == [ErrorCode.KAFKA_STORAGE_ERROR]
     replicas.manager.stop([T0], delete=False).run()
     assert replicas.fetchers.following == {}
-    guard.has_room()
+    guard.clear_lack_of_room()
     assert codes() == [ErrorCode.NONE]
     assert replicas.fetchers.following == {T0: 1}
     assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
@@ -121,7 +126,7 @@ def test_what_zookeeper_refuses_to_take_is_told_later() -> None:
 
         guard.refuse(FULL)
         failing = await counts_of_two_rounds()
-        guard.has_room()
+        guard.clear_lack_of_room()
         failures.has_room()
         return failing + await counts_of_two_rounds()
 

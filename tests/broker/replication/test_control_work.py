@@ -244,7 +244,7 @@ async def test_directory_that_goes_while_logs_are_made_in_it_serves_none_of_them
     told = broker.begin(leader_and_isr("t", is_new=True))
     await turns()
     logs = broker.replicas.manager.logs
-    (failing,) = [log_dir for log_dir in logs.dirs if T0 in log_dir.made]
+    (failing,) = [log_dir for log_dir in logs.dirs if T0 in log_dir.new_logs]
     logs.take_offline(failing, OSError("broken"))
     await broker.executor.do_next()
     assert codes(await told) == {ErrorCode.NONE}

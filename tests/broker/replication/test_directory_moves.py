@@ -261,7 +261,7 @@ async def test_a_log_that_begins_within_a_batch_is_moved() -> None:
 @pytest.mark.virtual_time
 async def test_one_replica_at_a_time_is_moved_into_a_directory() -> None:
     w = world(2)
-    w.replicas.manager.logs.direct(T0, A)
+    w.replicas.manager.logs.set_target_directory(T0, A)
     w.fill(6)
     w.fill(6, tp=T1)
     w.move(T1, C)

@@ -34,7 +34,7 @@ def half_offline() -> tuple[Replicas, TopicPartition]:
     replicas.lead("t", 2, isr=(0, 1), replicas=(0, 1))
     (failing,) = (tp for tp, log in logs.logs.items() if log.directory.path.startswith("/broken"))
     replicas.manager.log(failing).guard.fail(GONE)
-    (log_dir,) = logs.suspects()
+    (log_dir,) = logs.suspect_dirs()
     logs.take_offline(log_dir, GONE)
     return replicas, failing
 

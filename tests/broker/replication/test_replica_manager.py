@@ -275,8 +275,8 @@ class Heard:
     def committed(self, tp: TopicPartition, high_watermark: int) -> None:
         self.heard.append(("committed", tp, high_watermark))
 
-    def settled(self, tp: TopicPartition, settled_end: int) -> None:
-        self.heard.append(("settled", tp, settled_end))
+    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
+        self.heard.append(("settled", tp, durable_end_offset))
 
     def begins_elsewhere(self, tp: TopicPartition) -> None:
         self.heard.append(("begins elsewhere", tp))

@@ -163,10 +163,10 @@ async def test_flush_messages() -> None:
 async def test_flush_ms() -> None:
     live = await Live().start()
     live.produce(1)
-    assert not live.log.flush_due(live.now_ms + 10**12)
+    assert not live.log.is_flush_due(live.now_ms + 10**12)
     await live.set(flush_ms="500")
-    assert not live.log.flush_due(live.now_ms + 499)
-    assert live.log.flush_due(live.now_ms + 500)
+    assert not live.log.is_flush_due(live.now_ms + 499)
+    assert live.log.is_flush_due(live.now_ms + 500)
 
 
 async def test_message_timestamp_type() -> None:

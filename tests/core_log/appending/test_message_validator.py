@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core_log.appending.batch_stamp import stamp
-from core_log.appending.message_validator import ValidMessages, in_old_format, validate_set
+from core_log.appending.message_validator import ValidMessages, convert_to_old_format, validate_set
 from core_log.appending.validator import ValidBatch
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
@@ -310,7 +310,7 @@ def test_message_without_a_key_is_refused_by_a_compacted_topic() -> None:
 def as_messages(batch: bytes, kept: LogConfig) -> ValidMessages:
     header = read_header(batch)
     valid = ValidBatch(batch, header, header.max_timestamp)
-    return in_old_format(T0, valid, kept, next_offset=NEXT, now_ms=NOW_MS)
+    return convert_to_old_format(T0, valid, kept, next_offset=NEXT, now_ms=NOW_MS)
 
 
 BATCH_RECORDS = [(row[1], row[2], row[3], [("h", b"x")]) for row in ROWS]

@@ -20,7 +20,7 @@ from core_log.config import LogConfig
 from core_log.log import AppendLater, Log
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from core_log.recovery.loading import undamaged
+from core_log.recovery.loading import truncate_damage
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
@@ -229,7 +229,7 @@ def test_a_damaged_log_serves_nobody_and_is_cut_on_demand(
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR: flights-0: it is damaged"):
         log.truncate_to(0)
     log.close()
-    whole = undamaged(log)
+    whole = truncate_damage(log)
     assert (whole.damage, whole.failure, whole.log_end_offset) == (None, None, second)
     assert bases(directory) == [0]
 
@@ -301,11 +301,11 @@ def test_a_bad_index_is_left_to_the_next_flush_and_who_reads_there_is_told_to_co
         assert told.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
     assert memory.read(name_of(0, ".index")) == bad
     assert log.read(second, 1000, COUNT) is not None, "other segments are read"
-    assert log.flush_due(0)
+    assert log.is_flush_due(0)
 
     assert [after_flush(log, look) is not None for look in looks] == [True] * 3
     assert memory.read(name_of(0, ".index")) != bad
-    assert not log.flush_due(0)
+    assert not log.is_flush_due(0)
 
 
 def test_what_a_leader_appends_waits_until_a_bad_index_of_its_segment_is_made_anew(
@@ -417,8 +417,8 @@ def test_a_damaged_log_leaves_the_others_served_and_is_found_again(
     partition.remove(name_of(bases(partition)[1]))
     manager = started(memory)
     append(manager, OTHERS_0, COUNT)
-    assert manager.fault(OTHERS_0) is None
-    assert (manager.fault(FLIGHTS_0) or "").startswith("it is damaged: offsets 8 to 29, ")
+    assert manager.failure_of(OTHERS_0) is None
+    assert (manager.failure_of(FLIGHTS_0) or "").startswith("it is damaged: offsets 8 to 29, ")
     manager.checkpoint_recovery_points()
     manager.close()
     again = started(memory)
@@ -433,8 +433,8 @@ def test_what_is_cut_at_its_damage_stays_cut_whatever_the_power_does(
     partition = memory.child(str(FLIGHTS_0))
     partition.remove(name_of(bases(partition)[1]))
     manager = started(memory)
-    manager.cut_damage(FLIGHTS_0)
-    assert manager.fault(FLIGHTS_0) is None
+    manager.truncate_damage(FLIGHTS_0)
+    assert manager.failure_of(FLIGHTS_0) is None
     memory.lose_power()
     assert decode_offsets(memory.read(RECOVERY_POINTS))[FLIGHTS_0] == 8
     again = started(memory)
@@ -445,7 +445,7 @@ def test_a_log_that_could_not_be_opened_keeps_its_checkpoints(memory: MemoryDire
     written(memory)
     memory.child(str(OTHERS_0)).write_atomic("x.log", b"")
     manager = started(memory)
-    assert manager.fault(OTHERS_0) is not None
+    assert manager.failure_of(OTHERS_0) is not None
     manager.checkpoint_recovery_points()
     manager.close()
     memory.child(str(OTHERS_0)).remove("x.log")

@@ -87,22 +87,22 @@ def test_workers_leave_what_recovery_here_leaves_and_the_same_is_said(
 ) -> None:
     crashed(tmp_path / "here", damaged=damaged)
     shutil.copytree(tmp_path / "here", tmp_path / "apart")
-    said, states = {}, {}
+    lines, states = {}, {}
     for name, processes in (("here", 1), ("apart", 2)):
         caplog.clear()
         manager = managed(tmp_path / name, processes)
-        said[name] = sorted(
+        lines[name] = sorted(
             (record.name, record.levelname, record.getMessage().replace(name, ""))
             for record in caplog.records
             if record.levelname != "INFO"
         )
         states[name] = state(manager)
         manager.close()
-    twice = {line for line in said["apart"] if "made anew" in line[2]}  # it is read here once more
-    assert set(said["apart"]) - twice == set(said["here"]) - twice
-    assert bool(twice - set(said["here"])) == damaged
-    assert any("recovery cuts" in message for _, _, message in said["here"])
-    assert any("is off-line" in message for _, _, message in said["here"]) == damaged
+    twice = {line for line in lines["apart"] if "made anew" in line[2]}  # it is read here once more
+    assert set(lines["apart"]) - twice == set(lines["here"]) - twice
+    assert bool(twice - set(lines["here"])) == damaged
+    assert any("recovery cuts" in message for _, _, message in lines["here"])
+    assert any("is off-line" in message for _, _, message in lines["here"]) == damaged
     assert states["apart"] == states["here"]
     assert files(tmp_path / "apart") == files(tmp_path / "here")
     assert not multiprocessing.active_children()

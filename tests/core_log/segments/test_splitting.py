@@ -9,7 +9,7 @@ import pytest
 
 from core_log.config import INT_MAX
 from core_log.memory_directory import MemoryDirectory
-from core_log.segments.splitting import split
+from core_log.segments.splitting import split_segment
 from core_log.segments.transaction_index import (
     AbortedTransaction,
     encode_transaction_index,
@@ -168,6 +168,6 @@ def test_broker_killed_at_any_step_loses_and_doubles_nothing(
 def test_parts_are_as_old_as_the_segment_was(directory: Directory) -> None:
     write(directory, 0, batch(0), batch(FAR))
     directory.set_modified_ms(f"{FIRST}.log", 12_345_000)
-    split(directory, 0)
+    split_segment(directory, 0)
     swaps = [name for name in directory.files() if name.endswith(".log.swap")]
     assert [directory.modified_ms(name) for name in swaps] == [12_345_000] * 2

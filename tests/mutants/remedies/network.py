@@ -113,7 +113,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P9",
         "times in compressed batches are looked up in a thread",
-        "core_log.segments.segment_list:is_read_soon",
+        "core_log.segments.segment_list:is_cheap_to_read",
         "header is None or not header.codec",
         "True",
         "tests/broker/test_list_offsets.py",
