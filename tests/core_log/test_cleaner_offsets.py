@@ -46,7 +46,7 @@ def test_a_truncation_lowers_the_entry_at_once(
 ) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 4)
+    cleaned(manager).save_offset(A0, 4)
     manager.logs[A0].truncate_to(offset)
     assert stored(memory) == {A0: left}
     with_records(manager, 6)
@@ -56,7 +56,7 @@ def test_a_truncation_lowers_the_entry_at_once(
 def test_a_log_that_begins_anew_has_nothing_clean(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 4)
+    cleaned(manager).save_offset(A0, 4)
     manager.logs[A0].truncate_fully_and_start_at(2)
     assert stored(memory) == {A0: 0}
 
@@ -64,7 +64,7 @@ def test_a_log_that_begins_anew_has_nothing_clean(memory: MemoryDirectory) -> No
 def test_what_recovery_cut_is_not_clean(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 6)
+    cleaned(manager).save_offset(A0, 6)
     manager.logs[A0].segments.active.log.truncate(manager.logs[A0].size // 2)
     assert cleaned(loaded(memory)).get(A0) == 3
 
@@ -72,7 +72,7 @@ def test_what_recovery_cut_is_not_clean(memory: MemoryDirectory) -> None:
 def test_an_entry_of_a_log_that_went_is_not_its_successors(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 6)
+    cleaned(manager).save_offset(A0, 6)
     memory.remove_child("a-0")
     again = loaded(memory)
     with_records(again, 6)
@@ -91,8 +91,8 @@ def test_entries_without_a_log_go_when_another_log_is_deleted(memory: MemoryDire
 def test_an_entry_moves_with_its_log() -> None:
     here, there = MemoryDirectory("here"), MemoryDirectory("there")
     source, target = CleanerOffsets(here), CleanerOffsets(there)
-    source.put(A0, 4)
-    source.put(A1, 5)
+    source.save_offset(A0, 4)
+    source.save_offset(A1, 5)
     source.move(A0, target)
     source.move(A0, target)
     source.save()
