@@ -9,10 +9,10 @@ import click
 
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.topic_rows import (
+    build_topic_item,
     is_unavailable,
     is_under_min_isr,
     is_under_replicated,
-    topic_item,
 )
 from clients.admin.descriptions import ClusterDescription
 from clients.output import Column, Listing, Target, output_option, show, target_options
@@ -91,23 +91,23 @@ def print_item(item: Item, output: str) -> None:
         show(Listing("cluster", CLUSTER_COLUMNS, [item]), output)
         return
     if output != "csv":
-        click.echo(summary(item))
+        click.echo(format_summary(item))
     show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
 
 
 async def described(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     """The cluster as one item of CLUSTER_COLUMNS."""
     description, topics = await cluster.admin.describe_all()
-    least = await cluster.min_insync_replicas(topics)
+    least = await cluster.describe_min_insync_replicas(topics)
     partitions = [
         partition
         for topic in topics.values()
-        for partition in topic_item(topic, {}, min_isr=least.get(topic.name))["partitions"]
+        for partition in build_topic_item(topic, {}, min_isr=least.get(topic.name))["partitions"]
     ]
     if zk is None:
-        return cluster_item(description, None, partitions)
+        return build_cluster_item(description, None, partitions)
     ids = [broker.node_id for broker in description.brokers]
-    return cluster_item(
+    return build_cluster_item(
         description, await controller_epoch(zk), partitions, await listeners(zk, ids)
     )
 
@@ -128,13 +128,13 @@ async def listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, list[str
     }
 
 
-def cluster_item(
+def build_cluster_item(
     cluster: ClusterDescription,
     epoch: int | None,
     partitions: list[Item],
     listeners: Mapping[int, list[str]] | None = None,
 ) -> Item:
-    """`partitions` are all there are, as `topic_item` makes them."""
+    """`partitions` are all there are, as `build_topic_item` makes them."""
 
     def names(of: list[Item]) -> list[str]:
         return [str(TopicPartition(p["topic"], p["partition"])) for p in of]
@@ -177,7 +177,7 @@ TROUBLES = (
 )
 
 
-def summary(item: Item) -> str:
+def format_summary(item: Item) -> str:
     """The lines above the table of brokers."""
     controller = "none" if item["controller"] is None else f"broker {item['controller']}"
     epoch = "" if item["controller_epoch"] is None else f", epoch {item['controller_epoch']}"

@@ -44,16 +44,18 @@ class ClusterAccess(Protocol):
     """
 
     @property
-    def by_zookeeper(self) -> bool:
+    def is_by_zookeeper(self) -> bool:
         """Whether no broker answers for what is done."""
 
-    async def brokers(self) -> Mapping[int, str | None]:
+    async def list_brokers(self) -> Mapping[int, str | None]:
         """The live brokers' racks."""
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
         """These topics, or all. Raises ApiError for one that does not exist."""
 
-    async def marked_for_deletion(self) -> Collection[str]:
+    async def list_marked_topics(self) -> Collection[str]:
         """Topics that are about to go, as far as they are to be seen."""
 
     async def create_topic(self, topic: NewTopic) -> None: ...
@@ -62,7 +64,7 @@ class ClusterAccess(Protocol):
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]: ...
 
-    async def own_configs(
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
         """The settings that each was given; None for a value that is secret."""
@@ -72,7 +74,7 @@ class ClusterAccess(Protocol):
     ) -> Verdicts[ConfigResource]:
         """Set single settings, or take those away that are None."""
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         """`min.insync.replicas` as it counts for each topic. Raises NeedsBrokers."""
 
     async def reassign(
@@ -84,7 +86,7 @@ class ClusterAccess(Protocol):
     ) -> Verdicts[TopicPartition]:
         """Raises NeedsBrokers."""
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """What is on the move."""
 
     async def place_replicas(
@@ -92,7 +94,7 @@ class ClusterAccess(Protocol):
     ) -> Verdicts[TopicPartitionReplica]:
         """Have replicas in these log directories. Raises NeedsBrokers."""
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         """Raises NeedsBrokers."""
 
     async def elect(
@@ -107,16 +109,16 @@ async def cluster_access(target: Target) -> AsyncIterator[ClusterAccess]:
     from broker.kbroker.over_brokers import OverBrokers
     from broker.kbroker.over_zookeeper import OverZooKeeper
 
-    by_zookeeper = asked_of_zookeeper(click.get_current_context())
-    async with connected(target, brokers=not by_zookeeper) as sessions:
-        if by_zookeeper:
+    is_by_zookeeper = names_zookeeper_alone(click.get_current_context())
+    async with connected(target, brokers=not is_by_zookeeper) as sessions:
+        if is_by_zookeeper:
             assert sessions.zk is not None
             yield OverZooKeeper(sessions.zk, target.timeout_ms)
         else:
             yield OverBrokers(sessions.admin)
 
 
-def asked_of_zookeeper(context: click.Context) -> bool:
+def names_zookeeper_alone(context: click.Context) -> bool:
     """Whether the command line itself names ZooKeeper, and no broker."""
     typed = ParameterSource.COMMANDLINE
     return (

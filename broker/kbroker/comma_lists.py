@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 
-def parted(names: str | None) -> list[str]:
+def split_names(names: str | None) -> list[str]:
     """What a list names; nothing if there is none."""
     return [name.strip() for name in (names or "").split(",") if name.strip()]
 

@@ -13,8 +13,8 @@ import attrs
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
-from broker.kbroker.comma_lists import parted
-from broker.kbroker.over_brokers import OverBrokers, own_source
+from broker.kbroker.comma_lists import split_names
+from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_group import CommandFailed
 from clients.kafka_spelling import ActionGroup
@@ -79,7 +79,7 @@ def entity_options(command: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(command)
     def with_resource(*args: Any, **given: Any) -> T:
         entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
-        return command(*args, resource=resource_of(**entity), **given)
+        return command(*args, resource=choose_resource(**entity), **given)
 
     for option in reversed(list(_ENTITY_OPTIONS.values())):
         with_resource = option(with_resource)
@@ -105,7 +105,7 @@ _ENTITY_OPTIONS: Mapping[str, Any] = {
 }
 
 
-def resource_of(
+def choose_resource(
     *,
     topic: str | None = None,
     broker: int | None = None,
@@ -137,7 +137,7 @@ def resource_of(
     return named[0]
 
 
-def title(resource: ConfigResource) -> str:
+def format_resource(resource: ConfigResource) -> str:
     """As Kafka's tool names it."""
     if resource.resource_type != BROKER_RESOURCE:
         return f"topic {resource.name}"
@@ -167,7 +167,7 @@ def describe(target: Target, output: str, resource: ConfigResource, everything: 
     if output != "table":
         show(Listing("configs", COLUMNS, items), output)
         return
-    click.echo(f"{'All' if everything else 'Dynamic'} configs for {title(resource)} are:")
+    click.echo(f"{'All' if everything else 'Dynamic'} configs for {format_resource(resource)} are:")
     for item in items:
         value = "null" if item["value"] is None else item["value"]
         click.echo(
@@ -182,7 +182,7 @@ async def described(target: Target, resource: ConfigResource, *, everything: boo
         if isinstance(cluster, OverBrokers):
             configs = await cluster.admin.describe_configs([resource], synonyms=True)
             items = [_item(resource, config) for config in configs[resource]]
-            own = SOURCES[own_source(resource)]
+            own = SOURCES[own_config_source(resource)]
             return sorted(
                 (item for item in items if everything or item["source"] == own),
                 key=lambda item: str(item["config"]),
@@ -194,12 +194,14 @@ async def described(target: Target, resource: ConfigResource, *, everything: boo
             | {
                 "config": name,
                 "value": value,
-                "source": (source := SOURCES[own_source(resource)]),
+                "source": (source := SOURCES[own_config_source(resource)]),
                 "sensitive": False,
                 "read_only": False,
                 "synonyms": [f"{source}:{name}={value}"],
             }
-            for name, value in sorted((await cluster.own_configs([resource]))[resource].items())
+            for name, value in sorted(
+                (await cluster.describe_own_configs([resource]))[resource].items()
+            )
         ]
 
 
@@ -287,7 +289,7 @@ def alter(
     force: bool,
 ) -> None:
     """Give a topic or broker settings, or take them away; all others stay."""
-    taken = [name for names in removed for name in parted(names)]
+    taken = [name for names in removed for name in split_names(names)]
     given = [pair for pairs in added for pair in pairs]
     if not taken and not given:
         raise click.UsageError("say what to alter: --add or --remove")
@@ -301,10 +303,10 @@ def alter(
             return (await cluster.change_configs(changes))[resource]
 
     error = asyncio.run(ask())
-    failures = [] if error is None else [Failure.of(title(resource), error)]
+    failures = [] if error is None else [Failure.of(format_resource(resource), error)]
     if output in ("table", "wide"):
         if error is None:
-            click.echo(f"Completed updating config for {title(resource)}.")
+            click.echo(f"Completed updating config for {format_resource(resource)}.")
         show(Listing("configs", ENTITY_COLUMNS, [], failures), output)
     else:
         items = [_entity(resource)] if error is None else []
@@ -314,6 +316,8 @@ def alter(
 async def _check_there(cluster: ClusterAccess, resource: ConfigResource, taken: list[str]) -> None:
     """As Kafka's tool: what is not there cannot be taken away. Raises CommandFailed."""
     if taken:
-        own = (await cluster.own_configs([resource]))[resource]
+        own = (await cluster.describe_own_configs([resource]))[resource]
         if missing := [name for name in taken if name not in own]:
-            raise CommandFailed(f"{title(resource)} has no config {', '.join(missing)} of its own")
+            raise CommandFailed(
+                f"{format_resource(resource)} has no config {', '.join(missing)} of its own"
+            )

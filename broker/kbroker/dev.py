@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.lifeline import finished_before, stop_event
-from broker.kbroker.local_cluster import LocalCluster, owned
+from broker.kbroker.lifeline import run_until_stopped, stop_event
+from broker.kbroker.local_cluster import LocalCluster, hold_directory
 from clients.output import KeyValue
 
 PORT = click.IntRange(0, 65535)
@@ -70,14 +70,14 @@ def command(
 async def run(cluster: LocalCluster) -> None:
     """Start the cluster, say so, and stop it when told to."""
     stop = stop_event()
-    with owned(cluster.directory):
+    with hold_directory(cluster.directory):
         try:
-            if await finished_before(stop, cluster.start()):
+            if await run_until_stopped(stop, cluster.start()):
                 click.echo(
                     f"ready bootstrap={cluster.bootstrap} zookeeper={cluster.zookeeper} "
                     f"data={cluster.directory}"
                 )
-                await finished_before(stop, cluster.watch(partial(click.echo, err=True)))
+                await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
                 await stop.wait()
         finally:
             await cluster.stop()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from broker.kbroker.cluster_access import asked_of_zookeeper, cluster_access
+from broker.kbroker.cluster_access import cluster_access, names_zookeeper_alone
 from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
 from clients.kafka_spelling import ActionGroup
@@ -38,10 +38,10 @@ class ElectionGroup(ActionGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Make a flag of Kafka's option."""
-        return super().parse_args(ctx, flagged(args))
+        return super().parse_args(ctx, rewrite_election_type(args))
 
 
-def flagged(args: Sequence[str]) -> list[str]:
+def rewrite_election_type(args: Sequence[str]) -> list[str]:
     """The arguments with `--election-type PREFERRED`, if it is there, as `--preferred`."""
     for place, arg in enumerate(args):
         name, equals, kind = arg.partition("=")
@@ -148,7 +148,7 @@ def elect(
 ) -> None:
     """Elect, and say how each partition came out; exit 1 if one has not the leader it should."""
     ways = [topic is not None, everything, file is not None]
-    if not any(ways) and asked_of_zookeeper(click.get_current_context()):
+    if not any(ways) and names_zookeeper_alone(click.get_current_context()):
         everything = True  # as the tool that wrote there
     elif sum(ways) != 1:
         raise click.UsageError("say for which: --topic, --all or --path-to-json-file")
@@ -162,7 +162,7 @@ def elect(
             if topic is not None and partition is not None:
                 asked = [TopicPartition(topic, partition)]
             elif topic is not None:
-                partitions = (await cluster.topics([topic]))[topic].partitions
+                partitions = (await cluster.describe_topics([topic]))[topic].partitions
                 asked = [TopicPartition(topic, each) for each in partitions]
             return await cluster.elect(election_type, asked)
 

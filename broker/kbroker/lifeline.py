@@ -28,7 +28,7 @@ def stop_event() -> asyncio.Event:
     return stop
 
 
-async def finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+async def run_until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Run `work` until it is done (True) or `stop` is set, which cancels it (False).
 
     Raises what `work` raises.

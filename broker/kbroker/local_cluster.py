@@ -67,7 +67,7 @@ def broker_properties(
     }
 
 
-def properties_text(properties: Mapping[str, str]) -> str:
+def format_properties(properties: Mapping[str, str]) -> str:
     """A java.util.Properties file; a backslash starts an escape there."""
     escaped = {key: value.replace("\\", "\\\\") for key, value in properties.items()}
     return "".join(f"{key}={value}\n" for key, value in escaped.items())
@@ -187,7 +187,7 @@ class LocalCluster:
         settings = broker_properties(
             broker_id, port, log_dir, self.zookeeper, self.brokers, self.overrides
         )
-        properties.write_text(properties_text(settings), "utf-8")
+        properties.write_text(format_properties(settings), "utf-8")
         command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -205,14 +205,14 @@ class LocalCluster:
     async def _until_ready(self) -> None:
         ids = set(range(self.brokers))
         for child in self._children:
-            while not await knows(child.port, ids):
+            while not await has_metadata_of(child.port, ids):
                 for other in self._children:
                     if other.process.returncode is not None:
                         raise LocalClusterError(other.fate())
                 await asyncio.sleep(_POLL_S)
 
 
-async def knows(port: int, broker_ids: set[int]) -> bool:
+async def has_metadata_of(port: int, broker_ids: set[int]) -> bool:
     """Whether the broker at `port` answers that these brokers live and one of them controls."""
     try:
         connection = await Connection.open(HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS)
@@ -250,7 +250,7 @@ def claim_ports(first: int, count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def owned(directory: Path) -> Iterator[None]:
+def hold_directory(directory: Path) -> Iterator[None]:
     """Make the directory and hold it, so that no second cluster runs on the same data.
 
     Raises LocalClusterError when another process holds it.

@@ -24,7 +24,7 @@ FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
 """DescribeConfigs' sources of settings that were given while the cluster runs (KIP-226)."""
 
 
-def own_source(resource: ConfigResource) -> int:
+def own_config_source(resource: ConfigResource) -> int:
     """Where a resource's own settings say that they come from."""
     if resource.resource_type != BROKER_RESOURCE:
         return FROM_TOPIC
@@ -36,16 +36,18 @@ class OverBrokers:
     """A `ClusterAccess`."""
 
     admin: Admin
-    by_zookeeper: bool = False
+    is_by_zookeeper: bool = False
 
-    async def brokers(self) -> Mapping[int, str | None]:
+    async def list_brokers(self) -> Mapping[int, str | None]:
         cluster = await self.admin.describe_cluster()
         return {broker.node_id: broker.rack for broker in cluster.brokers}
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
         return await self.admin.describe_topics(names)
 
-    async def marked_for_deletion(self) -> Collection[str]:
+    async def list_marked_topics(self) -> Collection[str]:
         return ()
 
     async def create_topic(self, topic: NewTopic) -> None:
@@ -57,7 +59,7 @@ class OverBrokers:
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         return await self.admin.delete_topics(names)
 
-    async def own_configs(
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
         described = await self.admin.describe_configs(resources)
@@ -65,7 +67,7 @@ class OverBrokers:
             resource: {
                 config.name: config.value
                 for config in configs
-                if config.config_source == own_source(resource)
+                if config.config_source == own_config_source(resource)
             }
             for resource, configs in described.items()
         }
@@ -78,12 +80,12 @@ class OverBrokers:
             return await self.admin.incremental_alter_configs(changes)
         except UnsupportedApi:
             whole = {}
-            for resource, own in (await self.own_configs(changes)).items():
+            for resource, own in (await self.describe_own_configs(changes)).items():
                 changed = {**own, **changes[resource]}
                 whole[resource] = {k: v for k, v in changed.items() if v is not None}
             return await self.admin.alter_configs(whole)
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         described = await self.admin.describe_configs(map(ConfigResource.topic, topics))
         return {
             resource.name: int(config.value)
@@ -102,7 +104,7 @@ class OverBrokers:
     ) -> Verdicts[TopicPartition]:
         return await self.admin.alter_partition_reassignments(dict.fromkeys(partitions))
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         return await self.admin.list_partition_reassignments()
 
     async def place_replicas(
@@ -110,7 +112,7 @@ class OverBrokers:
     ) -> Verdicts[TopicPartitionReplica]:
         return await self.admin.alter_replica_log_dirs(places)
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         asked = sorted(set(brokers))
         described = await asyncio.gather(*map(self.admin.describe_log_dirs, asked))
         return dict(zip(asked, described, strict=True))

@@ -56,7 +56,7 @@ DEFAULTS = TopicDefaults(num_partitions=-1, replication_factor=-1, log=LogConfig
 """The brokers' own are not known here."""
 
 
-def entity(resource: ConfigResource) -> tuple[str, str]:
+def config_entity(resource: ConfigResource) -> tuple[str, str]:
     """Type and name below /config."""
     if resource.resource_type == BROKER_RESOURCE:
         return "brokers", resource.name or DEFAULT_ENTITY
@@ -69,9 +69,9 @@ class OverZooKeeper:
 
     zk: ZkSession
     timeout_ms: int
-    by_zookeeper: bool = True
+    is_by_zookeeper: bool = True
 
-    async def brokers(self) -> Mapping[int, str | None]:
+    async def list_brokers(self) -> Mapping[int, str | None]:
         names = await children_if_there(self.zk, BrokerId.directory())
         ids = [int(name) for name in names if name.isdigit()]
         found = await self.zk.get_many([BrokerId.path(each) for each in ids])
@@ -83,8 +83,10 @@ class OverZooKeeper:
 
     # -- topics
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-        live = await self.brokers()
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        live = await self.list_brokers()
         assignments = await self._assignments(names)
         partitions = [
             TopicPartition(topic, index)
@@ -123,13 +125,13 @@ class OverZooKeeper:
                 raise unknown_topic(name)
         return assignments
 
-    async def marked_for_deletion(self) -> Collection[str]:
+    async def list_marked_topics(self) -> Collection[str]:
         return await children_if_there(self.zk, DeleteTopic.directory())
 
     async def create_topic(self, topic: NewTopic) -> None:
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
-        racks = await self.brokers()
+        racks = await self.list_brokers()
         existing = await self._topics()
         written = asyncio.Event()
         creator = TopicCreator(
@@ -151,12 +153,12 @@ class OverZooKeeper:
             raise ApiError(creation.result, f"topic {topic.name}")
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
-        if topic in await self.marked_for_deletion():
+        if topic in await self.list_marked_topics():
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted")
-        if any(partition.topic == topic for partition in await self.reassignments()):
+        if any(partition.topic == topic for partition in await self.list_reassignments()):
             moving = f"partitions of {topic} are on the move"
             raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, moving)
-        racks = await self.brokers()
+        racks = await self.list_brokers()
         request = create_partitions_request({topic: new}, self.timeout_ms, validate_only=False)
         (wanted,) = request.topics
         await add_partitions(
@@ -187,7 +189,7 @@ class OverZooKeeper:
 
     # -- settings
 
-    async def own_configs(
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
         return {resource: dict((await self._config(resource)).config) for resource in resources}
@@ -207,7 +209,7 @@ class OverZooKeeper:
     async def _change(self, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
         before = await self._config(resource)
         values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
-        kind, name = entity(resource)
+        kind, name = config_entity(resource)
         if kind == "topics":
             if name not in await self._topics():
                 raise unknown_topic(name)
@@ -221,11 +223,11 @@ class OverZooKeeper:
         await self.zk.create(ConfigChange.prefix(), change, sequence=True, make_parents=True)
 
     async def _config(self, resource: ConfigResource) -> EntityConfig:
-        path = EntityConfig.path(*entity(resource))
+        path = EntityConfig.path(*config_entity(resource))
         found = await get_if_there(self.zk, path)
         return EntityConfig.decode(found[0], path) if found else EntityConfig({})
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         raise NeedsBrokers("min.insync.replicas, whose default is the brokers',")
 
     # -- replicas
@@ -253,10 +255,10 @@ class OverZooKeeper:
     ) -> Verdicts[TopicPartitionReplica]:
         raise NeedsBrokers("to choose log directories")
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         raise NeedsBrokers("to look at log directories")
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """Those of the tool's node, and those that brokers were asked for (KIP-455)."""
         path = ReassignPartitions.path()
         found = await get_if_there(self.zk, path)
@@ -310,7 +312,7 @@ class OverZooKeeper:
     async def _preferred_leads(self) -> dict[TopicPartition, bool]:
         return {
             TopicPartition(topic.name, index): partition.leader == partition.replicas[0]
-            for topic in (await self.topics()).values()
+            for topic in (await self.describe_topics()).values()
             for index, partition in topic.partitions.items()
         }
 

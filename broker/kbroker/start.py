@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
+from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.lifecycle.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
@@ -90,7 +90,7 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
     broker = Broker(config)
     with Watchdog(clock, config.event_loop_watchdog_ms):
         try:
-            if await finished_before(stop, broker.start()):
+            if await run_until_stopped(stop, broker.start()):
                 seldom_look_for_cycles()
                 click.echo(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)

@@ -13,14 +13,16 @@ from protocol.errors import ApiError, ErrorCode
 T = TypeVar("T")
 
 
-def named(name: str | None, pattern: str | None) -> str:
+def require_name(name: str | None, pattern: str | None) -> str:
     """The one name of a command line that must have one."""
     if (name is None) == (pattern is None):
         raise click.UsageError("say which topic: NAME, or --topic NAME")
     return name or pattern or ""
 
 
-def chosen(names: Sequence[str], pattern: str | None, existing: Mapping[str, T]) -> dict[str, T]:
+def match_topics(
+    names: Sequence[str], pattern: str | None, existing: Mapping[str, T]
+) -> dict[str, T]:
     """Those of `existing` that are named, or allowed by the pattern. Raises ApiError for a name
     that is none, and for a pattern that allows none."""
     if pattern is not None and pattern not in existing:
@@ -36,15 +38,15 @@ def chosen(names: Sequence[str], pattern: str | None, existing: Mapping[str, T])
     return {name: existing[name] for name in wanted}
 
 
-async def topics_of(
+async def choose_topics(
     cluster: ClusterAccess, names: Sequence[str], pattern: str | None, *, if_exists: bool = False
 ) -> dict[str, TopicDescription]:
     """The topics a command line is about; all of them if it names none."""
-    existing = await cluster.topics()
+    existing = await cluster.describe_topics()
     if not names and pattern is None:
         return existing
     try:
-        return chosen(names, pattern, existing)
+        return match_topics(names, pattern, existing)
     except ApiError:
         if if_exists:
             return {}

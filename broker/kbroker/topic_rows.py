@@ -34,7 +34,7 @@ Item = dict[str, Any]
 Filter = Callable[[Item], bool]
 
 
-def topic_item(
+def build_topic_item(
     topic: TopicDescription,
     configs: Mapping[str, str | None],
     *,
@@ -96,12 +96,12 @@ FILTERS: Mapping[str, Filter] = {
 NEED_MIN_ISR = frozenset({"under_min_isr", "at_min_isr"})
 
 
-def only(topic: Item, wanted: Filter) -> Item:
+def filter_partitions(topic: Item, wanted: Filter) -> Item:
     """The topic with those of its partitions that are wanted."""
     return topic | {"partitions": [p for p in topic["partitions"] if wanted(p)]}
 
 
-def topic_line(topic: Item) -> str:
+def format_topic_line(topic: Item) -> str:
     """Kafka's line of the topic itself."""
     configs = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
     marked = "\tMarkedForDeletion: true" if topic["marked_for_deletion"] else ""
@@ -111,7 +111,7 @@ def topic_line(topic: Item) -> str:
     )
 
 
-def partition_lines(topic: Item) -> Iterator[str]:
+def format_partition_lines(topic: Item) -> Iterator[str]:
     """Kafka's line of each partition."""
     for partition in topic["partitions"]:
         leader = "none" if partition["leader"] is None else partition["leader"]

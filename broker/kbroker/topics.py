@@ -11,7 +11,7 @@ import click
 
 from broker.kbroker.cluster_access import ClusterAccess, cluster_access
 from broker.kbroker.comma_lists import Assignment
-from broker.kbroker.topic_choice import named, topics_of
+from broker.kbroker.topic_choice import choose_topics, require_name
 from broker.kbroker.topic_rows import (
     FILTERS,
     NAME_COLUMNS,
@@ -19,10 +19,10 @@ from broker.kbroker.topic_rows import (
     PARTITION_COLUMNS,
     TOPIC_COLUMNS,
     Item,
-    only,
-    partition_lines,
-    topic_item,
-    topic_line,
+    build_topic_item,
+    filter_partitions,
+    format_partition_lines,
+    format_topic_line,
 )
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
 from clients.kafka_spelling import ActionGroup
@@ -84,8 +84,8 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
 
     async def ask() -> list[Item]:
         async with cluster_access(target) as cluster:
-            topics = await topics_of(cluster, (), pattern, if_exists=True)
-            marked = await cluster.marked_for_deletion()
+            topics = await choose_topics(cluster, (), pattern, if_exists=True)
+            marked = await cluster.list_marked_topics()
         return [
             {
                 "topic": topic.name,
@@ -144,7 +144,7 @@ def create(
     if replica_assignment and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many partitions and replicas")
     topic = NewTopic(
-        named(name, pattern),
+        require_name(name, pattern),
         partitions or -1,
         replication_factor or -1,
         dict(configs),
@@ -161,7 +161,7 @@ def create(
                 return {}
         return {topic.name: None}
 
-    show_done(asyncio.run(ask()), "Created topic {}.", output)
+    show_results(asyncio.run(ask()), "Created topic {}.", output)
 
 
 @command.command(
@@ -216,13 +216,13 @@ def describe(
 ) -> None:
     """Partitions of a topic, or of all: leader, replicas, in-sync replicas, settings."""
     if name is not None and pattern is not None:
-        named(name, pattern)
+        require_name(name, pattern)
     asked = [option for option, is_asked in filters.items() if is_asked]
 
     async def ask() -> list[Item]:
         names = [name] if name is not None else []
         async with cluster_access(target) as cluster:
-            topics = await topics_of(cluster, names, pattern, if_exists=if_exists)
+            topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
             return await described(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(asked)))
@@ -232,7 +232,8 @@ def describe(
         topics = [topic for topic in topics if topic["configs"]]
     if asked:
         topics = [
-            only(topic, lambda p: any(FILTERS[each](p) for each in asked)) for topic in topics
+            filter_partitions(topic, lambda p: any(FILTERS[each](p) for each in asked))
+            for topic in topics
         ]
     if output == "json":
         shown = [topic for topic in topics if topic["partitions"] or not asked]
@@ -242,8 +243,8 @@ def describe(
         show(Listing("topics", PARTITION_COLUMNS, partitions), output)
     else:
         for topic in topics:
-            lines = [] if asked else [topic_line(topic)]
-            lines += [] if topics_with_overrides else partition_lines(topic)
+            lines = [] if asked else [format_topic_line(topic)]
+            lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
                 click.echo("\n".join(lines))
 
@@ -252,11 +253,11 @@ async def described(
     cluster: ClusterAccess, topics: Mapping[str, TopicDescription], *, min_isr: bool = False
 ) -> list[Item]:
     """Items of TOPIC_COLUMNS, `partitions` being items of PARTITION_COLUMNS."""
-    configs = await cluster.own_configs(map(ConfigResource.topic, topics))
-    marked = await cluster.marked_for_deletion()
-    least = await cluster.min_insync_replicas(topics) if min_isr else {}
+    configs = await cluster.describe_own_configs(map(ConfigResource.topic, topics))
+    marked = await cluster.list_marked_topics()
+    least = await cluster.describe_min_insync_replicas(topics) if min_isr else {}
     return [
-        topic_item(
+        build_topic_item(
             topic,
             configs[ConfigResource.topic(name)],
             marked=name in marked,
@@ -300,7 +301,7 @@ def alter(
 
     Keys go to other partitions when there are more of them: what was written stays where it is.
     """
-    named(name, pattern)
+    require_name(name, pattern)
     if partitions is None and not configs and not removed:
         raise click.UsageError("say what to alter: --partitions, --config or --delete-config")
     if replica_assignment and partitions is None:
@@ -326,7 +327,9 @@ def alter(
         results: dict[str, ApiError | None] = {}
         names = [] if name is None else [name]
         async with cluster_access(target) as cluster:
-            for topic in (await topics_of(cluster, names, pattern, if_exists=if_exists)).values():
+            for topic in (
+                await choose_topics(cluster, names, pattern, if_exists=if_exists)
+            ).values():
                 try:
                     await alter_one(cluster, topic)
                     results[topic.name] = None
@@ -334,7 +337,7 @@ def alter(
                     results[topic.name] = error
         return results
 
-    show_done(asyncio.run(ask()), "Altered topic {}.", output)
+    show_results(asyncio.run(ask()), "Altered topic {}.", output)
 
 
 @command.command(
@@ -362,21 +365,21 @@ def delete(
         async with cluster_access(target) as cluster:
             wanted = list(names)
             if pattern is not None:
-                wanted = list(await topics_of(cluster, (), pattern, if_exists=if_exists))
+                wanted = list(await choose_topics(cluster, (), pattern, if_exists=if_exists))
             results = await cluster.delete_topics(wanted) if wanted else {}
         if if_exists:
             results = {name: error for name, error in results.items() if not _is_unknown(error)}
-        return results, cluster.by_zookeeper
+        return results, cluster.is_by_zookeeper
 
-    results, by_zookeeper = asyncio.run(ask())
-    show_done(results, DELETED[by_zookeeper], output)
+    results, is_by_zookeeper = asyncio.run(ask())
+    show_results(results, DELETED[is_by_zookeeper], output)
 
 
 def _is_unknown(error: ApiError | None) -> bool:
     return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def show_done(results: Mapping[str, ApiError | None], said: str, output: str) -> None:
+def show_results(results: Mapping[str, ApiError | None], said: str, output: str) -> None:
     """Say what was done for each topic, and name what was refused; exit 1 if anything was."""
     done = [name for name, error in results.items() if error is None]
     failures = [Failure.of(name, error) for name, error in results.items() if error is not None]

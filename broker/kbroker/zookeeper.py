@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.lifeline import finished_before, stop_event
+from broker.kbroker.lifeline import run_until_stopped, stop_event
 from zk.embedded import EmbeddedZooKeeper
 
 
@@ -41,7 +41,7 @@ async def serve(port: int, data: Path) -> None:
     stop = stop_event()
     zookeeper = EmbeddedZooKeeper(data, port)
     try:
-        if await finished_before(stop, zookeeper.start()):
+        if await run_until_stopped(stop, zookeeper.start()):
             click.echo(f"ready zookeeper={zookeeper.connect_string}")
             await stop.wait()
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import click
 
-from broker.kbroker.comma_lists import parted
+from broker.kbroker.comma_lists import split_names
 from broker.kbroker.dump.files import WRONG, Asked, dumped
 from broker.kbroker.dump.findings import Findings
 from broker.kbroker.dump.payloads import (
@@ -90,7 +90,7 @@ def command(
             )
         except LookupError as error:
             raise click.UsageError(str(error.args[0])) from None
-    named = (*paths, *parted(files))
+    named = (*paths, *split_names(files))
     if not named:
         raise click.UsageError("which files? Give FILE… or --files A,B")
     asked = Asked(

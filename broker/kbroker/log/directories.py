@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from broker.kbroker.comma_lists import parted
+from broker.kbroker.comma_lists import split_names
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.output import Failure, Target, target_options
 from clients.sessions import connected
@@ -75,7 +75,7 @@ def log_directory_options(command: Callable[..., T]) -> Callable[..., T]:
     ) -> T:
         if log_dirs is not None and data is not None:
             raise click.UsageError("give --log-dirs or --data, not both")
-        paths = tuple(map(Path, parted(log_dirs)))
+        paths = tuple(map(Path, split_names(log_dirs)))
         return command(*args, where=Where(target, paths, data), **kwargs)
 
     for option in reversed(WHERE_OPTIONS):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from broker.kbroker.comma_lists import parted
+from broker.kbroker.comma_lists import split_names
 from clients.admin.descriptions import LogDirDescription
 from clients.output import Target, target_options
 from clients.sessions import connected
@@ -30,10 +30,10 @@ Example:
 def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: str | None) -> None:
     """Print in one line of JSON which replicas are where, their sizes, and how far they lag."""
     try:
-        brokers = sorted({int(number) for number in parted(broker_list)})
+        brokers = sorted({int(number) for number in split_names(broker_list)})
     except ValueError:
         raise click.UsageError(f"--broker-list {broker_list} is not ids of brokers") from None
-    topics = set(parted(topic_list))
+    topics = set(split_names(topic_list))
     described = asyncio.run(ask(target, brokers))
     click.echo("Querying brokers for log directories information")
     click.echo(f"Received log directory information from brokers {','.join(map(str, described))}")

@@ -57,7 +57,7 @@ def verify(path: Path, output: str) -> None:
     check = DirectoryCheck(directory)
     faults = list(faults_of(check))
     show(Listing("faults", COLUMNS, [fault.item() for fault in faults]), output)
-    click.echo(summary(check, len(faults)), err=True)
+    click.echo(format_summary(check, len(faults)), err=True)
     if faults:
         raise click.exceptions.Exit(EXIT_FAILED)
 
@@ -81,7 +81,7 @@ def faults_of(
             )
 
 
-def summary(check: DirectoryCheck, faults: int) -> str:
+def format_summary(check: DirectoryCheck, faults: int) -> str:
     """The line at the end."""
     return (
         f"{counted(check.partitions, 'partition')}, {counted(check.segments, 'segment')},"

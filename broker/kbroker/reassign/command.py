@@ -125,8 +125,8 @@ def generate(
 
     async def ask() -> tuple[Plan, Plan]:
         async with cluster_access(target) as cluster:
-            racks = await cluster.brokers()
-            found = (await cluster.topics(topics)).values()
+            racks = await cluster.list_brokers()
+            found = (await cluster.describe_topics(topics)).values()
         if disable_rack_aware:
             racks = dict.fromkeys(racks)
         return current_plan(found), proposed_plan(found, broker_list, racks, random.randrange)
@@ -209,9 +209,9 @@ async def executed(
                 "--additional to override this and create a new partition assignment in addition "
                 "to the existing one."
             )
-        check_plan(plan, current, await cluster.brokers())
+        check_plan(plan, current, await cluster.list_brokers())
         if places:
-            check_places(places, await cluster.log_dirs(each.broker for each in places))
+            check_places(places, await cluster.describe_log_dirs(each.broker for each in places))
         if output == "table":
             before = {each: current[each] for each in plan}
             click.echo(
@@ -317,7 +317,7 @@ def cancel(
             verdicts = await cluster.cancel_reassignments(plan)
             await stay(cluster, places)
             if not preserve_throttles:
-                known = (await cluster.topics()).keys()
+                known = (await cluster.describe_topics()).keys()
                 await unlimit_speed(cluster, {p: to for p, to in plan.items() if p.topic in known})
         return verdicts
 
@@ -353,7 +353,7 @@ def list_reassignments(target: Target, output: str) -> None:
 
     async def ask() -> list[Item]:
         async with cluster_access(target) as cluster:
-            moving = await cluster.reassignments()
+            moving = await cluster.list_reassignments()
             plan = {each: _target(how) for each, how in moving.items()}
             return await status_items(cluster, plan, {})
 

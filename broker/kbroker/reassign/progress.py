@@ -33,8 +33,8 @@ async def looked(
     cluster: ClusterAccess,
 ) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, PartitionReassignment]]:
     """Where all replicas are, and what is on the move."""
-    moving = await cluster.reassignments()
-    return current_plan((await cluster.topics()).values()), moving
+    moving = await cluster.list_reassignments()
+    return current_plan((await cluster.describe_topics()).values()), moving
 
 
 def without_coming(
@@ -88,8 +88,10 @@ def is_moving(item: Item) -> bool:
 async def _placed(cluster: ClusterAccess, places: Places) -> list[Placed]:
     if not places:
         return []
-    live = await cluster.brokers()
-    return placed(places, await cluster.log_dirs(e.broker for e in places if e.broker in live))
+    live = await cluster.list_brokers()
+    return placed(
+        places, await cluster.describe_log_dirs(e.broker for e in places if e.broker in live)
+    )
 
 
 async def progress_by_partition(
@@ -98,10 +100,10 @@ async def progress_by_partition(
     """From the sizes of the logs; nothing where the brokers cannot be asked."""
     if not moving or not isinstance(cluster, OverBrokers):
         return {}
-    view = await cluster.topics(sorted({each.topic for each in moving}))
+    view = await cluster.describe_topics(sorted({each.topic for each in moving}))
     leaders = {each: view[each.topic].partitions[each.partition].leader for each in moving}
     asked = {*leaders.values(), *(b for how in moving.values() for b in how.adding)}
-    sizes = await log_sizes(cluster, asked & set(await cluster.brokers()))
+    sizes = await log_sizes(cluster, asked & set(await cluster.list_brokers()))
     return {each: progress_of(each, leaders[each], how, sizes) for each, how in moving.items()}
 
 

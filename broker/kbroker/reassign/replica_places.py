@@ -191,7 +191,7 @@ async def stay(cluster: ClusterAccess, places: Places) -> None:
     """Stop the moves to these directories. Raises ApiError."""
     if not places:
         return
-    known = placed(places, await cluster.log_dirs(each.broker for each in places))
+    known = placed(places, await cluster.describe_log_dirs(each.broker for each in places))
     here = {e.replica: e.current for e in known if e.is_moving and e.current is not None}
     for error in (await cluster.place_replicas(here)).values():
         if error is not None:

@@ -52,13 +52,13 @@ async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
     The brokers' limits hold for whatever else is on the move: then all of them stay. One that does
     not answer keeps its own: what was to be done with the partitions is done without it.
     """
-    if others := sorted(each for each in await cluster.reassignments() if each not in plan):
+    if others := sorted(each for each in await cluster.list_reassignments() if each not in plan):
         names = ", ".join(map(str, others))
         click.echo(f"Throttles stay while others are on the move: {names}", err=True)
         return
     topics = [ConfigResource.topic(topic) for topic in dict.fromkeys(each.topic for each in plan)]
     cleared = await _clear(cluster, topics, (LEADER_REPLICAS, FOLLOWER_REPLICAS))
-    for broker in map(ConfigResource.broker, await cluster.brokers()):
+    for broker in map(ConfigResource.broker, await cluster.list_brokers()):
         try:
             cleared += await _clear(cluster, [broker], (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE))
         except ClientError as error:
@@ -71,7 +71,7 @@ async def _clear(
     cluster: ClusterAccess, resources: Sequence[ConfigResource], names: Sequence[str]
 ) -> list[ConfigResource]:
     """Take these settings away; from whom there were any to take."""
-    own = await cluster.own_configs(resources)
+    own = await cluster.describe_own_configs(resources)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         resource: dict.fromkeys(set_here)
         for resource in resources

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from broker.kbroker.configs import Settings, resource_of, title
+from broker.kbroker.configs import Settings, choose_resource, format_resource
 from clients.admin.descriptions import ConfigResource
 from tests.dev_cluster import DevCluster
 
@@ -55,8 +55,8 @@ def test_a_piece_without_name_or_value_is_wrong_usage(typed: str) -> None:
 def test_settings_belong_to_whom_the_options_name(
     options: Mapping[str, Any], resource: ConfigResource, named: str
 ) -> None:
-    assert resource_of(**options) == resource
-    assert title(resource) == named
+    assert choose_resource(**options) == resource
+    assert format_resource(resource) == named
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_whose_settings_must_be_said_once_and_quotas_are_refused(
     options: Mapping[str, Any], said: str
 ) -> None:
     with pytest.raises(click.UsageError, match=said):
-        resource_of(**options)
+        choose_resource(**options)
 
 
 def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> None:

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from broker.kbroker.elect import flagged, show_verdicts
+from broker.kbroker.elect import rewrite_election_type, show_verdicts
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import DevCluster
@@ -21,7 +21,7 @@ T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
     ],
 )
 def test_the_kind_of_election_may_be_an_option(typed: str, understood: str) -> None:
-    assert flagged(typed.split()) == understood.split()
+    assert rewrite_election_type(typed.split()) == understood.split()
 
 
 def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers, asked_of_zookeeper
+from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers, names_zookeeper_alone
 from broker.kbroker.over_zookeeper import OverZooKeeper
 from broker.kbroker.reassign.throttle import limit_speed, unlimit_speed
 from clients.admin import PREFERRED, UNCLEAN
@@ -150,7 +150,7 @@ async def test_a_topic_is_marked_once_and_a_strange_or_internal_one_never() -> N
         again = (await made.access.delete_topics(["t"]))["t"]
         assert again is not None
         assert "already marked" in again.detail
-        assert await made.access.marked_for_deletion() == ["t"]
+        assert await made.access.list_marked_topics() == ["t"]
 
 
 async def test_settings_are_merged_and_brokers_notified_after_they_stand() -> None:
@@ -163,7 +163,7 @@ async def test_settings_are_merged_and_brokers_notified_after_they_stand() -> No
         }
         assert set((await made.access.change_configs(changes)).values()) == {None}
         await made.access.change_configs({TOPIC: {"retention.ms": None, "flush.ms": "7"}})
-        own = await made.access.own_configs([TOPIC, broker, defaults])
+        own = await made.access.describe_own_configs([TOPIC, broker, defaults])
         assert own[TOPIC] == {"segment.ms": "9", "flush.ms": "7"}
         assert (own[broker], own[defaults]) == ({"a": "b"}, {"c": "d"})
         assert await made.changes() == ["topics/t", "brokers/1", "brokers/<default>", "topics/t"]
@@ -188,19 +188,19 @@ async def test_a_reassignment_is_written_once_and_seen_until_it_is_taken_away() 
             "version": 1,
             "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 1]}],
         }
-        moving = (await made.access.reassignments())[T0]
+        moving = (await made.access.list_reassignments())[T0]
         assert (moving.replicas, moving.adding, moving.removing) == ((0, 1), (2,), (0,))
         with pytest.raises(ApiError, match="existing assignment running"):
             await made.access.reassign({T1: (0, 1)})
         await made.zk.delete(ReassignPartitions.path())
-        assert await made.access.reassignments() == {}
+        assert await made.access.list_reassignments() == {}
 
 
 async def test_what_brokers_were_asked_to_move_is_seen_too() -> None:
     async with cluster() as made:
         node = TopicAssignment({0: (0, 1), 1: (1, 2)}).reassign({0: ((2, 0, 1), (2,), (0,))})
         await made.zk.set(TopicAssignment.path("t"), node.encode())
-        ((partition, moving),) = (await made.access.reassignments()).items()
+        ((partition, moving),) = (await made.access.list_reassignments()).items()
         assert (partition, moving.adding, moving.removing) == (T0, (2,), (0,))
 
 
@@ -243,10 +243,10 @@ async def test_without_a_controller_an_election_is_not_waited_for_for_ever() -> 
 async def test_a_leader_that_does_not_live_is_none() -> None:
     async with cluster() as made:
         await made.zk.delete(BrokerId.path(1))
-        topic = (await made.access.topics(["t"]))["t"]
+        topic = (await made.access.describe_topics(["t"]))["t"]
         assert [partition.leader for partition in topic.partitions.values()] == [-1, -1]
         with pytest.raises(ApiError, match="The topic 'never' does not exist"):
-            await made.access.topics(["never"])
+            await made.access.describe_topics(["never"])
 
 
 async def test_limits_of_speed_are_set_on_what_moves_and_stay_as_long_as_anything_does(
@@ -260,7 +260,7 @@ async def test_limits_of_speed_are_set_on_what_moves_and_stay_as_long_as_anythin
             "leader.replication.throttled.rate": "1000",
             "follower.replication.throttled.rate": "1000",
         }
-        own = await made.access.own_configs([TOPIC, *brokers])
+        own = await made.access.describe_own_configs([TOPIC, *brokers])
         assert [own[each] for each in brokers] == [rates, rates, rates]
         assert own[TOPIC] == {
             "leader.replication.throttled.replicas": "0:0,0:1",
@@ -269,22 +269,24 @@ async def test_limits_of_speed_are_set_on_what_moves_and_stay_as_long_as_anythin
         await made.access.reassign({T1: (0, 1)})
         await unlimit_speed(made.access, plan)
         assert "Throttles stay while others are on the move: t-1" in capsys.readouterr().err
-        assert await made.access.own_configs([TOPIC, *brokers]) == own
+        assert await made.access.describe_own_configs([TOPIC, *brokers]) == own
         await made.zk.delete(ReassignPartitions.path())
         await unlimit_speed(made.access, plan)
-        assert set(map(len, (await made.access.own_configs([TOPIC, *brokers])).values())) == {0}
+        assert set(
+            map(len, (await made.access.describe_own_configs([TOPIC, *brokers])).values())
+        ) == {0}
 
 
 class OneSilent(OverZooKeeper):
     """Where broker 1 answers nobody, and its own settings cannot be asked for."""
 
-    async def own_configs(
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
         asked = list(resources)
         if ConfigResource.broker(1) in asked:
             raise DeadlineExceeded("1: no answer")
-        return await super().own_configs(asked)
+        return await super().describe_own_configs(asked)
 
 
 async def test_a_broker_that_does_not_answer_keeps_its_limits_alone(
@@ -298,7 +300,7 @@ async def test_a_broker_that_does_not_answer_keeps_its_limits_alone(
         assert "Throttles of broker 1 stay, if it has any: 1: no answer" in said
         assert "Clearing throttles on topic t, broker 0, broker 2\n" in said
         brokers = [ConfigResource.broker(each) for each in range(3)]
-        own = await made.access.own_configs([TOPIC, *brokers])
+        own = await made.access.describe_own_configs([TOPIC, *brokers])
         assert [len(own[each]) for each in (TOPIC, *brokers)] == [0, 0, 2, 0]
 
 
@@ -308,7 +310,7 @@ async def test_what_only_brokers_can_do_is_wrong_usage() -> None:
             made.access.create_topic(NewTopic("new", 1)),
             made.access.elect(UNCLEAN, [T0]),
             made.access.cancel_reassignments([T0]),
-            made.access.min_insync_replicas(["t"]),
+            made.access.describe_min_insync_replicas(["t"]),
         ):
             with pytest.raises(NeedsBrokers, match="needs the brokers"):
                 await call
@@ -332,7 +334,7 @@ def test_zookeeper_is_written_to_only_when_the_command_line_names_it_alone(
     @click.command()
     @target_options
     def command(target: Target) -> None:
-        found.append(asked_of_zookeeper(click.get_current_context()))
+        found.append(names_zookeeper_alone(click.get_current_context()))
 
     clean: dict[str, str | None] = {"KGROUP_BOOTSTRAP_SERVER": None, "KGROUP_ZOOKEEPER": None}
     CliRunner().invoke(command, args, env={**clean, **env}, catch_exceptions=False)
