@@ -1,8 +1,8 @@
-"""The two ways of an operator's command to a cluster: over its brokers, or past them.
+"""A command reaches a cluster in one of two ways: through its brokers, or through ZooKeeper.
 
 With `--zookeeper` alone on the command line the command writes to ZooKeeper what the tools of
-Kafka 0.8 to 2.3 write there, and the controller picks it up; no broker has to answer. In all other
-cases the brokers are asked, which check more and say what came of it.
+Kafka 0.8 to 2.3 write there, and the controller picks it up; no broker has to respond. In all
+other cases the command sends requests to the brokers, which check more and report the result.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
@@ -31,32 +31,32 @@ LogDirs = Mapping[str, LogDirDescription]
 
 
 class NeedsBrokers(click.UsageError):
-    """What was asked for cannot be done through ZooKeeper."""
+    """ZooKeeper alone is not enough for this command."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} needs the brokers: give --bootstrap-server")
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation} needs the brokers: give --bootstrap-server")
 
 
 class ClusterAccess(Protocol):
-    """What commands want of a cluster. Every call may raise ApiError, ClientError or ZkError.
+    """The operations that commands need. Every call may raise ApiError, ClientError or ZkError.
 
-    Verdicts are None for what was done.
+    A verdict is None for what succeeded.
     """
 
     @property
     def is_by_zookeeper(self) -> bool:
-        """Whether no broker answers for what is done."""
+        """True if operations are written to ZooKeeper, where no broker confirms them."""
 
     async def list_brokers(self) -> Mapping[int, str | None]:
-        """The live brokers' racks."""
+        """Return the rack of each live broker, by broker id."""
 
     async def describe_topics(
         self, names: Sequence[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """These topics, or all. Raises ApiError for one that does not exist."""
+        """Describe these topics, or all. Raises ApiError for one that does not exist."""
 
     async def list_marked_topics(self) -> Collection[str]:
-        """Topics that are about to go, as far as they are to be seen."""
+        """Return the topics that are marked for deletion; brokers do not report them."""
 
     async def create_topic(self, topic: NewTopic) -> None: ...
 
@@ -67,15 +67,15 @@ class ClusterAccess(Protocol):
     async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        """The settings that each was given; None for a value that is secret."""
+        """Return the settings that each resource was given; None for a secret value."""
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
-        """Set single settings, or take those away that are None."""
+        """Set single settings; a value of None removes the setting."""
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """`min.insync.replicas` as it counts for each topic. Raises NeedsBrokers."""
+        """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
@@ -87,12 +87,12 @@ class ClusterAccess(Protocol):
         """Raises NeedsBrokers."""
 
     async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """What is on the move."""
+        """Return the partitions that are being reassigned."""
 
     async def place_replicas(
         self, places: Mapping[TopicPartitionReplica, str]
     ) -> Verdicts[TopicPartitionReplica]:
-        """Have replicas in these log directories. Raises NeedsBrokers."""
+        """Place replicas in these log directories of their brokers. Raises NeedsBrokers."""
 
     async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         """Raises NeedsBrokers."""
@@ -100,12 +100,13 @@ class ClusterAccess(Protocol):
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
     ) -> Verdicts[TopicPartition]:
-        """Elect leaders, of all partitions that need it when none are named."""
+        """Elect leaders; None is all partitions that need an election."""
 
 
 @asynccontextmanager
 async def cluster_access(target: Target) -> AsyncIterator[ClusterAccess]:
-    """The way that the command line being run asks for. Raises as `connected`."""
+    """Connect in the way that the current command line asks for. Raises as `connected`."""
+    # Imported late: a command loads only what its way needs.
     from broker.kbroker.over_brokers import OverBrokers
     from broker.kbroker.over_zookeeper import OverZooKeeper
 
@@ -119,7 +120,7 @@ async def cluster_access(target: Target) -> AsyncIterator[ClusterAccess]:
 
 
 def names_zookeeper_alone(context: click.Context) -> bool:
-    """Whether the command line itself names ZooKeeper, and no broker."""
+    """True if the command line itself names ZooKeeper and no broker; the environment may."""
     typed = ParameterSource.COMMANDLINE
     return (
         context.get_parameter_source("zookeeper") is typed

@@ -1,4 +1,4 @@
-"""A command's way over the brokers: the admin client, with older brokers' gaps filled."""
+"""`OverBrokers` reaches a cluster through the admin client, and does without newer APIs."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from clients.errors import UnsupportedApi
 from protocol.topic_partition import TopicPartition
 
 FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
-"""DescribeConfigs' sources of settings that were given while the cluster runs (KIP-226)."""
+"""DescribeConfigs' sources of dynamic settings (KIP-226)."""
 
 
 def own_config_source(resource: ConfigResource) -> int:
-    """Where a resource's own settings say that they come from."""
+    """Return the source that DescribeConfigs reports for a resource's own settings."""
     if resource.resource_type != BROKER_RESOURCE:
         return FROM_TOPIC
     return FROM_BROKER if resource.name else FROM_BROKER_DEFAULTS
@@ -33,7 +33,7 @@ def own_config_source(resource: ConfigResource) -> int:
 
 @attrs.frozen
 class OverBrokers:
-    """A `ClusterAccess`."""
+    """The `ClusterAccess` that sends requests to the brokers."""
 
     admin: Admin
     is_by_zookeeper: bool = False
@@ -51,10 +51,10 @@ class OverBrokers:
         return ()
 
     async def create_topic(self, topic: NewTopic) -> None:
-        _raise_any(await self.admin.create_topics([topic]))
+        _raise_first(await self.admin.create_topics([topic]))
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
-        _raise_any(await self.admin.create_partitions({topic: new}))
+        _raise_first(await self.admin.create_partitions({topic: new}))
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         return await self.admin.delete_topics(names)
@@ -62,34 +62,34 @@ class OverBrokers:
     async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        described = await self.admin.describe_configs(resources)
+        configs_of = await self.admin.describe_configs(resources)
         return {
             resource: {
                 config.name: config.value
                 for config in configs
                 if config.config_source == own_config_source(resource)
             }
-            for resource, configs in described.items()
+            for resource, configs in configs_of.items()
         }
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
-        """Before Kafka 2.3 a broker takes all settings of a resource at once, or none."""
+        """Brokers before Kafka 2.3 only replace all settings of a resource at once (KIP-339)."""
         try:
             return await self.admin.incremental_alter_configs(changes)
         except UnsupportedApi:
-            whole = {}
+            replacements = {}
             for resource, own in (await self.describe_own_configs(changes)).items():
-                changed = {**own, **changes[resource]}
-                whole[resource] = {k: v for k, v in changed.items() if v is not None}
-            return await self.admin.alter_configs(whole)
+                merged = {**own, **changes[resource]}
+                replacements[resource] = {k: v for k, v in merged.items() if v is not None}
+            return await self.admin.alter_configs(replacements)
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        described = await self.admin.describe_configs(map(ConfigResource.topic, topics))
+        configs_of = await self.admin.describe_configs(map(ConfigResource.topic, topics))
         return {
             resource.name: int(config.value)
-            for resource, configs in described.items()
+            for resource, configs in configs_of.items()
             for config in configs
             if config.name == "min.insync.replicas" and config.value is not None
         }
@@ -113,9 +113,9 @@ class OverBrokers:
         return await self.admin.alter_replica_log_dirs(places)
 
     async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
-        asked = sorted(set(brokers))
-        described = await asyncio.gather(*map(self.admin.describe_log_dirs, asked))
-        return dict(zip(asked, described, strict=True))
+        broker_ids = sorted(set(brokers))
+        log_dirs = await asyncio.gather(*map(self.admin.describe_log_dirs, broker_ids))
+        return dict(zip(broker_ids, log_dirs, strict=True))
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
@@ -123,7 +123,7 @@ class OverBrokers:
         return await self.admin.elect_leaders(election_type, partitions)
 
 
-def _raise_any(verdicts: Verdicts[str]) -> None:
+def _raise_first(verdicts: Verdicts[str]) -> None:
     for error in verdicts.values():
         if error is not None:
             raise error

@@ -1,8 +1,8 @@
-"""A command's way past the brokers: into ZooKeeper, as the tools of Kafka 0.8 to 2.3 write there.
+"""`OverZooKeeper` reads and writes ZooKeeper itself, as the tools of Kafka 0.8 to 2.3 do.
 
-What is written is checked here as the controller would, because nobody answers: a topic that is
-created wrongly would only be found in a broker's log. Settings are followed by a notification, by
-which brokers know that they have changed.
+No broker responds, so this module makes the controller's checks before it writes: a mistake in a
+new topic would show up in a broker's log alone. A change of settings is followed by a notification
+node, which tells the brokers to read them.
 """
 
 import asyncio
@@ -53,11 +53,11 @@ from zk.znodes import (
 )
 
 DEFAULTS = TopicDefaults(num_partitions=-1, replication_factor=-1, log=LogConfig())
-"""The brokers' own are not known here."""
+"""Kafka's defaults; those of the brokers are not in ZooKeeper."""
 
 
 def config_entity(resource: ConfigResource) -> tuple[str, str]:
-    """Type and name below /config."""
+    """Return the entity's type and name below /config."""
     if resource.resource_type == BROKER_RESOURCE:
         return "brokers", resource.name or DEFAULT_ENTITY
     return "topics", resource.name
@@ -65,7 +65,7 @@ def config_entity(resource: ConfigResource) -> tuple[str, str]:
 
 @attrs.frozen
 class OverZooKeeper:
-    """A `ClusterAccess`."""
+    """The `ClusterAccess` that writes to ZooKeeper."""
 
     zk: ZkSession
     timeout_ms: int
@@ -74,50 +74,56 @@ class OverZooKeeper:
     async def list_brokers(self) -> Mapping[int, str | None]:
         names = await children_if_there(self.zk, BrokerId.directory())
         ids = [int(name) for name in names if name.isdigit()]
-        found = await self.zk.get_many([BrokerId.path(each) for each in ids])
+        nodes = await self.zk.get_many([BrokerId.path(broker_id) for broker_id in ids])
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack
-            for broker_id, node in zip(ids, found, strict=True)
+            for broker_id, node in zip(ids, nodes, strict=True)
             if node is not None
         }
 
-    # -- topics
+    # --- topics -----------------------------------------------------------------------------------
 
     async def describe_topics(
         self, names: Sequence[str] | None = None
     ) -> dict[str, TopicDescription]:
         live = await self.list_brokers()
-        assignments = await self._assignments(names)
-        partitions = [
-            TopicPartition(topic, index)
-            for topic, node in assignments.items()
-            for index in node.partitions
-        ]
-        found = await self.zk.get_many([PartitionState.path(*each) for each in partitions])
-        states = {
-            each: PartitionState.decode(node[0], PartitionState.path(*each)) if node else None
-            for each, node in zip(partitions, found, strict=True)
+        assignments = await self._read_assignments(names)
+
+        # The state of a partition whose topic was just created may be missing.
+        paths = {
+            TopicPartition(topic, partition_id): PartitionState.path(topic, partition_id)
+            for topic, assignment in assignments.items()
+            for partition_id in assignment.partitions
         }
+        nodes = await self.zk.get_many(list(paths.values()))
+        states = {
+            topic_partition: PartitionState.decode(node[0], path) if node else None
+            for (topic_partition, path), node in zip(paths.items(), nodes, strict=True)
+        }
+
         return {
             topic: TopicDescription(
                 topic,
                 topic in INTERNAL_TOPICS,
                 {
-                    index: _partition(states[TopicPartition(topic, index)], replicas, live)
-                    for index, replicas in node.partitions.items()
+                    partition_id: _view_partition(
+                        states[TopicPartition(topic, partition_id)], replicas, live
+                    )
+                    for partition_id, replicas in assignment.partitions.items()
                 },
             )
-            for topic, node in assignments.items()
+            for topic, assignment in assignments.items()
         }
 
-    async def _topics(self) -> list[str]:
+    async def _list_topics(self) -> list[str]:
         return await children_if_there(self.zk, TopicAssignment.directory())
 
-    async def _assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
-        wanted = await self._topics() if names is None else names
-        found = await self.zk.get_many([TopicAssignment.path(each) for each in wanted])
+    async def _read_assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
+        wanted = await self._list_topics() if names is None else names
+        nodes = await self.zk.get_many([TopicAssignment.path(name) for name in wanted])
+
         assignments = {}
-        for name, node in zip(wanted, found, strict=True):
+        for name, node in zip(wanted, nodes, strict=True):
             if node is not None:
                 path = TopicAssignment.path(name)
                 assignments[name] = TopicAssignment.decode(node[0], path)
@@ -131,23 +137,28 @@ class OverZooKeeper:
     async def create_topic(self, topic: NewTopic) -> None:
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
+
         racks = await self.list_brokers()
-        existing = await self._topics()
+        existing = await self._list_topics()
         written = asyncio.Event()
         creator = TopicCreator(
             self.zk, racks=lambda: racks, touch=lambda _: written.set(), rng=random.Random()
         )
+
+        # The controller's own checks and placement.
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
         plan = plan_topic(wanted, TopicNames(existing), DEFAULTS, creator.place)
+
         await creator.start()
         try:
             creation = creator.create_assigned(plan)
             async with asyncio.timeout(self.timeout_ms / 1000):
                 await written.wait()
         except TimeoutError:
-            raise DeadlineExceeded(f"topic {topic.name}: ZooKeeper does not answer") from None
+            raise DeadlineExceeded(f"topic {topic.name}: ZooKeeper does not respond") from None
         finally:
             await creator.close()
+
         assert creation.result is not None
         if creation.result is not ErrorCode.NONE:
             raise ApiError(creation.result, f"topic {topic.name}")
@@ -156,8 +167,9 @@ class OverZooKeeper:
         if topic in await self.list_marked_topics():
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted")
         if any(partition.topic == topic for partition in await self.list_reassignments()):
-            moving = f"partitions of {topic} are on the move"
-            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, moving)
+            message = f"partitions of {topic} are being reassigned"
+            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+
         racks = await self.list_brokers()
         request = create_partitions_request({topic: new}, self.timeout_ms, validate_only=False)
         (wanted,) = request.topics
@@ -170,29 +182,32 @@ class OverZooKeeper:
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         verdicts: Verdicts[str] = {}
-        existing = await self._topics()
+        existing = await self._list_topics()
+
         for name in names:
             verdicts[name] = None
             if name not in existing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 verdicts[name] = ApiError(code, f"The topic '{name}' does not exist.")
             elif name in INTERNAL_TOPICS:
-                why = f"topic {name} is one of Kafka's own, and may not be deleted"
-                verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+                message = f"topic {name} is one of Kafka's own and cannot be deleted"
+                verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
             else:
                 try:
                     await self.zk.create(DeleteTopic.path(name), None, make_parents=True)
                 except NodeExists:
-                    why = f"topic {name} is already marked for deletion"
-                    verdicts[name] = ApiError(ErrorCode.INVALID_REQUEST, why)
+                    message = f"topic {name} is already marked for deletion"
+                    verdicts[name] = ApiError(ErrorCode.INVALID_REQUEST, message)
         return verdicts
 
-    # -- settings
+    # --- settings ---------------------------------------------------------------------------------
 
     async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        return {resource: dict((await self._config(resource)).config) for resource in resources}
+        return {
+            resource: dict((await self._read_config(resource)).config) for resource in resources
+        }
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
@@ -200,37 +215,44 @@ class OverZooKeeper:
         verdicts: Verdicts[ConfigResource] = {}
         for resource, changed in changes.items():
             try:
-                await self._change(resource, changed)
+                await self._change_config(resource, changed)
                 verdicts[resource] = None
             except ApiError as error:
                 verdicts[resource] = error
         return verdicts
 
-    async def _change(self, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
-        before = await self._config(resource)
+    async def _change_config(
+        self, resource: ConfigResource, changed: Mapping[str, str | None]
+    ) -> None:
+        before = await self._read_config(resource)
         values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
-        kind, name = config_entity(resource)
-        if kind == "topics":
-            if name not in await self._topics():
+
+        entity_type, name = config_entity(resource)
+        if entity_type == "topics":
+            if name not in await self._list_topics():
                 raise unknown_topic(name)
             check_configs(values, DEFAULTS.log)
-        path, content = EntityConfig.path(kind, name), attrs.evolve(before, config=values).encode()
+
+        path = EntityConfig.path(entity_type, name)
+        content = attrs.evolve(before, config=values).encode()
         try:
             await self.zk.set(path, content)
         except NoNode:
             await self.zk.create(path, content, make_parents=True)
-        change = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
+
+        # The notification comes after the settings: brokers read them at once.
+        change = ConfigChange(EntityConfig.entity_path(entity_type, name)).encode()
         await self.zk.create(ConfigChange.prefix(), change, sequence=True, make_parents=True)
 
-    async def _config(self, resource: ConfigResource) -> EntityConfig:
+    async def _read_config(self, resource: ConfigResource) -> EntityConfig:
         path = EntityConfig.path(*config_entity(resource))
-        found = await get_if_there(self.zk, path)
-        return EntityConfig.decode(found[0], path) if found else EntityConfig({})
+        node = await get_if_there(self.zk, path)
+        return EntityConfig.decode(node[0], path) if node else EntityConfig({})
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        raise NeedsBrokers("min.insync.replicas, whose default is the brokers',")
+        raise NeedsBrokers("min.insync.replicas, which defaults to the brokers' setting,")
 
-    # -- replicas
+    # --- replicas ---------------------------------------------------------------------------------
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
@@ -259,64 +281,73 @@ class OverZooKeeper:
         raise NeedsBrokers("to look at log directories")
 
     async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """Those of the tool's node, and those that brokers were asked for (KIP-455)."""
+        """Return the reassignments of the tool's znode, and those of brokers (KIP-455)."""
         path = ReassignPartitions.path()
-        found = await get_if_there(self.zk, path)
-        asked = ReassignPartitions.decode(found[0], path).replicas if found else {}
+        node = await get_if_there(self.zk, path)
+        targets = ReassignPartitions.decode(node[0], path).replicas if node else {}
+
         moving = {}
-        for topic, node in (await self._assignments(None)).items():
-            for index, replicas in node.partitions.items():
-                target = asked.get((topic, index))
+        for topic, assignment in (await self._read_assignments(None)).items():
+            for partition_id, replicas in assignment.partitions.items():
+                target = targets.get((topic, partition_id))
                 if target is not None:
-                    adding = tuple(each for each in target if each not in replicas)
-                    removing = tuple(each for each in replicas if each not in target)
+                    adding = tuple(broker for broker in target if broker not in replicas)
+                    removing = tuple(broker for broker in replicas if broker not in target)
                 else:
-                    adding, removing = node.adding.get(index, ()), node.removing.get(index, ())
+                    adding = assignment.adding.get(partition_id, ())
+                    removing = assignment.removing.get(partition_id, ())
                     if not adding and not removing:
                         continue
-                partition = TopicPartition(topic, index)
-                moving[partition] = PartitionReassignment(replicas, adding, removing)
+
+                topic_partition = TopicPartition(topic, partition_id)
+                moving[topic_partition] = PartitionReassignment(replicas, adding, removing)
         return moving
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
     ) -> Verdicts[TopicPartition]:
-        """The controller takes the node away once it has tried all."""
+        """Request an election and wait until the controller, done, has deleted the znode."""
         if election_type == UNCLEAN:
             raise NeedsBrokers("an unclean election")
-        before = await self._preferred_leads()
-        verdicts: Verdicts[TopicPartition] = {
-            each: ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {each}")
-            if each not in before
-            else ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{each} is led as it should be")
-            for each in partitions or ()
-            if before.get(each, True)
-        }
-        asked = [each for each in partitions or before if not before.get(each, True)]
-        if not asked:
+
+        before = await self._has_preferred_leader()
+        verdicts: Verdicts[TopicPartition] = {}
+        for partition in partitions or ():
+            if partition not in before:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                verdicts[partition] = ApiError(code, f"there is no partition {partition}")
+            elif before[partition]:
+                message = f"{partition} is led by its preferred leader already"
+                verdicts[partition] = ApiError(ErrorCode.ELECTION_NOT_NEEDED, message)
+
+        elected = [p for p in partitions or before if not before.get(p, True)]
+        if not elected:
             return verdicts
-        content = PreferredReplicaElection(tuple((p.topic, p.partition) for p in asked)).encode()
+
+        content = PreferredReplicaElection(tuple((p.topic, p.partition) for p in elected)).encode()
         try:
             await self.zk.create(PreferredReplicaElection.path(), content, make_parents=True)
         except NodeExists:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, "an election of preferred leaders is in progress already"
             ) from None
-        await self._until_gone(PreferredReplicaElection.path())
-        after = await self._preferred_leads()
-        for each in asked:
+        await self._await_deletion(PreferredReplicaElection.path())
+
+        after = await self._has_preferred_leader()
+        for partition in elected:
             code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            verdicts[each] = None if after.get(each) else ApiError(code, str(each))
+            verdicts[partition] = None if after.get(partition) else ApiError(code, str(partition))
         return verdicts
 
-    async def _preferred_leads(self) -> dict[TopicPartition, bool]:
+    async def _has_preferred_leader(self) -> dict[TopicPartition, bool]:
+        """Return for each partition whether its first replica leads it."""
         return {
-            TopicPartition(topic.name, index): partition.leader == partition.replicas[0]
+            TopicPartition(topic.name, partition_id): partition.leader == partition.replicas[0]
             for topic in (await self.describe_topics()).values()
-            for index, partition in topic.partitions.items()
+            for partition_id, partition in topic.partitions.items()
         }
 
-    async def _until_gone(self, path: str) -> None:
+    async def _await_deletion(self, path: str) -> None:
         changed = asyncio.Event()
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
@@ -324,13 +355,13 @@ class OverZooKeeper:
                     await changed.wait()
                     changed.clear()
         except TimeoutError:
-            raise DeadlineExceeded(f"no controller has taken {path} away so far") from None
+            raise DeadlineExceeded(f"no controller has deleted {path} so far") from None
 
 
-def _partition(
+def _view_partition(
     state: PartitionState | None, replicas: tuple[int, ...], live: Collection[int]
 ) -> PartitionView:
-    """A leader that does not live is none, as brokers say it."""
+    """View a partition as brokers report it: -1 for a leader that is not live."""
     if state is None:
         return PartitionView(-1, -1, replicas, ())
     leader = state.leader if state.leader in live else -1

@@ -65,7 +65,7 @@ def test_settings_belong_to_whom_the_options_name(
         ({}, "say whose settings"),
         ({"topic": "t", "broker": 1}, "say whose settings"),
         ({"entity_type": "topics"}, "say whose settings"),
-        ({"entity_type": "brokers", "entity_name": "x"}, "'x' is no broker's id"),
+        ({"entity_type": "brokers", "entity_name": "x"}, "'x' is not a broker id"),
         ({"client": "c"}, "not enforced yet"),
         ({"entity_type": "users", "entity_name": "u"}, "not enforced yet"),
     ],

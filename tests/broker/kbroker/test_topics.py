@@ -77,7 +77,7 @@ def test_the_cluster_names_controller_epoch_and_partitions_in_trouble() -> None:
         "Under-replicated partitions: flights-0",
         "Under-min-ISR partitions: flights-0",
         "Offline partitions: flights-1",
-        "Led by another than the preferred: flights-1",
+        "Not led by the preferred leader: flights-1",
     ]
 
 
