@@ -196,7 +196,7 @@ def test_nothing_is_imported_while_it_cannot_be_known_what_kafka_holds(
     result = dev_cluster.run("kgroup", *args, stdin=f"{path}:2\n")
     (error,) = json.loads(result.stdout)["errors"]
     assert (result.returncode, error["what"]) == (1, group)
-    assert error["message"].endswith("--store zookeeper writes there alone")
+    assert error["message"].endswith("--store zookeeper writes only ZooKeeper")
     assert read(dev_cluster, path) == b"5"
 
 
