@@ -30,8 +30,8 @@ from broker.cluster.producer_ids import ProducerIds
 from broker.cluster.registration import AlreadyRegistered, Registration
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.controller import Controller
-from broker.coordinators.offsets_leadership import OffsetsLeadership
-from broker.coordinators.offsets_log import ReplicatedOffsetsLog
+from broker.coordinators.replicated_log import ReplicatedLog
+from broker.coordinators.topic_leadership import TopicLeadership
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.handler_table import Parts, handler_table
 from broker.lifecycle.config_effects import ConfigEffects
@@ -424,15 +424,16 @@ class Broker:
 
     def _coordinator(self, replicas: ReplicaManager, configs: TopicConfigs) -> GroupCoordinator:
         coordinator = GroupCoordinator(
-            ReplicatedOffsetsLog(replicas),
+            ReplicatedLog(replicas, OFFSETS_TOPIC),
             self.config.offsets,
             num_partitions=lambda: self._cache.partition_count(OFFSETS_TOPIC),
             now_ms=self._now_ms,
             spawn=self._tasks.spawn,
             value_version=offset_value_version(self.config.inter_broker_protocol_version),
+            on_response=self._purgatory.touch,
         )
 
-        leadership = OffsetsLeadership(coordinator, configs.get)
+        leadership = TopicLeadership(OFFSETS_TOPIC, coordinator, configs.get)
 
         def changed(topic: str, config: LogConfig) -> None:
             replicas.update_config(topic, config)

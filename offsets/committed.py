@@ -141,6 +141,13 @@ class CommittedOffsets:
         """How many are kept of one group."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
+    def check(self) -> None:
+        """Assert what must hold after each step: no empty level, and one dict by both ways."""
+        by_name = [partitions for topics in self._groups.values() for partitions in topics.values()]
+        assert all(self._groups.values())
+        assert all(by_name)
+        assert {id(each) for each in self._by_prefix.values()} <= {id(each) for each in by_name}
+
     def _replay_decoded(self, key: bytes, value: bytes | None) -> bool:
         """Apply one record, if it is of an offset."""
         decoded = decode_key(key)

@@ -6,17 +6,17 @@ import asyncio
 
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.coordinator.responses import Done
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey
-from protocol.errors import ErrorCode
 from tests.virtual_time import VirtualTimeLoop
 
 NOW_MS = 1_700_000_000_000
 
 
 def coordinator_over(
-    log: MemoryOffsetsLog, config: OffsetsConfig | None = None
+    log: MemoryPartitionLog, config: OffsetsConfig | None = None
 ) -> GroupCoordinator:
     """One that has loaded what `log` holds."""
     loop = VirtualTimeLoop()
@@ -32,7 +32,7 @@ def coordinator_still_loading() -> GroupCoordinator:
     """One that leads the partition and has loaded nothing of it."""
     config = OffsetsConfig()
     made = GroupCoordinator(
-        MemoryOffsetsLog(), config, lambda: 1, lambda: NOW_MS, lambda load: load.close()
+        MemoryPartitionLog(), config, lambda: 1, lambda: NOW_MS, lambda load: load.close()
     )
     made.on_leadership({0}, set())
     return made
@@ -42,7 +42,7 @@ def coordinator_of_nothing() -> GroupCoordinator:
     """One whose broker leads no partition of the offsets topic."""
     config = OffsetsConfig()
     return GroupCoordinator(
-        MemoryOffsetsLog(), config, lambda: 1, lambda: NOW_MS, lambda load: load.close()
+        MemoryPartitionLog(), config, lambda: 1, lambda: NOW_MS, lambda load: load.close()
     )
 
 
@@ -51,5 +51,5 @@ def commit(
 ) -> None:
     """Commit for a group without members."""
     records = [(OffsetKey(group, topic, p), value) for (topic, p), value in offsets.items()]
-    event = CommitOffsets(next(coordinator.request_ids), group, -1, "", None, records)
-    assert coordinator.submit(event).error is ErrorCode.NONE
+    event = CommitOffsets(coordinator.next_request_id(), group, -1, "", None, records)
+    assert coordinator.submit(event).response == Done()

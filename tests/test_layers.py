@@ -121,7 +121,7 @@ SHELLS = {
     "core_log.recovery.recovery_pool",
     "core_log.loop_guard",
     "core_log.segments.segment_file",
-    "groups.coordinator.coordinator",
+    "groups.runtime.runtime",
     "groups.zookeeper.member",
     "groups.zookeeper.tree",
     "offsets.governed_store",

@@ -1,4 +1,4 @@
-"""Join the coordinators of groups to the partitions that hold their state.
+"""Join coordinators (`groups.runtime`) to the partitions that hold their state.
 
-Doors: `offsets_log` appends and reads, `offsets_leadership` loads and unloads by leadership.
+Doors: `replicated_log` appends and reads, `topic_leadership` loads and unloads by leadership.
 """

@@ -5,11 +5,13 @@ Each group has an error of its own. The empty name is a group like any other, as
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.network.dispatch import RequestContext
-from broker.network.purgatory import Wait
-from broker.replication.partition_waits import WATERMARK
-from groups.coordinator.coordinator import GroupCoordinator, Pending
-from offsets.topic import offsets_partition
+from broker.network.pending_responses import respond_when_done
+from groups.coordinator.coordinator import GroupCoordinator
+from groups.coordinator.responses import Done
+from groups.runtime.runtime import Pending
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_groups import (
     DeleteGroupsRequest,
@@ -20,7 +22,7 @@ from protocol.messages.delete_groups import (
 
 def handle(
     coordinator: GroupCoordinator, request: DeleteGroupsRequest, context: RequestContext
-) -> DeleteGroupsResponse | Wait:
+) -> Any:
     """Delete what is coordinated here."""
     pending: dict[str, Pending] = {}
     refused: dict[str, ErrorCode] = {}
@@ -30,21 +32,17 @@ def handle(
         except ApiError as error:
             refused[group_id] = error.code
 
-    def answer(expired: bool) -> DeleteGroupsResponse | None:
-        errors = {group_id: deletion.error for group_id, deletion in pending.items()}
-        if None in errors.values() and not expired:
-            return None
-        results = [
-            DeleteGroupsResponseResult(
-                group_id=group_id,
-                error_code=ErrorCode.REQUEST_TIMED_OUT if error is None else error,
-            )
-            for group_id, error in (refused | errors).items()
-        ]
-        return DeleteGroupsResponse(results=results)
+    def render(done: list[Done]) -> DeleteGroupsResponse:
+        errors = refused | {
+            group_id: each.error for group_id, each in zip(pending, done, strict=True)
+        }
+        return DeleteGroupsResponse(
+            results=[
+                DeleteGroupsResponseResult(group_id=group_id, error_code=error)
+                for group_id, error in errors.items()
+            ]
+        )
 
-    return answer(False) or Wait(
-        keys=tuple({(WATERMARK, offsets_partition(each.partition)) for each in pending.values()}),
-        timeout_ms=coordinator.config.commit_timeout_ms,
-        try_complete=answer,
-    )
+    late = Done(ErrorCode.REQUEST_TIMED_OUT)
+    timeout_ms = coordinator.config.commit_timeout_ms
+    return respond_when_done([*pending.values()], timeout_ms, late, render)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
+from typing import Any
 
 from broker.coordinators.zookeeper_offsets import Committed, ZooKeeperOffsets
 from broker.network.dispatch import RequestContext
+from broker.network.pending_responses import respond_when_done
 from broker.network.purgatory import Wait
-from broker.replication.partition_waits import WATERMARK
 from groups.coordinator.commits import Refused, records_of
-from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
+from groups.coordinator.responses import Done
 from offsets.records import Record
-from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,7 +37,7 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> OffsetCommitResponse | Wait:
+) -> Any:
     """Commit. `known_partitions(topic)` are those of the metadata cache."""
     config = coordinator.config
     records, refused = records_of(
@@ -52,13 +53,12 @@ def handle(
         pending = coordinator.submit(_event(coordinator, request, records))
     except ApiError as error:
         return _response(request, refused, error.code)
-    if pending.error is not None:
-        return _response(request, refused, pending.error)
-    return Wait(
-        keys=((WATERMARK, offsets_partition(pending.partition)),),
-        timeout_ms=config.commit_timeout_ms,
-        try_complete=lambda expired: _try_complete(request, refused, pending, expired),
-    )
+
+    def render(done: list[Done]) -> OffsetCommitResponse:
+        return _response(request, refused, done[0].error)
+
+    late = Done(ErrorCode.REQUEST_TIMED_OUT)
+    return respond_when_done([pending], config.commit_timeout_ms, late, render)
 
 
 def _commit_to_zookeeper(
@@ -82,23 +82,13 @@ def _event(
     coordinator: GroupCoordinator, request: OffsetCommitRequest, records: list[Record]
 ) -> CommitOffsets:
     return CommitOffsets(
-        next(coordinator.request_ids),
+        coordinator.next_request_id(),
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id,
         records,
     )
-
-
-def _try_complete(
-    request: OffsetCommitRequest, refused: Refused, pending: Pending, expired: bool
-) -> OffsetCommitResponse | None:
-    if pending.error is not None:
-        return _response(request, refused, pending.error)
-    if expired:
-        return _response(request, refused, ErrorCode.REQUEST_TIMED_OUT)
-    return None
 
 
 def _response(

@@ -4,12 +4,12 @@ replicated."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import Any
 
 from broker.network.dispatch import RequestContext
-from broker.network.purgatory import Wait
-from broker.replication.partition_waits import WATERMARK
+from broker.network.pending_responses import respond_when_done
 from groups.coordinator.coordinator import GroupCoordinator
-from offsets.topic import offsets_partition
+from groups.coordinator.responses import Done
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -26,7 +26,7 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetDeleteRequest,
     context: RequestContext,
-) -> OffsetDeleteResponse | Wait:
+) -> Any:
     """Delete. `known_partitions(topic)` are those of the metadata cache."""
     if not request.group_id:
         return error_response(request, ErrorCode.INVALID_GROUP_ID)
@@ -40,18 +40,13 @@ def handle(
     except ApiError as error:
         return error_response(request, error.code)
 
-    def answer(expired: bool) -> OffsetDeleteResponse | None:
-        if pending.error is None:
-            return error_response(request, ErrorCode.REQUEST_TIMED_OUT) if expired else None
-        if pending.error:
-            return error_response(request, pending.error)
-        return _response(request, {**unknown, **pending.refused})
+    def render(done: list[Done]) -> OffsetDeleteResponse:
+        if done[0].error:
+            return error_response(request, done[0].error)
+        return _response(request, {**unknown, **done[0].refused})
 
-    return answer(False) or Wait(
-        keys=((WATERMARK, offsets_partition(pending.partition)),),
-        timeout_ms=coordinator.config.commit_timeout_ms,
-        try_complete=answer,
-    )
+    late = Done(ErrorCode.REQUEST_TIMED_OUT)
+    return respond_when_done([pending], coordinator.config.commit_timeout_ms, late, render)
 
 
 def _response(

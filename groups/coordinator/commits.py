@@ -1,16 +1,17 @@
-"""Offset commits: what a request asks for, who may commit, and what a failed write is called.
+"""Offset commits: the records of a request, who may commit, and the errors of a failed append.
 
-A group without members belongs to nobody, and anyone may commit for it with generation -1. Once a
-group has members only they may, and only in its current generation (KAFKA-2596, KAFKA-2557).
+A group without members belongs to nobody: anyone may commit for it with generation -1. Once a group
+has members only they may, and only in its current generation (KAFKA-2596, KAFKA-2557).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from groups.coordinator.effects import Append, Effect, Reply
-from groups.coordinator.events import CommitOffsets, Committed
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import CommitEnded, CommitOffsets
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import CommittedOffset, GroupMetadata, OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
@@ -70,21 +71,21 @@ def records_of(
     return records, refused
 
 
-def commit(shard: Shard, event: CommitOffsets) -> list[Effect]:
+def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]:
     """Write the offsets, if the committer may."""
     error = refusal(shard, event)
     if error or not event.records:
-        return [Reply(event.request_id, error)]
-    return [Append(event.records, then=Committed(event.request_id, event.group_id))]
+        return [Reply(event.request_id, Done(error))]
+    return [Append(event.records, then=CommitEnded(event.request_id, event.group_id))]
 
 
-def committed(shard: Shard, event: Committed) -> list[Effect]:
-    """Answer a commit whose write came to its end."""
-    return [Reply(event.request_id, APPEND_ERRORS.get(event.error, event.error))]
+def end_commit(shard: GroupShard, event: CommitEnded, now_ms: int) -> list[Effect]:
+    """Respond to a commit whose append ended."""
+    return [Reply(event.request_id, Done(APPEND_ERRORS.get(event.error, event.error)))]
 
 
-def refusal(shard: Shard, event: CommitOffsets) -> ErrorCode:
-    """Why the committer may not commit for the group; NONE if it may."""
+def refusal(shard: GroupShard, event: CommitOffsets) -> ErrorCode:
+    """Return why the committer may not commit for the group; NONE if it may."""
     group = shard.groups.get(event.group_id)
     if group is not None and group.members:
         return _member_refusal(group, event)

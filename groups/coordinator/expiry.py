@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from groups.coordinator.effects import Append, Effect
-from groups.coordinator.events import Dropped, RetentionCheck
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import RemovalEnded, RetentionCheck
+from groups.coordinator.shard import GroupShard
 from groups.coordinator.subscriptions import subscribed_topics
 from groups.coordinator.tombstones import tombstones
+from groups.runtime.effects import Append, Effect
 from offsets.records import NO_TIMESTAMP, GroupKey, GroupMetadata, Key, OffsetKey, times_of
 
 EXPIRY_SLICE = 500
@@ -31,7 +31,7 @@ IsExpired = Callable[[str, bytes], bool]
 """By topic and value."""
 
 
-def group_slices(shard: Shard) -> Iterator[list[str]]:
+def group_slices(shard: GroupShard) -> Iterator[list[str]]:
     """All groups, some at a time: those that have EXPIRY_SLICE offsets together, or one more."""
     group_ids = [*shard.groups, *(g for g in shard.offsets.groups() if g not in shard.groups)]
     taken: list[str] = []
@@ -46,35 +46,38 @@ def group_slices(shard: Shard) -> Iterator[list[str]]:
         yield taken
 
 
-def expire(shard: Shard, event: RetentionCheck) -> list[Effect]:
-    """Tombstones for what has expired of the event's groups, up to `event.most` of them."""
+def expire(shard: GroupShard, event: RetentionCheck, now_ms: int) -> list[Effect]:
+    """Write tombstones for what has expired of the event's groups, up to `event.most` of them."""
     effects: list[Effect] = []
     left = event.most
-    busy = {key.group for key in event.under_way}
+    busy_groups = {key.group for key in shard.in_flight}
     for group_id in event.group_ids:
-        found = _expired(shard, group_id, event, is_busy=group_id in busy)
-        keys = list(islice(found, left))
+        expired = _expired_keys(shard, group_id, event, now_ms, is_busy=group_id in busy_groups)
+        keys = list(islice(expired, left))
         left -= len(keys)
         effects += _appends(group_id, keys)
     return effects
 
 
 def _appends(group_id: str, keys: list[Key]) -> list[Append]:
-    return tombstones(keys, then=lambda _: Dropped(group_id))
+    return tombstones(keys, then=lambda _: RemovalEnded(group_id))
 
 
-def _expired(shard: Shard, group_id: str, event: RetentionCheck, *, is_busy: bool) -> Iterator[Key]:
-    """Keys to remove, that of the group itself last, once it has nothing else and nobody."""
-    metadata, under_way = shard.groups.get(group_id), event.under_way
-    is_expired = _rule(metadata, event.now_ms, event.retention_ms)
+def _expired_keys(
+    shard: GroupShard, group_id: str, event: RetentionCheck, now_ms: int, *, is_busy: bool
+) -> Iterator[Key]:
+    """Go through keys to remove; the group's own comes last, if it has nothing else and nobody."""
+    metadata = shard.groups.get(group_id)
+    is_expired = _rule(metadata, now_ms, event.retention_ms)
     left = shard.offsets.count_of(group_id)
     if is_expired is not None:
         for topic, partition, value in shard.offsets.values_of(group_id):
             if is_expired(topic, value):
                 key = OffsetKey(group_id, topic, partition)
-                if key not in under_way:
+                if key not in shard.in_flight:
                     left -= 1
                     yield key
+
     if metadata is not None and not metadata.members and not left and not is_busy:
         yield GroupKey(group_id)
 

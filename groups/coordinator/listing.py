@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from groups.coordinator.shard import Shard
+from groups.coordinator.shard import GroupShard
 from offsets.records import GroupMember
 
 DEAD, EMPTY, STABLE = "Dead", "Empty", "Stable"
@@ -32,7 +32,7 @@ class GroupDescription:
     members: Sequence[GroupMember] = ()
 
 
-def overviews(shard: Shard) -> list[GroupOverview]:
+def overviews(shard: GroupShard) -> list[GroupOverview]:
     """All groups of the shard."""
     with_members = [
         GroupOverview(g, kept.protocol_type, STABLE if kept.members else EMPTY)
@@ -44,7 +44,7 @@ def overviews(shard: Shard) -> list[GroupOverview]:
     return with_members + only_commit
 
 
-def describe(shard: Shard, group_id: str) -> GroupDescription:
+def describe(shard: GroupShard, group_id: str) -> GroupDescription:
     """One group."""
     kept = shard.groups.get(group_id)
     if kept is None:

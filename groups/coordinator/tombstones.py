@@ -1,6 +1,6 @@
-"""How what is kept of a group is removed: by records too, a bounded number of them in an append.
+"""Remove what is kept of a group: by records too, a bounded number of them in an append.
 
-The log takes no batch beyond max.message.bytes, and a group may have offsets without end.
+The log takes no batch beyond max.message.bytes, and nothing bounds the offsets of a group.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from groups.coordinator.effects import Append
-from groups.coordinator.events import Ended
-from offsets.journal import RECORD_OVERHEAD
+from groups.coordinator.events import AppendEnded
+from groups.runtime.effects import Append
+from groups.runtime.journal import RECORD_OVERHEAD
 from offsets.records import Key, Record, encode_key
 
 K = TypeVar("K", bound=Key)
@@ -20,8 +20,8 @@ APPEND_BYTES = 8192
 lets appends share a batch, so small ones cost nothing."""
 
 
-def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Ended]) -> list[Append]:
-    """Appends that remove `keys`, which are of one group, in order; each with its `then`."""
+def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], AppendEnded]) -> list[Append]:
+    """Return appends that remove `keys` of one group, in order, each with its `then`."""
     appends: list[Append] = []
     taken: list[K] = []
     size = 0
@@ -29,7 +29,8 @@ def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Ended]) -> list[
         key_size = len(encode_key(key)) + RECORD_OVERHEAD
         if taken and size + key_size > APPEND_BYTES:
             appends.append(_append(taken, then))
-            taken, size = [], 0
+            taken = []
+            size = 0
         taken.append(key)
         size += key_size
     if taken:
@@ -37,6 +38,6 @@ def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], Ended]) -> list[
     return appends
 
 
-def _append(keys: Sequence[K], then: Callable[[Sequence[K]], Ended]) -> Append:
+def _append(keys: Sequence[K], then: Callable[[Sequence[K]], AppendEnded]) -> Append:
     records: list[Record] = [(key, None) for key in keys]
     return Append(records, then=then(keys))

@@ -112,10 +112,12 @@ class BatchBuilder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
         timestamp_type: int = 0,
+        flags: int = 0,
     ) -> bytes:
         """Return the batch; no bytes if it has no records. The builder does not change.
 
-        Raises RecordsTooLarge and CompressionUnavailable.
+        `flags` are attributes: TRANSACTIONAL, and CONTROL for a marker. Raises RecordsTooLarge and
+        CompressionUnavailable.
         """
         if not self.count:
             return b""
@@ -127,7 +129,7 @@ class BatchBuilder:
             leader_epoch,
             MAGIC,
             0,
-            self.codec | (LOG_APPEND_TIME if timestamp_type else 0),
+            self.codec | flags | (LOG_APPEND_TIME if timestamp_type else 0),
             self.count - 1,
             self._base_timestamp,
             self._max_timestamp,
@@ -151,6 +153,7 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_type: int = 0,
+    flags: int = 0,
 ) -> bytes:
     """Encode all `records`, of any size, as one batch; no bytes if there are none."""
     builder = BatchBuilder(codec)
@@ -164,6 +167,7 @@ def encode_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         timestamp_type=timestamp_type,
+        flags=flags,
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from protocol.records.builder import encode_batch
 from protocol.records.corrupt_record import CorruptRecord
 
 ABORT = 0
@@ -32,3 +34,23 @@ def coordinator_epoch(value: bytes) -> int:
     if len(value) < _VALUE.size:
         return -1
     return int(_VALUE.unpack_from(value)[1])
+
+
+def encode_marker(
+    kind: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+) -> bytes:
+    """Encode the control batch that ends a producer's transaction with ABORT or COMMIT."""
+    row = (timestamp_ms, _KEY.pack(0, kind), _VALUE.pack(0, coordinator_epoch), ())
+    return encode_batch(
+        [row],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        flags=TRANSACTIONAL | CONTROL,
+    )

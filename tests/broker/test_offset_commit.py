@@ -8,10 +8,9 @@ import pytest
 from broker.handlers import offset_commit
 from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
-from broker.replication.partition_waits import WATERMARK
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
-from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,12 +25,12 @@ CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 1_700_000_000_
 
 
 @pytest.fixture
-def log() -> MemoryOffsetsLog:
-    return MemoryOffsetsLog()
+def log() -> MemoryPartitionLog:
+    return MemoryPartitionLog()
 
 
 @pytest.fixture
-def commit(log: MemoryOffsetsLog) -> Callable[[OffsetCommitRequest], Any]:
+def commit(log: MemoryPartitionLog) -> Callable[[OffsetCommitRequest], Any]:
     """The handler over `log`, with room for eight characters of metadata."""
     coordinator = coordinator_over(log, OffsetsConfig(metadata_max_bytes=8))
     return lambda request: offset_commit.handle(
@@ -75,7 +74,7 @@ def test_commit_is_answered_per_partition(commit: Callable[..., Any]) -> None:
 
 
 def test_unknown_partition_and_long_metadata_are_refused_and_the_rest_is_kept(
-    commit: Callable[..., Any], log: MemoryOffsetsLog
+    commit: Callable[..., Any], log: MemoryPartitionLog
 ) -> None:
     response = commit(
         asked(("flights", 0, ""), ("flights", 2, ""), ("none", 0, ""), ("weather", 0, "m" * 9))
@@ -114,12 +113,12 @@ def test_generation_of_an_unknown_group_is_refused(commit: Callable[..., Any]) -
 
 
 @pytest.fixture
-def replicated_log() -> MemoryOffsetsLog:
-    return MemoryOffsetsLog(replicas=3)
+def replicated_log() -> MemoryPartitionLog:
+    return MemoryPartitionLog(replicas=3)
 
 
 @pytest.fixture
-def wait(replicated_log: MemoryOffsetsLog) -> Wait:
+def wait(replicated_log: MemoryPartitionLog) -> Wait:
     """A commit that waits for followers."""
     coordinator = coordinator_over(replicated_log, OffsetsConfig(commit_timeout_ms=1234))
     made = offset_commit.handle(
@@ -129,14 +128,16 @@ def wait(replicated_log: MemoryOffsetsLog) -> Wait:
     return made
 
 
-def test_commit_that_has_to_be_replicated_waits_on_its_partition(wait: Wait) -> None:
-    assert wait.keys == ((WATERMARK, offsets_partition(0)),)
+def test_commit_that_has_to_be_replicated_waits_for_its_own_response(wait: Wait) -> None:
+    (pending,) = wait.keys
+    assert isinstance(pending, Pending)
+    assert pending.response is None
     assert wait.timeout_ms == 1234
     assert wait.try_complete(False) is None
 
 
 def test_commit_that_was_replicated_is_answered(
-    wait: Wait, replicated_log: MemoryOffsetsLog
+    wait: Wait, replicated_log: MemoryPartitionLog
 ) -> None:
     replicated_log.replicate(0)
     assert errors(wait.try_complete(False)) == [("flights", 0, ErrorCode.NONE)]

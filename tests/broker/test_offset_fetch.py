@@ -7,7 +7,7 @@ import pytest
 from broker.handlers import offset_fetch
 from broker.network.dispatch import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
@@ -25,7 +25,7 @@ Row = tuple[str, int, int, int, str | None, int]
 
 
 def coordinator() -> GroupCoordinator:
-    made = coordinator_over(MemoryOffsetsLog())
+    made = coordinator_over(MemoryPartitionLog())
     offsets = {("t", 0): CommittedOffset(42, 3, "note"), ("u", 1): CommittedOffset(7)}
     commit(made, "g", offsets)
     return made

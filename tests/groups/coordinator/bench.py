@@ -3,11 +3,19 @@
 import asyncio
 from typing import ClassVar
 
-from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
-from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
+from offsets.records import (
+    OFFSET_VALUE_VERSION,
+    CommittedOffset,
+    OffsetKey,
+    Record,
+    encode_key,
+    encode_value,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
 from tests.virtual_time import VirtualTimeLoop
@@ -22,7 +30,12 @@ class Bench:
 
     made: ClassVar[list["Bench"]] = []
 
-    def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
+    def __init__(
+        self,
+        log: MemoryPartitionLog,
+        config: OffsetsConfig | None = None,
+        value_version: int = OFFSET_VALUE_VERSION,
+    ) -> None:
         self.made.append(self)
         self.log = log
         self.loop = VirtualTimeLoop()
@@ -32,6 +45,7 @@ class Bench:
             num_partitions=lambda: NUM_PARTITIONS,
             now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
             spawn=self.loop.create_task,
+            value_version=value_version,
         )
 
     @classmethod
@@ -58,7 +72,7 @@ class Bench:
 
     def commit(self, offset: int, group: str = OWN, partition: int = 0) -> Pending:
         event = CommitOffsets(
-            next(self.coordinator.request_ids), group, -1, "", None, [record(offset, group)]
+            self.coordinator.next_request_id(), group, -1, "", None, [record(offset, group)]
         )
         return self.coordinator.submit(event)
 
@@ -83,6 +97,11 @@ async def _end_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+def error_of(pending: Pending) -> ErrorCode | None:
+    """The error of the response; None while there is none."""
+    return None if pending.response is None else pending.response.error
 
 
 def record(offset: int, group: str = OWN) -> Record:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from tests.groups.coordinator.bench import Bench
 
 
@@ -18,4 +18,4 @@ def benches() -> Iterator[None]:
 @pytest.fixture
 def bench() -> Bench:
     """One replica: what is appended is replicated."""
-    return Bench(MemoryOffsetsLog()).lead(0).run()
+    return Bench(MemoryPartitionLog()).lead(0).run()

@@ -4,9 +4,10 @@ import pytest
 
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append, Reply
-from groups.coordinator.events import CommitOffsets, Committed
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import CommitEnded, CommitOffsets
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Append, Reply
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -35,7 +36,7 @@ def event(
     return CommitOffsets(1, "g", generation_id, member_id, group_instance_id, [RECORD])
 
 
-def with_member(generation_id: int = 5, instance: str | None = None) -> Shard:
+def with_member(generation_id: int = 5, instance: str | None = None) -> GroupShard:
     member = GroupMember(
         member_id="m",
         group_instance_id=instance,
@@ -49,8 +50,8 @@ def with_member(generation_id: int = 5, instance: str | None = None) -> Shard:
     return with_group((member,), generation_id)
 
 
-def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> Shard:
-    shard = Shard()
+def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> GroupShard:
+    shard = GroupShard()
     metadata = GroupMetadata(
         protocol_type="consumer",
         generation_id=generation_id,
@@ -62,53 +63,55 @@ def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> Shar
     return shard
 
 
-def with_offset() -> Shard:
-    shard = Shard()
+def with_offset() -> GroupShard:
+    shard = GroupShard()
     replay(shard, RECORD)
     return shard
 
 
-ACCEPTED = [Append([RECORD], then=Committed(1, "g"))]
+ACCEPTED = [Append([RECORD], then=CommitEnded(1, "g"))]
 
 
 def refused_with(error: ErrorCode) -> list[Reply]:
-    return [Reply(1, error)]
+    return [Reply(1, Done(error))]
 
 
-@pytest.mark.parametrize("shard", [Shard(), with_offset(), with_group(())])
-def test_anyone_may_commit_for_a_group_without_members(shard: Shard) -> None:
-    assert decide(shard, event()) == ACCEPTED
+@pytest.mark.parametrize("shard", [GroupShard(), with_offset(), with_group(())])
+def test_anyone_may_commit_for_a_group_without_members(shard: GroupShard) -> None:
+    assert decide(shard, event(), NOW_MS) == ACCEPTED
 
 
 def test_generation_of_a_group_nobody_knows_is_illegal() -> None:
-    assert decide(Shard(), event(1, "m")) == refused_with(ErrorCode.ILLEGAL_GENERATION)
+    assert decide(GroupShard(), event(1, "m"), NOW_MS) == refused_with(ErrorCode.ILLEGAL_GENERATION)
 
 
 @pytest.mark.parametrize("shard", [with_offset(), with_group(())])
-def test_group_without_members_knows_no_member(shard: Shard) -> None:
-    assert decide(shard, event(1, "m")) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
+def test_group_without_members_knows_no_member(shard: GroupShard) -> None:
+    assert decide(shard, event(1, "m"), NOW_MS) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_member_commits_in_its_generation() -> None:
-    assert decide(with_member(), event(5, "m")) == ACCEPTED
+    assert decide(with_member(), event(5, "m"), NOW_MS) == ACCEPTED
 
 
 def test_simple_commit_into_a_group_with_members_is_refused() -> None:
-    assert decide(with_member(), event()) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert decide(with_member(), event(), NOW_MS) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_member_of_an_older_generation_is_refused() -> None:
-    assert decide(with_member(), event(4, "m")) == refused_with(ErrorCode.ILLEGAL_GENERATION)
+    assert decide(with_member(), event(4, "m"), NOW_MS) == refused_with(
+        ErrorCode.ILLEGAL_GENERATION
+    )
 
 
 def test_static_member_whose_place_was_taken_is_fenced() -> None:
-    effects = decide(with_member(instance="i"), event(5, "old", "i"))
+    effects = decide(with_member(instance="i"), event(5, "old", "i"), NOW_MS)
     assert effects == refused_with(ErrorCode.FENCED_INSTANCE_ID)
 
 
 def test_deciding_changes_nothing_and_replaying_does() -> None:
-    shard = Shard()
-    decide(shard, event())
+    shard = GroupShard()
+    decide(shard, event(), NOW_MS)
     assert not shard.knows("g")
     replay(shard, RECORD)
     assert shard.offsets.of_group("g") == {"t": {0: RECORD[1]}}
@@ -122,7 +125,7 @@ def test_tombstone_of_a_group_removes_it() -> None:
 
 def test_commit_of_nothing_is_answered_without_an_append() -> None:
     empty = CommitOffsets(1, "g", -1, "", None, [])
-    assert decide(Shard(), empty) == refused_with(ErrorCode.NONE)
+    assert decide(GroupShard(), empty, NOW_MS) == refused_with(ErrorCode.NONE)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_commit_of_nothing_is_answered_without_an_append() -> None:
 def test_end_of_an_append_is_told_in_words_a_committer_knows(
     append_error: ErrorCode, answer: ErrorCode
 ) -> None:
-    assert decide(Shard(), Committed(1, "g", append_error)) == refused_with(answer)
+    assert decide(GroupShard(), CommitEnded(1, "g", append_error), NOW_MS) == refused_with(answer)
 
 
 # ---- from the request to records

@@ -6,13 +6,14 @@ import struct
 
 import pytest
 
-from groups.coordinator.coordinator import DROP_SLICE, EXPIRY_PAUSE_S
+from groups.coordinator.coordinator import DELETION_SLICE
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.listing import EMPTY, GroupOverview
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.journal import MAX_WAITING_BYTES
+from groups.runtime.loader import SLICE_RECORDS
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import SWEEP_PAUSE_S
 from offsets.config import OffsetsConfig
-from offsets.journal import MAX_WAITING_BYTES
-from offsets.loader import SLICE_RECORDS
 from offsets.records import CommittedOffset, OffsetKey, Record, encode_key
 from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
@@ -25,6 +26,7 @@ from tests.groups.coordinator.bench import (
     OWN,
     Bench,
     batch_of,
+    error_of,
     record,
 )
 
@@ -32,23 +34,23 @@ from tests.groups.coordinator.bench import (
 @pytest.fixture
 def replicated() -> Bench:
     """Several replicas: an append is replicated when the test says so."""
-    return Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()
+    return Bench(MemoryPartitionLog(replicas=3)).lead(0).run()
 
 
 # ---- committing
 
 
 def test_commit_that_waits_for_nobody_is_answered_at_once(bench: Bench) -> None:
-    assert bench.commit(42).error is ErrorCode.NONE
+    assert error_of(bench.commit(42)) is ErrorCode.NONE
     assert bench.committed() == 42
 
 
 def test_commit_is_neither_answered_nor_seen_before_it_is_replicated(replicated: Bench) -> None:
     pending = replicated.commit(42)
-    assert pending.error is None
+    assert error_of(pending) is None
     assert replicated.committed() is None
     replicated.log.replicate(0)
-    assert pending.error is ErrorCode.NONE
+    assert error_of(pending) is ErrorCode.NONE
     assert replicated.committed() == 42
 
 
@@ -57,9 +59,9 @@ def test_commits_that_come_while_the_log_takes_nothing_are_written_together_when
 ) -> None:
     bench.log.hold(0)
     pending = [bench.commit(offset) for offset in range(3)]
-    assert [each.error for each in pending] == [None] * 3
+    assert [error_of(each) for each in pending] == [None] * 3
     bench.log.release(0)
-    assert [each.error for each in pending] == [ErrorCode.NONE] * 3
+    assert [error_of(each) for each in pending] == [ErrorCode.NONE] * 3
     assert (bench.batches(), bench.committed()) == ([3], 2)
 
 
@@ -67,7 +69,7 @@ def test_who_is_no_coordinator_any_more_refuses_what_the_log_has_not_taken(bench
     bench.log.hold(0)
     pending = bench.commit(42)
     bench.coordinator.on_leadership([], [0])
-    assert pending.error is ErrorCode.NOT_COORDINATOR
+    assert error_of(pending) is ErrorCode.NOT_COORDINATOR
     bench.log.release(0)
     assert bench.batches() == []
 
@@ -78,20 +80,20 @@ def test_commits_that_arrive_while_one_is_in_flight_share_the_next_batch(
     pending = [replicated.commit(offset) for offset in range(10)]
     assert replicated.batches() == [1]
     replicated.log.replicate(0)
-    assert [p.error for p in pending] == [ErrorCode.NONE] + [None] * 9
+    assert [error_of(p) for p in pending] == [ErrorCode.NONE] + [None] * 9
     assert replicated.batches() == [1, 9]
     replicated.log.replicate(0)
-    assert [p.error for p in pending] == [ErrorCode.NONE] * 10
+    assert [error_of(p) for p in pending] == [ErrorCode.NONE] * 10
     assert replicated.committed() == 9
 
 
 def test_append_that_fails_is_told_and_nothing_is_seen_of_it(bench: Bench) -> None:
     bench.commit(1)
     bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert bench.commit(2).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error_of(bench.commit(2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert bench.committed() == 1
     bench.log.fail(0, None)
-    assert bench.commit(3).error is ErrorCode.NONE
+    assert error_of(bench.commit(3)) is ErrorCode.NONE
     assert bench.committed() == 3
 
 
@@ -110,8 +112,8 @@ def test_shared_batch_that_fails_fails_for_all_who_share_it(replicated: Bench) -
     others = [replicated.commit(2), replicated.commit(3)]
     replicated.log.fail(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     replicated.log.replicate(0)
-    assert first.error is ErrorCode.NONE
-    assert [p.error for p in others] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert error_of(first) is ErrorCode.NONE
+    assert [error_of(p) for p in others] == [ErrorCode.NOT_COORDINATOR] * 2
     assert replicated.committed() == 1
 
 
@@ -119,14 +121,14 @@ def test_commit_larger_than_a_batch_may_be_is_refused_alone(replicated: Bench) -
     replicated.log.batch_bytes = 400
     first = replicated.commit(1)
     event = CommitOffsets(
-        next(replicated.coordinator.request_ids), OWN, -1, "", None, [record(2)] * 10
+        replicated.coordinator.next_request_id(), OWN, -1, "", None, [record(2)] * 10
     )
     large, small = replicated.coordinator.submit(event), replicated.commit(3)
     replicated.log.replicate(0)
     replicated.log.replicate(0)
-    assert first.error is ErrorCode.NONE
-    assert large.error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    assert small.error is ErrorCode.NONE
+    assert error_of(first) is ErrorCode.NONE
+    assert error_of(large) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert error_of(small) is ErrorCode.NONE
     assert replicated.committed() == 3
 
 
@@ -137,20 +139,20 @@ def test_partition_that_is_never_replicated_stops_accepting_at_its_bound(
     large: Record = (OffsetKey(OWN, "t", 0), CommittedOffset(1, -1, "m" * 30_000))
     for count in itertools.count():
         event = CommitOffsets(
-            next(replicated.coordinator.request_ids), OWN, -1, "", None, [large] * 500
+            replicated.coordinator.next_request_id(), OWN, -1, "", None, [large] * 500
         )
         pending = replicated.coordinator.submit(event)
-        if pending.error is not None:
+        if error_of(pending) is not None:
             break
         assert count * 500 * 30_000 < 2 * MAX_WAITING_BYTES
-    assert pending.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error_of(pending) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_commit_written_while_too_few_are_in_sync_is_told_so_and_kept(replicated: Bench) -> None:
     pending = replicated.commit(1)
     replicated.log.partition(0).is_enough_in_sync = False
     replicated.log.replicate(0)
-    assert pending.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert error_of(pending) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert replicated.committed() == 1
 
 
@@ -162,12 +164,12 @@ def test_failed_append_fails_all_that_waits_and_what_comes_later_is_served(
     waiting = [replicated.commit(offset) for offset in range(2, 6)]
     replicated.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
     replicated.log.replicate(0)
-    assert first.error is ErrorCode.NONE
-    assert [p.error for p in waiting] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
+    assert error_of(first) is ErrorCode.NONE
+    assert [error_of(p) for p in waiting] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 4
     replicated.log.fail(0, None)
     later = replicated.commit(6)
     replicated.log.replicate(0)
-    assert later.error is ErrorCode.NONE
+    assert error_of(later) is ErrorCode.NONE
     assert replicated.committed() == 6
 
 
@@ -180,13 +182,12 @@ def test_commit_that_is_replicated_after_its_asker_gave_up_is_seen_and_the_next_
     replicated.log.replicate(0)
     assert replicated.committed() == 1
     replicated.log.replicate(0)
-    assert retried.error is ErrorCode.NONE
+    assert error_of(retried) is ErrorCode.NONE
     assert replicated.committed() == 2
 
 
 def test_offsets_are_written_as_brokers_of_an_older_protocol_read_them() -> None:
-    bench = Bench(MemoryOffsetsLog())
-    bench.coordinator.value_version = 1
+    bench = Bench(MemoryPartitionLog(), value_version=1)
     bench.lead(0).run().commit(7)
     ((_, data),) = bench.log.partition(0).batches
     (written,) = decode_records(data)
@@ -208,7 +209,7 @@ def test_offsets_of_a_deleted_partition_are_dropped_by_the_log_and_others_stay(
     bench.commit(1)
     other: Record = (OffsetKey(OWN, "u", 0), CommittedOffset(5))
     bench.coordinator.submit(
-        CommitOffsets(next(bench.coordinator.request_ids), OWN, -1, "", None, [other])
+        CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [other])
     )
     bench.coordinator.on_deleted(deleted(0, 1))
     for coordinator in (bench, Bench(bench.log).lead(0).run()):
@@ -232,7 +233,7 @@ def test_commits_under_way_for_a_deleted_partition_are_dropped_too_and_later_one
     for _ in range(3):
         replicated.log.replicate(0)
         seen.append(replicated.committed())
-    assert [p.error for p in (*under_way, later)] == [ErrorCode.NONE] * 3
+    assert [error_of(p) for p in (*under_way, later)] == [ErrorCode.NONE] * 3
     assert seen[-1] == 0
     assert Bench(replicated.log).lead(0).run().committed() == 0
 
@@ -253,10 +254,10 @@ def test_a_topic_with_very_many_offsets_is_dropped_some_a_turn(bench: Bench) -> 
     turns = [sum(bench.batches()[written:])]
     while bench.coordinator.offsets(OWN).count():
         before = sum(bench.batches())
-        bench.run(EXPIRY_PAUSE_S / 2)
+        bench.run(SWEEP_PAUSE_S / 2)
         turns.append(sum(bench.batches()) - before)
     assert sum(turns) == len(MANY) * 100
-    assert max(turns) <= DROP_SLICE
+    assert max(turns) <= DELETION_SLICE
 
 
 def test_what_is_committed_anew_while_an_old_topic_is_dropped_stays(bench: Bench) -> None:
@@ -294,17 +295,17 @@ def commit_all(bench: Bench, groups: list[str]) -> None:
         records: list[Record] = [
             (OffsetKey(group, "t", n), CommittedOffset(1, -1, "", NOW_MS)) for n in range(100)
         ]
-        request_id = next(bench.coordinator.request_ids)
+        request_id = bench.coordinator.next_request_id()
         bench.coordinator.submit(CommitOffsets(request_id, group, -1, "", None, records))
 
 
 def test_a_commit_that_cannot_be_encoded_leaves_nothing_behind(bench: Bench) -> None:
     beyond: list[Record] = [(OffsetKey(OWN, "t", 0), CommittedOffset(1 << 63))]
-    event = CommitOffsets(next(bench.coordinator.request_ids), OWN, -1, "", None, beyond)
+    event = CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, beyond)
     with pytest.raises(struct.error):
         bench.coordinator.submit(event)
-    assert bench.coordinator._pending == {}
-    assert bench.commit(5).error is ErrorCode.NONE
+    assert bench.coordinator.runtime._pending == {}
+    assert error_of(bench.commit(5)) is ErrorCode.NONE
 
 
 def test_deletion_that_cannot_be_written_leaves_the_offsets(
@@ -338,11 +339,11 @@ def test_partition_led_again_after_others_is_loaded_again_though_an_append_was_i
     log.end_offset = 0
     replicated.log.append(0, batch_of(record(5)), NOW_MS)
     replicated.coordinator.on_leadership({0}, {0})
-    assert lost.error is ErrorCode.NOT_COORDINATOR
+    assert error_of(lost) is ErrorCode.NOT_COORDINATOR
     assert replicated.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     replicated.run().log.replicate(0)
     assert replicated.committed() == 5
-    assert replicated.commit(6).error is None
+    assert error_of(replicated.commit(6)) is None
 
 
 def test_group_of_a_partition_led_elsewhere_has_another_coordinator(bench: Bench) -> None:
@@ -354,8 +355,8 @@ def test_group_of_a_partition_led_elsewhere_has_another_coordinator(bench: Bench
 def test_losing_the_partition_ends_every_commit_under_way(replicated: Bench) -> None:
     in_flight, waiting = replicated.commit(1), replicated.commit(2)
     replicated.coordinator.on_leadership(set(), {0})
-    assert in_flight.error is ErrorCode.NOT_COORDINATOR
-    assert waiting.error is ErrorCode.NOT_COORDINATOR
+    assert error_of(in_flight) is ErrorCode.NOT_COORDINATOR
+    assert error_of(waiting) is ErrorCode.NOT_COORDINATOR
     assert replicated.refusal() is ErrorCode.NOT_COORDINATOR
 
 
@@ -365,7 +366,7 @@ def test_partition_that_comes_back_is_loaded_with_what_was_in_flight(replicated:
     replicated.log.replicate(0)
     replicated.lead(0).run()
     assert replicated.committed() == 1
-    assert replicated.commit(2).error is None
+    assert error_of(replicated.commit(2)) is None
     replicated.log.replicate(0)
     assert replicated.committed() == 2
 
@@ -375,7 +376,7 @@ def test_leading_on_in_a_new_epoch_keeps_state_and_commits_in_flight(replicated:
     replicated.lead(0)
     assert replicated.refusal() is ErrorCode.NONE
     replicated.log.replicate(0)
-    assert pending.error is ErrorCode.NONE
+    assert error_of(pending) is ErrorCode.NONE
 
 
 # ---- loading
@@ -383,7 +384,7 @@ def test_leading_on_in_a_new_epoch_keeps_state_and_commits_in_flight(replicated:
 
 def load_of(*batches: bytes, config: OffsetsConfig | None = None) -> Bench:
     """A coordinator that finds `batches` in partition 0, before it leads it."""
-    bench = Bench(MemoryOffsetsLog(), config)
+    bench = Bench(MemoryPartitionLog(), config)
     for data in batches:
         bench.log.append(0, data, NOW_MS)
     return bench
@@ -414,7 +415,7 @@ def test_partition_larger_than_the_load_buffer_is_read_in_pieces() -> None:
 
 def test_what_is_loaded_is_not_told_before_it_is_replicated() -> None:
     """Told earlier, a position could be gone with this leader."""
-    bench = Bench(MemoryOffsetsLog(replicas=3))
+    bench = Bench(MemoryPartitionLog(replicas=3))
     bench.log.append(0, batch_of(record(1)), NOW_MS)
     bench.log.replicate(0)
     bench.log.append(0, batch_of(record(2)), NOW_MS)

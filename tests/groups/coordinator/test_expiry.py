@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append
-from groups.coordinator.events import Dropped, RetentionCheck
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import RemovalEnded, RetentionCheck
+from groups.coordinator.shard import GroupShard
 from groups.coordinator.tombstones import APPEND_BYTES
+from groups.runtime.effects import Append
+from groups.runtime.journal import RECORD_OVERHEAD
 from offsets.committed import EncodedRecord
-from offsets.journal import RECORD_OVERHEAD
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -67,25 +67,26 @@ def group(
     return GROUP, metadata
 
 
-def shard_of(*records: Record) -> Shard:
-    shard = Shard()
+def shard_of(*records: Record) -> GroupShard:
+    shard = GroupShard()
     replay(shard, *records)
     return shard
 
 
 def appends(
-    shard: Shard, most: int = 1000, under_way: Collection[Key] = (), now_ms: int = NOW_MS
+    shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = (), now_ms: int = NOW_MS
 ) -> list[Append]:
-    event = RetentionCheck(["g"], now_ms, RETENTION_MS, most, frozenset(under_way))
-    effects = decide(shard, event)
+    shard.begin_write([(key, None) for key in in_flight])
+    effects = decide(shard, RetentionCheck(["g"], RETENTION_MS, most), now_ms)
+    shard.end_write([(key, None) for key in in_flight])
     found = [effect for effect in effects if isinstance(effect, Append)]
     assert found == effects
-    assert all(effect.then == Dropped("g") for effect in found)
+    assert all(effect.then == RemovalEnded("g") for effect in found)
     return found
 
 
-def removed(shard: Shard, most: int = 1000, under_way: Collection[Key] = ()) -> Sequence[Key]:
-    records = [record for effect in appends(shard, most, under_way) for record in effect.records]
+def removed(shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = ()) -> Sequence[Key]:
+    records = [record for effect in appends(shard, most, in_flight) for record in effect.records]
     assert all(value is None for _, value in records)
     return [key for key, _ in records]
 
@@ -105,7 +106,7 @@ def test_group_of_offsets_alone_leaves_no_tombstone_of_its_own() -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_value_of_any_version_expires(version: int) -> None:
-    shard = Shard()
+    shard = GroupShard()
     key, value = offset(0, LONG_AGO_MS)
     old_key = b"\x00\x00" + encode_key(key)[2:]
     assert isinstance(value, CommittedOffset)
@@ -153,12 +154,12 @@ def test_group_without_members_and_offsets_is_forgotten_at_once() -> None:
 
 def test_group_whose_offset_is_being_committed_stays() -> None:
     shard = shard_of(group(since_ms=LONG_AGO_MS))
-    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == []
+    assert removed(shard, in_flight=[OffsetKey("g", "t", 0)]) == []
 
 
 def test_offset_that_is_being_committed_stays_and_its_group_with_it() -> None:
     shard = shard_of(group(since_ms=LONG_AGO_MS), offset(0, 0), offset(1, 0))
-    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == [OffsetKey("g", "t", 1)]
+    assert removed(shard, in_flight=[OffsetKey("g", "t", 0)]) == [OffsetKey("g", "t", 1)]
 
 
 # ---- groups that have members
@@ -222,13 +223,13 @@ def test_append_is_bounded_and_a_key_that_is_larger_goes_alone() -> None:
 
 
 def test_groups_are_looked_at_each_for_itself() -> None:
-    shard = Shard()
+    shard = GroupShard()
     for name, since_ms in {"a": LONG_AGO_MS, "b": LATELY_MS, "c": LONG_AGO_MS}.items():
         replay(shard, (GroupKey(name), group(since_ms=since_ms)[1]))
         replay(shard, (OffsetKey(name, "t", 0), CommittedOffset(1)))
-    effects = decide(shard, RetentionCheck(["a", "b", "c"], NOW_MS, RETENTION_MS, 100))
+    effects = decide(shard, RetentionCheck(["a", "b", "c"], RETENTION_MS, 100), NOW_MS)
     assert [each.then for each in effects if isinstance(each, Append)] == [
-        Dropped("a"),
-        Dropped("c"),
+        RemovalEnded("a"),
+        RemovalEnded("c"),
     ]
     assert list(shard.groups) == ["a", "b", "c"], "only replaying changes anything"

@@ -8,7 +8,7 @@ from groups.coordinator.listing import (
     describe,
     overviews,
 )
-from groups.coordinator.shard import Shard
+from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
 from tests.replayed import replay
 
@@ -23,8 +23,8 @@ MEMBER = GroupMember(
 )
 
 
-def shard() -> Shard:
-    made = Shard()
+def shard() -> GroupShard:
+    made = GroupShard()
     for group, members in {"live": (MEMBER,), "left": ()}.items():
         metadata = GroupMetadata(
             protocol_type="consumer",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from groups.coordinator.listing import GroupDescription
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -89,7 +89,7 @@ def test_group_is_loaded_as_its_records_leave_it(
     kept: dict[str, dict[int, int]],
     config: OffsetsConfig | None,
 ) -> None:
-    bench = Bench(MemoryOffsetsLog(), config)
+    bench = Bench(MemoryPartitionLog(), config)
     for each in records:
         bench.log.append(0, batch_of(each), NOW_MS)
     bench.lead(0).run()

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.coordinator import EXPIRY_BACKLOG_BYTES
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.expiry import EXPIRY_SLICE
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import SWEEP_BACKLOG_BYTES
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -21,7 +21,7 @@ from offsets.records import (
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
+from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, error_of, record
 
 MINUTE_S = 60
 SHORT = OffsetsConfig(retention_minutes=1)
@@ -38,7 +38,7 @@ DELETED = [TopicPartition("t", 0)]
 
 def bench_of(*batches: bytes, replicas: int = 1) -> Bench:
     """A coordinator whose offsets are kept for a minute, and which finds these."""
-    bench = Bench(MemoryOffsetsLog(), SHORT)
+    bench = Bench(MemoryPartitionLog(), SHORT)
     for data in batches:
         bench.log.append(0, data, NOW_MS)
     bench.lead(0).run()
@@ -51,9 +51,8 @@ def check(bench: Bench) -> None:
 
 
 def commit(bench: Bench, *records: Record) -> None:
-    ids = bench.coordinator.request_ids
-    event = CommitOffsets(next(ids), OWN, -1, "", None, records)
-    assert bench.coordinator.submit(event).error is ErrorCode.NONE
+    event = CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, records)
+    assert error_of(bench.coordinator.submit(event)) is ErrorCode.NONE
 
 
 def written(bench: Bench) -> Iterator[tuple[bytes | None, bytes | None]]:
@@ -192,9 +191,10 @@ def test_tombstones_wait_while_much_else_waits_to_be_written() -> None:
     bench = bench_of(batch_of(record(42)), replicas=3)
     bench.run(MINUTE_S)
     now: Record = (OffsetKey(OWN, "t", 1), CommittedOffset(1, -1, "m" * 30_000, NOW_MS * 2))
-    ids = bench.coordinator.request_ids
-    for _ in range(EXPIRY_BACKLOG_BYTES // 30_000 + 2):
-        bench.coordinator.submit(CommitOffsets(next(ids), OWN, -1, "", None, [now]))
+    for _ in range(SWEEP_BACKLOG_BYTES // 30_000 + 2):
+        bench.coordinator.submit(
+            CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [now])
+        )
     task = bench.loop.create_task(bench.coordinator.expire_offsets())
     bench.run(1)
     bench.log.replicate(0)

@@ -7,6 +7,8 @@ TESTS: dict[str, str] = {
     "clients.producer.sender": "tests/clients/producer/test_producer.py",
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py",
     "groups.coordinator.coordinator": "tests/groups/coordinator/test_coordinator.py",
+    "groups.coordinator.partition_deletion": "tests/groups/coordinator/test_coordinator.py",
+    "groups.runtime.runtime": "tests/groups/coordinator/test_coordinator.py",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -57,22 +59,22 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P18",
         "a request that fails leaves nobody waiting",
-        "groups.coordinator.coordinator:GroupCoordinator._begin",
-        "self._pending.pop(request.request_id, None)",
+        "groups.runtime.runtime:CoordinatorRuntime.submit",
+        "self._pending.pop(event.request_id, None)",
         "pass",
     ),
     Remedy(
         "A17",
         "a deleted topic's offsets are dropped some a turn",
-        "groups.coordinator.coordinator:GroupCoordinator._drop",
-        "owned.shard.offsets.slices_of(deleted, DROP_SLICE)",
-        "owned.shard.offsets.slices_of(deleted, 1 << 40)",
+        "groups.coordinator.coordinator:GroupCoordinator._delete",
+        "led.shard.offsets.slices_of(deleted, DELETION_SLICE)",
+        "led.shard.offsets.slices_of(deleted, 1 << 40)",
     ),
     Remedy(
         "A17",
         "what is committed anew while an old topic is dropped stays",
-        "groups.coordinator.coordinator:GroupCoordinator._drop_rest",
-        "owned.offsets_under_way() | owned.recommitted",
-        "owned.offsets_under_way()",
+        "groups.coordinator.partition_deletion:delete_slice",
+        "key not in shard.in_flight and key not in shard.recommitted",
+        "key not in shard.in_flight",
     ),
 )

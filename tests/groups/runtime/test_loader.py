@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from offsets.committed import EncodedRecord
-from offsets.loader import SLICE_RECORDS, Loader, LoadError
+from groups.coordinator.shard import GroupShard
+from groups.runtime.loader import SLICE_RECORDS, Loader, LoadError
+from groups.runtime.shard import EncodedRecord
+from offsets.committed import CommittedOffsets
 from offsets.records import (
     CommittedOffset,
     Key,
@@ -27,6 +29,7 @@ from protocol.records.batch_header import (
     TRANSACTIONAL,
 )
 from protocol.records.legacy import encode_messages
+from protocol.topic_partition import TopicPartition
 
 OLD_FORMATS = (0, 1)
 KEY = OffsetKey("g", "t", 0)
@@ -64,17 +67,26 @@ def emptied(data: bytes) -> bytes:
     return marked(bytes(header), 0)
 
 
-class Replayed:
-    """A loader and what it replayed."""
+class Recorder(CommittedOffsets):
+    """Keeps what counts, in the order in which it counts."""
 
-    def __init__(self, next_offset: int = 0) -> None:
-        self.records: list[tuple[Key, Value | None]] = []
-        self.loader = Loader(4, self.replay, next_offset)
+    records: list[tuple[Key, Value | None]]
 
-    def replay(self, records: Iterable[EncodedRecord]) -> None:
+    def replay(self, records: Iterable[EncodedRecord]) -> list[EncodedRecord]:
         for key, value in records:
             decoded = decode_key(key)
             self.records.append((decoded, decode_value(decoded, value)))
+        return []
+
+
+class Replayed:
+    """A loader, and what it replayed into a shard of groups."""
+
+    def __init__(self, next_offset: int = 0) -> None:
+        recorder = Recorder()
+        recorder.records = self.records = []
+        name = TopicPartition("__consumer_offsets", 4)
+        self.loader = Loader(name, GroupShard(offsets=recorder), next_offset)
 
     def feed(self, chunk: bytes) -> int:
         return sum(1 for _ in self.loader.feed(chunk))

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pytest
 
-from broker.coordinators.offsets_log import ReplicatedOffsetsLog
+from broker.coordinators.replicated_log import ReplicatedLog
 from broker.network.purgatory import Purgatory
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.partition import Partition
@@ -14,8 +14,8 @@ from broker.replication.replica_manager import ReplicaManager
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
-from groups.coordinator.offsets_log import OffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.partition_log import PartitionLog
 from offsets.topic import OFFSETS_TOPIC, offsets_partition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import (
@@ -36,7 +36,7 @@ BATCH_BYTES = 10_000
 class Cluster(Protocol):
     """An offsets log whose followers the test controls."""
 
-    log: OffsetsLog
+    log: PartitionLog
 
     def replicate(self) -> None:
         """Let all that was appended be replicated."""
@@ -46,7 +46,7 @@ class MemoryCluster:
     """The twin."""
 
     def __init__(self, replicas: int) -> None:
-        self.log = MemoryOffsetsLog(replicas, BATCH_BYTES)
+        self.log = MemoryPartitionLog(replicas, BATCH_BYTES)
 
     def replicate(self) -> None:
         self.log.replicate(PARTITION)
@@ -70,7 +70,7 @@ class BrokerCluster:
             lambda change: None,
             lambda: NOW_MS,
         )
-        self.log = ReplicatedOffsetsLog(self.replicas)
+        self.log = ReplicatedLog(self.replicas, OFFSETS_TOPIC)
         self.epoch = -1
         self.lead([LOCAL] if replicas == 1 else [LOCAL, FOLLOWER])
 

@@ -1,4 +1,4 @@
-"""An offsets log in memory, that replicates when told to: the twin of the broker's."""
+"""The log of an internal topic in memory, replicated on demand: the twin of the broker's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from groups.coordinator.offsets_log import NotYet
+from groups.runtime.partition_log import AppendDelayed
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
 
@@ -25,7 +25,7 @@ class MemoryPartition:
 
 
 @attrs.define(eq=False)
-class MemoryOffsetsLog:
+class MemoryPartitionLog:
     """`replicas` > 1: an append waits for `replicate`. `fail` makes appends and reads fail."""
 
     replicas: int = 1
@@ -33,10 +33,10 @@ class MemoryOffsetsLog:
     _partitions: dict[int, MemoryPartition] = attrs.field(factory=dict)
 
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         log = self._serving(partition)
         if log.is_held:
-            raise NotYet
+            raise AppendDelayed
         if len(batch) > self.batch_bytes:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes")
         log.batches.append((log.end_offset, log.end_offset.to_bytes(8, "big") + batch[8:]))
@@ -46,31 +46,31 @@ class MemoryOffsetsLog:
         return log.end_offset - 1
 
     def max_batch_bytes(self, partition: int) -> int:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         return self.batch_bytes
 
     def committed_end(self, partition: int) -> int:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         return self.partition(partition).committed_end
 
     def is_enough_in_sync(self, partition: int) -> bool:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         return self.partition(partition).is_enough_in_sync
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         self.partition(partition).listener = listener
 
     def start_offset(self, partition: int) -> int:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         return 0
 
     def end_offset(self, partition: int) -> int:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         return self.partition(partition).end_offset
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """See OffsetsLog."""
+        """See PartitionLog."""
         batches = self._serving(partition).batches
         found = [b for _, b in batches if read_header(b).next_offset > offset]
         return b"".join(found)[: max(max_bytes, len(found[0]))] if found else b""

@@ -1,0 +1,68 @@
+"""The log of an internal topic as its coordinator sees it: this broker's replicas of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from broker.replication.replica_manager import ReplicaManager
+from core_log.log import AppendLater
+from groups.runtime.partition_log import AppendDelayed
+from protocol.errors import ApiError, ErrorCode
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.define(eq=False)
+class ReplicatedLog:
+    """A `PartitionLog` (groups.runtime.partition_log) over the replica manager."""
+
+    replicas: ReplicaManager
+    topic: str
+    _listened: set[int] = attrs.field(factory=set)
+
+    def append(self, partition: int, batch: bytes, now_ms: int) -> int:
+        """Append a batch of a coordinator's own; clients' batches are measured before."""
+        most = self.max_batch_bytes(partition)
+        if len(batch) > most:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {most} allowed")
+        try:
+            appended = self.replicas.append_local(self._partition(partition), batch, now_ms)
+        except AppendLater as later:
+            raise AppendDelayed(str(later)) from later
+        return appended.last_offset
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """Return the topic's max.message.bytes."""
+        return self.replicas.log(self._partition(partition)).config.max_message_bytes
+
+    def committed_end(self, partition: int) -> int:
+        """Return the high watermark."""
+        return self.replicas.high_watermark(self._partition(partition))
+
+    def is_enough_in_sync(self, partition: int) -> bool:
+        """Return whether the ISR that is written has min.insync.replicas."""
+        return self.replicas.partition(self._partition(partition)).is_enough_in_sync
+
+    def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
+        """Listen, once: the replica manager keeps listeners over changes of leadership."""
+        if partition not in self._listened:
+            self._listened.add(partition)
+            self.replicas.on_high_watermark(self._partition(partition), listener)
+
+    def start_offset(self, partition: int) -> int:
+        """Return the log start offset."""
+        return self.replicas.log(self._partition(partition)).log_start_offset
+
+    def end_offset(self, partition: int) -> int:
+        """Return the log end offset: a new leader's high watermark lags behind it."""
+        return self.replicas.log(self._partition(partition)).log_end_offset
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Read from the disk."""
+        log = self.replicas.log(self._partition(partition))
+        file_range = log.read(offset, max_bytes, log.log_end_offset, min_one=True)
+        return b"" if file_range is None else file_range.read()
+
+    def _partition(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)

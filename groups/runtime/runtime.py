@@ -1,0 +1,390 @@
+"""The shell of a coordinator: it owns the shards of the partitions that this broker leads.
+
+It decides nothing. An event goes to `decide`, with its shard. Of the effects, an `Append` goes to
+the journal and on to the log; once it is replicated its records are replayed, and its `then` is
+decided in its turn. A `Reply` ends the request that it names. A `SetTimer` brings its event back
+later. With nobody to wait for, all that happens inside `submit`, and the response is there when it
+returns.
+
+Becoming the leader of a partition starts to load it, one partition at a time, a slice per turn of
+the event loop, up to the log's end: some of what lies beyond the high watermark may have been
+acknowledged. Until all of it is loaded and replicated, requests are refused with
+COORDINATOR_LOAD_IN_PROGRESS: what a client is told may not be lost with this leader. After a
+failure it is COORDINATOR_NOT_AVAILABLE, and the load is tried again: half a partition is never
+served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from groups.runtime.effects import ALL_IN_SYNC, Append, Effect, Reply, RequestId, SetTimer
+from groups.runtime.journal import Entry, Journal
+from groups.runtime.led_partition import LedPartition
+from groups.runtime.loader import Loader, LoadError
+from groups.runtime.partition_log import AppendDelayed, PartitionLog
+from groups.runtime.shard import NO_PRODUCER, Shard
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.compression import Codec
+from protocol.records.control_record import COMMIT
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Shard)
+
+FIRST_BACKOFF_MS = 1000
+MAX_BACKOFF_MS = 60_000
+NAMED_WRITERS = 10
+"""How many of those whose append failed a line of the log names."""
+SWEEP_PAUSE_S = 0.01
+"""Left to others after each event of a sweep that led to writing."""
+FAILED_PAUSE_S = 1.0
+"""Left to the log after an event of a sweep that the log did not take."""
+SWEEP_BACKLOG_BYTES = 256 * 1024
+"""With more than this waiting to be written, a sweep waits too."""
+
+
+@attrs.define(eq=False)
+class Pending:
+    """A request whose `response` is None until there is one; `written` counts its records."""
+
+    request_id: RequestId
+    response: Any = None
+    written: int = 0
+
+
+def _nobody_waits(pending: Pending) -> None:
+    """Ignore a response."""
+
+
+@attrs.define(eq=False)
+class CoordinatorRuntime(Generic[S]):
+    """The led partitions of `topic`, each with a shard made by `new_shard`.
+
+    `decide(shard, event, now_ms)` says what an event leads to; `now_ms` is the wall clock.
+    `spawn` runs a coroutine for as long as the broker lives. `on_response` is called when a pending
+    request got its response, `on_served` when a partition begins to be served.
+    """
+
+    topic: str
+    log: PartitionLog
+    new_shard: Callable[[], S]
+    decide: Callable[[S, Any, int], Sequence[Effect]]
+    now_ms: Callable[[], int]
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    codec: Codec = Codec.NONE
+    load_buffer_bytes: int = 5 * 1024 * 1024
+    on_response: Callable[[Pending], None] = _nobody_waits
+    on_served: Callable[[LedPartition[S]], None] = lambda led: None
+    _request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
+    _led: dict[int, LedPartition[S]] = attrs.field(factory=dict)
+    _pending: dict[RequestId, Pending] = attrs.field(factory=dict)
+    _one_load: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+    # ---- requests
+
+    def next_request_id(self) -> RequestId:
+        """Return an id for a request that is to be submitted."""
+        return next(self._request_ids)
+
+    def submit(self, led: LedPartition[S], event: Any) -> Pending:
+        """Decide a request; `event.request_id` names it."""
+        pending = Pending(event.request_id)
+        self._pending[event.request_id] = pending
+        try:
+            pending.written = self.write(led, event)
+        except BaseException:
+            self._pending.pop(event.request_id, None)  # nobody will respond to it
+            raise
+        return pending
+
+    def serving(self, partition: int) -> LedPartition[S]:
+        """Return a partition that is served here. Raises ApiError: why it is not."""
+        led = self._led.get(partition)
+        refusal = ErrorCode.NOT_COORDINATOR if led is None else led.refusal
+        if led is None or refusal:
+            raise ApiError(refusal, str(self.partition_of(partition)))
+        return led
+
+    def led_partitions(self) -> list[LedPartition[S]]:
+        """Return all partitions led here, served or not."""
+        return list(self._led.values())
+
+    def is_served(self, led: LedPartition[S]) -> bool:
+        """Return whether requests for the partition are decided now."""
+        return not led.refusal and self._is_current(led)
+
+    def partition_of(self, partition: int) -> TopicPartition:
+        """Name a partition of the topic."""
+        return TopicPartition(self.topic, partition)
+
+    # ---- writing
+
+    def write(self, led: LedPartition[S], event: Any) -> int:
+        """Decide `event` and perform the effects; return how many records they write."""
+        effects = self.decide(led.shard, event, self.now_ms())
+        self._perform(led, effects)
+        self._advance(led)
+        return sum(len(effect.records) for effect in effects if isinstance(effect, Append))
+
+    async def sweep(
+        self,
+        led: LedPartition[S],
+        events: Generator[Any, int, None],
+        *,
+        stops_at_failure: bool = True,
+    ) -> int:
+        """Decide `events` one at a time, no faster than the log replicates what they write.
+
+        Returns how many records they wrote. The generator is sent the number for each event. The
+        sweep ends early when the partition is not served any more, and at the first append that
+        fails, unless it is to go on after a pause.
+        """
+        written = 0
+        failed_before = led.failed_appends
+        event = next(events, None)
+        while event is not None and self.is_served(led):
+            if led.journal.waiting_bytes > SWEEP_BACKLOG_BYTES:
+                await asyncio.sleep(SWEEP_PAUSE_S)
+                continue
+
+            count = self.write(led, event)
+            written += count
+            has_failed = led.failed_appends > failed_before
+            if has_failed and stops_at_failure:
+                break
+
+            failed_before = led.failed_appends
+            pause_s = SWEEP_PAUSE_S if count else 0
+            await asyncio.sleep(FAILED_PAUSE_S if has_failed else pause_s)
+            try:
+                event = events.send(count)
+            except StopIteration:
+                break
+        return written
+
+    def _perform(self, led: LedPartition[S], effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._respond(effect)
+            elif isinstance(effect, SetTimer):
+                self._set_timer(led, effect)
+            elif led.journal.is_full:
+                self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                self._queue(led, effect)
+
+    def _respond(self, reply: Reply) -> None:
+        pending = self._pending.pop(reply.request_id, None)
+        if pending is not None:
+            pending.response = reply.response
+            self.on_response(pending)
+
+    def _queue(self, led: LedPartition[S], append: Append) -> None:
+        entry = led.journal.add(append, led.shard.encode(append.records))
+        led.shard.begin_write(append.records)
+        if append.timeout_ms is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(append.timeout_ms / 1000, self._time_out, led, entry)
+
+    def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
+        if self._is_current(led) and entry in led.journal.unfinished():
+            entry.is_answered = True
+            self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT)
+            self._advance(led)
+
+    def _end(self, led: LedPartition[S], then: Any, error: ErrorCode) -> None:
+        """Decide what follows an append that ended."""
+        event = attrs.evolve(then, error=error)
+        self._perform(led, self.decide(led.shard, event, self.now_ms()))
+
+    def _end_entry(self, led: LedPartition[S], entry: Entry, error: ErrorCode) -> None:
+        led.shard.end_write(entry.append.records)
+        if not entry.is_answered:
+            self._end(led, entry.then, error)
+
+    def _advance(self, led: LedPartition[S]) -> None:
+        """Settle what is replicated and write what waits, until the log has to be waited for."""
+        while led.in_flight_until is None or self._settle(led, led.in_flight_until):
+            if not led.journal.waiting or led.is_held_up:
+                return
+            self._append(led)
+
+    def _append(self, led: LedPartition[S]) -> None:
+        """Write the next batch."""
+        now_ms = self.now_ms()
+        batch = led.journal.next_batch(self.log.max_batch_bytes(led.partition), now_ms)
+        try:
+            led.in_flight_until = self.log.append(led.partition, batch, now_ms) + 1
+        except AppendDelayed:
+            led.journal.put_back()
+            led.is_held_up = True
+        except ApiError as error:
+            led.failed_appends += 1
+            entries = led.journal.take()
+            names = sorted({led.shard.name(entry.then) for entry in entries})
+            more = f" and {len(names) - NAMED_WRITERS} more" if len(names) > NAMED_WRITERS else ""
+            logger.error(
+                "%s: writing for %s failed: %s",
+                self.partition_of(led.partition),
+                ", ".join(names[:NAMED_WRITERS]) + more,
+                error,
+            )
+            for entry in entries:
+                self._end_entry(led, entry, error.code)
+
+    def _settle(self, led: LedPartition[S], until: int) -> bool:
+        """Replay the batch in flight if it has what it waits for; return whether it has."""
+        waits_for_all = led.journal.acks == ALL_IN_SYNC
+        if waits_for_all and self.log.committed_end(led.partition) < until:
+            return False
+
+        led.in_flight_until = None
+        error = ErrorCode.NONE
+        if waits_for_all and not self.log.is_enough_in_sync(led.partition):
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # it is written all the same
+        for entry in led.journal.take():
+            self._replay(led.shard, entry)
+            self._end_entry(led, entry, error)
+        return True
+
+    def _replay(self, shard: S, entry: Entry) -> None:
+        writer = entry.append.writer
+        if writer is None:
+            shard.replay(entry.encoded)
+        elif writer.ends is not None:
+            shard.end_transaction(writer.producer_id, writer.ends == COMMIT)
+        else:
+            shard.replay(
+                entry.encoded, writer.producer_id if writer.is_transactional else NO_PRODUCER
+            )
+
+    def _log_moved(self, partition: int) -> None:
+        """Go on with a partition whose high watermark, or leader, may be another one."""
+        led = self._led.get(partition)
+        if led is None:
+            return
+        if led.loaded_until is not None:
+            self._serve(led, led.loaded_until)
+        # The log also calls from within the append that moved it: nothing is in flight then yet.
+        elif led.in_flight_until is not None or led.is_held_up:
+            led.is_held_up = False
+            self._advance(led)
+
+    # ---- timers
+
+    def _set_timer(self, led: LedPartition[S], timer: SetTimer) -> None:
+        before = led.timers.pop(timer.event, None)
+        if before is not None:
+            before.cancel()
+        loop = asyncio.get_running_loop()
+        led.timers[timer.event] = loop.call_later(
+            timer.after_ms / 1000, self._expire, led, timer.event
+        )
+
+    def _expire(self, led: LedPartition[S], event: Any) -> None:
+        led.timers.pop(event, None)
+        if self.is_served(led):
+            self.write(led, event)
+
+    # ---- leadership
+
+    @property
+    def leads_any(self) -> bool:
+        """Return whether any partition of the topic is led here."""
+        return bool(self._led)
+
+    def on_leadership(self, leaders: Collection[int], followers: Collection[int]) -> None:
+        """Load the partitions now led here, and unload those that are no longer.
+
+        One that was led here all along keeps its state: nobody else can have written to it.
+        """
+        for partition in followers:
+            self._unload(partition)
+        for partition in leaders:
+            if partition not in self._led:
+                led = LedPartition(partition, Journal(self.codec), self.new_shard())
+                self._led[partition] = led
+                self.log.on_committed(partition, partial(self._log_moved, partition))
+                self.spawn(self._load_until_done(led))
+
+    def _unload(self, partition: int) -> None:
+        led = self._led.pop(partition, None)
+        if led is None:
+            return
+        logger.info("%s: unloaded %s", self.partition_of(partition), led.shard.describe())
+        for timer in led.timers.values():
+            timer.cancel()
+        led.in_flight_until = None
+        for entry in led.journal.take_all():
+            self._end_entry(led, entry, ErrorCode.NOT_COORDINATOR)
+
+    async def _load_until_done(self, led: LedPartition[S]) -> None:
+        for attempt in itertools.count():
+            try:
+                async with self._one_load:
+                    await self._load(led)
+                return
+            except (LoadError, ApiError, OSError) as error:
+                reason: object = error
+            except Exception:
+                logger.exception("loading %s failed", self.partition_of(led.partition))
+                reason = "see above"
+
+            led.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            backoff_ms = min(FIRST_BACKOFF_MS << min(attempt, 16), MAX_BACKOFF_MS)
+            if self._is_current(led):
+                logger.error(
+                    "%s is not served, loading it again in %d ms: %s",
+                    self.partition_of(led.partition),
+                    backoff_ms,
+                    reason,
+                )
+                await asyncio.sleep(backoff_ms / 1000)
+
+    async def _load(self, led: LedPartition[S]) -> None:
+        """Read the whole partition into a new shard; do nothing for one no longer led."""
+        partition = led.partition
+        started_ms = self.now_ms()
+        if not self._is_current(led):
+            return
+
+        shard = self.new_shard()
+        name = self.partition_of(partition)
+        loader = Loader(name, shard, self.log.start_offset(partition))
+        while chunk := self.log.read(partition, loader.next_offset, self.load_buffer_bytes):
+            for _ in loader.feed(chunk):
+                await asyncio.sleep(0)
+                if not self._is_current(led):
+                    return
+
+        led.shard = shard
+        led.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        led.loaded_until = loader.next_offset
+        logger.info(
+            "%s: loaded %s from %d records in %d ms",
+            name,
+            shard.describe(),
+            loader.records,
+            self.now_ms() - started_ms,
+        )
+        self._serve(led, loader.next_offset)
+
+    def _serve(self, led: LedPartition[S], loaded_until: int) -> None:
+        """Decide requests from now on, if all that was loaded is replicated."""
+        if self.log.committed_end(led.partition) >= loaded_until:
+            led.loaded_until = None
+            led.refusal = ErrorCode.NONE
+            led.check()
+            self.on_served(led)
+
+    def _is_current(self, led: LedPartition[S]) -> bool:
+        return self._led.get(led.partition) is led
