@@ -45,7 +45,7 @@ EXPECTED = (CleaningFailed, ApiError, OSError, ValueError)
 BLAMELESS = (*INNOCENT, errno.ENOENT)
 """Errors that say nothing against a disk."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -213,13 +213,13 @@ class Cleaner:
         assert log_dir is not None
         if chosen.reset_reason is not None:
             begins = chosen.first_dirty_offset
-            _log.warning("%s: it is clean up to %d alone: %s", tp, begins, chosen.reset_reason)
+            logger.warning("%s: it is clean up to %d alone: %s", tp, begins, chosen.reset_reason)
         try:
             job = job_of(log, chosen, self.config, self.now_ms())
         except OSError as error:
             self._fault(log, error)
             return
-        _log.info("%s: %s", tp, beginning(job, chosen))
+        logger.info("%s: %s", tp, beginning(job, chosen))
         cleaning = Cleaning(
             log, job, log_dir.cleaned, self.status, self._why_not, self.work, self.now_ms
         )
@@ -239,7 +239,7 @@ class Cleaner:
             if why_not is None:
                 self._fault(log, error)
             else:
-                _log.info("%s: its cleaning is given up: %s", log.topic_partition, why_not)
+                logger.info("%s: its cleaning is given up: %s", log.topic_partition, why_not)
                 self.status.given_up(log)
         finally:
             self._running.pop(log.topic_partition, None)
@@ -268,7 +268,7 @@ class Cleaner:
             log.guard.suspects_disk = True
         found = self.status.failed(log, reason)
         pause_s = round((found.next_try_ms - self.now_ms()) / 1000)
-        _log.warning(
+        logger.warning(
             "%s cannot be cleaned, the next try is in %d s: %s",
             log.topic_partition,
             pause_s,
@@ -282,7 +282,7 @@ def _failure_logged() -> Iterator[None]:
     try:
         yield
     except Exception:
-        _log.exception("looking for dirty logs failed")
+        logger.exception("looking for dirty logs failed")
 
 
 def _remove_copies(directory: Directory) -> None:

@@ -21,7 +21,7 @@ from core_log.cleaner_offsets import CleanerOffsets
 from core_log.log import Log
 from core_log.log_work import LogWork
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Dropped(Exception):
@@ -74,7 +74,7 @@ class Cleaning:
     def _progressed(self, event: Progress) -> None:
         if event.phase != self._phase:
             if self._phase == INDEX:
-                _log.debug("%s: the offsets of its keys are known", self.log.topic_partition)
+                logger.debug("%s: the offsets of its keys are known", self.log.topic_partition)
             self._phase, self._done_bytes = event.phase, 0
         self._done_bytes += event.bytes_done
         percent = 100 * self._done_bytes / max(1, self._done_bytes + event.bytes_left)
@@ -93,7 +93,7 @@ class Cleaning:
                 await self.work.run_to_end(replacement.run)
             self.log.end_replacement(replacement)
         self._segments_after += 1
-        _log.info(
+        logger.info(
             "%s: segment %d is cleaned, from segments %s",
             self.log.topic_partition,
             event.base_offset,
@@ -115,6 +115,6 @@ class Cleaning:
             event.statistics,
         )
         self.status.finished(self.log, done)
-        _log.info("%s: %s", job.topic_partition, ending(done))
+        logger.info("%s: %s", job.topic_partition, ending(done))
         for warning in warnings(done, job.config):
-            _log.warning("%s: %s", job.topic_partition, warning)
+            logger.warning("%s: %s", job.topic_partition, warning)

@@ -26,7 +26,7 @@ from protocol.topic_partition import TopicPartition
 WRITE_INTERVAL_MS = 10_000
 """How often the files are written, whatever happens."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -43,7 +43,7 @@ class StatusFile:
         try:
             directory.write_atomic(STATUS_FILE, encode_status(self.partitions, self.written_ms))
         except OSError as error:
-            _log.warning("%s/%s cannot be written: %s", directory.path, STATUS_FILE, error)
+            logger.warning("%s/%s cannot be written: %s", directory.path, STATUS_FILE, error)
 
 
 @attrs.define(eq=False)
@@ -66,7 +66,7 @@ class StatusFiles:
             try:
                 stored = decode_status(log_dir.directory.read(STATUS_FILE))
             except (StatusError, OSError) as error:
-                _log.warning("%s/%s is ignored: %s", log_dir.path, STATUS_FILE, error)
+                logger.warning("%s/%s is ignored: %s", log_dir.path, STATUS_FILE, error)
                 continue
             for tp in log_dir.logs:
                 if str(tp) in stored and stored[str(tp)].last is not None:

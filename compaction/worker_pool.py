@@ -28,7 +28,7 @@ PACKAGES = str(Path(__file__).resolve().parent.parent)
 END_S = 10.0
 """How long a worker that is told to end may go on with its step before it is killed."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 Heard = Callable[[Event], Awaitable[None]]
@@ -152,7 +152,7 @@ async def _started() -> asyncio.subprocess.Process:
         )
     except OSError as error:
         raise CleaningFailed(f"no worker can be started: {error}") from error
-    _log.debug("worker %d is started", worker.pid)
+    logger.debug("worker %d is started", worker.pid)
     return worker
 
 
@@ -183,6 +183,6 @@ async def _ended(worker: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(END_S):
             await worker.wait()
     except TimeoutError:
-        _log.warning("worker %d does not end: it is killed", worker.pid)
+        logger.warning("worker %d does not end: it is killed", worker.pid)
         worker.kill()
         await worker.wait()

@@ -35,7 +35,7 @@ from protocol.topic_partition import TopicPartition
 COPY_COMPLETE = "copy-complete"
 """The mark of a future log that lacks nothing. Kafka ignores files of this name."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -179,7 +179,7 @@ class FutureLogs:
         """
         bound_for = self._dir_of(topic_partition)
         if bound_for is not None:
-            _log.warning("%s: what was moved to %s is lost", topic_partition, bound_for.path)
+            logger.warning("%s: what was moved to %s is lost", topic_partition, bound_for.path)
             self.delete(topic_partition)
         chosen = self.preferred.pop(topic_partition, None) or bound_for
         if chosen is not None and chosen in self.dirs:
@@ -231,7 +231,7 @@ class FutureLogs:
         source.remove(tp, "the replica was moved")
         self.leave(source, promotion.name, current.config)
         self.current[tp] = target.promote_future(tp)
-        _log.info("%s was moved from %s to %s", future, source.path, target.path)
+        logger.info("%s was moved from %s to %s", future, source.path, target.path)
         return future
 
     # ---- the start
@@ -256,7 +256,7 @@ class FutureLogs:
                 stored.directory.rename_to(str(tp))
                 log_dir.directory.fsync_dir()
                 stored.directory.remove(COPY_COMPLETE)
-                _log.warning("%s: its move to %s is completed", tp, log_dir.path)
+                logger.warning("%s: its move to %s is completed", tp, log_dir.path)
                 promoted.append((log_dir, stored))
                 unusable = {*unusable, tp}
                 continue
@@ -268,9 +268,9 @@ class FutureLogs:
                     raise ValueError(f"it is damaged: {future.damage}")
                 remove_complete_mark(future)
                 log_dir.add_future(future)
-                _log.info("%s is being moved to %s", future, log_dir.path)
+                logger.info("%s is being moved to %s", future, log_dir.path)
             except (OSError, ValueError) as error:
-                _log.warning("%s is given up: %s", stored.directory.path, error)
+                logger.warning("%s is given up: %s", stored.directory.path, error)
                 stored.directory.rename_to(name := deleted_name(tp, uuid.uuid4().hex))
                 self.leave(log_dir, name, LogConfig(file_delete_delay_ms=0))
         return promoted

@@ -19,7 +19,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -94,7 +94,7 @@ class Guard:
     def fail(self, error: OSError | str) -> ApiError:
         """Take no more writes because of `error`; the exception to answer with."""
         if self.failure is None:
-            _log.error("%s takes no more writes: %s", self.topic_partition, error)
+            logger.error("%s takes no more writes: %s", self.topic_partition, error)
             self.failure = str(error)
             self.suspects_disk = isinstance(error, OSError) and error.errno not in INNOCENT
         return self._refused()
@@ -106,7 +106,7 @@ class Guard:
         """People are told once, readers each time."""
         if str(error) != self._unreadable_told:
             self._unreadable_told = str(error)
-            _log.error("%s cannot be read: %s", self.topic_partition, error)
+            logger.error("%s cannot be read: %s", self.topic_partition, error)
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
 
 

@@ -21,7 +21,7 @@ from core_log.storage import Directory
 
 UNDEFINED = (-1, -1)
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -41,7 +41,7 @@ class LeaderEpochs:
         try:
             return cls(directory, decode_epochs(directory.read(LEADER_EPOCHS)))
         except CheckpointError as error:
-            _log.warning("%s/%s is ignored: %s", directory.path, LEADER_EPOCHS, error)
+            logger.warning("%s/%s is ignored: %s", directory.path, LEADER_EPOCHS, error)
             return cls(directory)
 
     @property
@@ -58,7 +58,7 @@ class LeaderEpochs:
         if epoch == self.latest_epoch:
             return
         if epoch < self.latest_epoch or (self.entries and start_offset < self.entries[-1][1]):
-            _log.warning(
+            logger.warning(
                 "%s: epoch %d at offset %d comes after %s, ignored",
                 self.directory.path,
                 epoch,

@@ -47,7 +47,7 @@ WRITE_BACK_BYTES = 4 * 2**20
 gigabytes gather would make an append wait for them."""
 OFFSETS_TOPIC = "__consumer_offsets"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampOffset | None]]
 """Has something done while the event loop goes on."""
@@ -480,7 +480,7 @@ class Log:
         gone = self.segments.remove_first(going)
         start_offset = self.segments.first.base_offset
         self.increment_log_start_offset(start_offset)
-        _log.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
+        logger.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
         return Retention(
             self.directory,
             gone,

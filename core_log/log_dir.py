@@ -47,7 +47,7 @@ WITHOUT = {
 }
 """What it costs that a checkpoint cannot be read."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -135,7 +135,7 @@ class LogDir:
         """Say that it is full, once."""
         if not self.is_reported_full:
             self.is_reported_full = True
-            _log.error(
+            logger.error(
                 "%s is full: nothing is appended to its logs until there is room for %d more MiB; "
                 "they can be read, and retention and deletion go on",
                 self.path,
@@ -159,7 +159,7 @@ class LogDir:
         refused = [log for log in self.all_logs() if log.guard.is_full]
         for log in refused:
             log.guard.clear_lack_of_room()
-        _log.info("%s has room again: %d logs take writes", self.path, len(refused))
+        logger.info("%s has room again: %d logs take writes", self.path, len(refused))
         self.is_reported_full = False
 
     def clear_suspicion(self) -> None:
@@ -373,7 +373,7 @@ class LogDir:
             return decode_offsets(self.directory.read(name))
         except CheckpointError as error:
             cost = WITHOUT.get(name, "")
-            _log.warning("%s/%s is ignored: %s%s", self.path, name, error, cost)
+            logger.warning("%s/%s is ignored: %s%s", self.path, name, error, cost)
             return {}
 
     def mark_clean(self) -> None:

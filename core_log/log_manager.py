@@ -38,7 +38,7 @@ from protocol.topic_partition import TopicPartition
 
 PROGRESS_MS = 2000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogDirectoryError(Exception):
@@ -157,7 +157,7 @@ class LogManager:
             del self.logs[topic_partition]
         with contextlib.suppress(OSError):
             log_dir.directory.unlock()
-        _log.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
+        logger.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
 
     @property
     def dirs(self) -> Sequence[LogDir]:
@@ -453,7 +453,7 @@ class LogManager:
     ) -> None:
         reported_ms = started_ms
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
-        _log.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
+        logger.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
         with _mapping(self._recovery_threads) as mapped:
             loading = mapped(lambda found: self._load_log(found, configs), stored)
             for number, log in enumerate(loading, start=1):
@@ -461,10 +461,10 @@ class LogManager:
                     self._add(log_dir, log)
                 if self._monotonic_ms() - reported_ms >= PROGRESS_MS:
                     reported_ms = self._monotonic_ms()
-                    _log.info("%s: %d of %d logs loaded", log_dir.path, number, len(stored))
+                    logger.info("%s: %d of %d logs loaded", log_dir.path, number, len(stored))
         log_dir.clear_clean_mark()
         took_ms = self._monotonic_ms() - started_ms
-        _log.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
+        logger.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
 
     def _config(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> LogConfig:
         return configs.get(stored.topic_partition.topic, self.defaults)
@@ -503,7 +503,7 @@ class LogManager:
         try:
             return self._recovered(stored).load(config, self._monotonic_ms)
         except (OSError, ValueError) as error:
-            _log.error("%s cannot be loaded: %s", stored.directory.path, error)
+            logger.error("%s cannot be loaded: %s", stored.directory.path, error)
             self._broken[stored.topic_partition] = str(error)
             return None
 
@@ -540,7 +540,7 @@ def _failure_logged(log_dir: LogDir) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno not in DISK_FULL or not log_dir.is_reported_full:
-            _log.error("%s: %s", log_dir.path, error)
+            logger.error("%s: %s", log_dir.path, error)
         log_dir.note_error(error)
 
 

@@ -41,7 +41,7 @@ _HEAD = Struct(">hIi")
 _CRC_COVERS_FROM = 6
 _ENTRY = Struct(">qhiqiqiq")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class CorruptSnapshot(ValueError):
@@ -133,7 +133,7 @@ class ProducerSnapshots:
             try:
                 return decode(self.directory.read(snapshot_name(self.covered)) or b"", self.covered)
             except CorruptSnapshot as error:
-                _log.warning("%s: snapshot %d: %s", self.directory.path, self.covered, error)
+                logger.warning("%s: snapshot %d: %s", self.directory.path, self.covered, error)
                 self._remove([self.covered])
         self.covered = start_offset
         return {}

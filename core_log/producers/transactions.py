@@ -28,7 +28,7 @@ from protocol.records.batch_header import BatchHeader
 from protocol.records.control_record import ABORT, coordinator_epoch, marker_type
 from protocol.records.corrupt_record import CorruptRecord
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def note_end(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> int:
@@ -62,7 +62,7 @@ def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
             return EndOfTransaction()
         kind = marker_type(records[0].key or b"")
     except CorruptRecord as error:
-        _log.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
+        logger.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
         return EndOfTransaction()
     return EndOfTransaction(kind == ABORT, coordinator_epoch(records[0].value or b""))
 
@@ -97,7 +97,7 @@ def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
     try:
         known = read_transaction_index(segment.directory, name)
     except CorruptIndex as error:
-        _log.warning("%s: %s", segment.directory.path, error)
+        logger.warning("%s: %s", segment.directory.path, error)
         return False
     place = bisect_left(known, transaction.last_offset, key=_last_offset)
     behind = known[place:]
@@ -128,7 +128,7 @@ def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
             continue
         misfit = _misfit(segment, name, end_offset)
         if misfit is not None:
-            _log.warning("%s/%s is made anew: %s", directory.path, name, misfit)
+            logger.warning("%s/%s is made anew: %s", directory.path, name, misfit)
         if misfit is not None or segment.base_offset >= unsynced_from:
             directory.remove(name)
             markers_from = min(markers_from, segment.base_offset)

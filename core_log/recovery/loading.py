@@ -21,7 +21,7 @@ from core_log.segments.splitting import OffsetOverflow, split_segment
 from core_log.storage import Directory
 from protocol.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def load_log(
@@ -55,7 +55,7 @@ def load_log(
         check_all=check_all,
     )
     if opened.torn_tail is not None:
-        _log.warning("%s: recovery cuts %s", topic_partition, opened.torn_tail)
+        logger.warning("%s: recovery cuts %s", topic_partition, opened.torn_tail)
     flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), monotonic_ms())
     segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
     snapshots = ProducerSnapshots.find(directory)
@@ -89,7 +89,7 @@ def truncate_damage(log: Log) -> Log:
     damage = log.damage
     assert damage is not None
     log.lower_checkpoints(damage.offset)
-    _log.warning("%s is cut at its damage, it loses %s", log.topic_partition, damage)
+    logger.warning("%s is cut at its damage, it loses %s", log.topic_partition, damage)
     remove_tail(log.directory, damage)
     return load_log(
         log.directory,
@@ -116,7 +116,7 @@ def _leave_damaged(log: Log, damage: BadTail) -> None:
     """Serve nobody: what was on disk cannot be read."""
     log.damage = damage
     log.guard.failure = f"it is damaged: {damage}"
-    _log.error("%s is off-line, it has lost %s", log.topic_partition, damage)
+    logger.error("%s is off-line, it has lost %s", log.topic_partition, damage)
 
 
 def _opened(

@@ -42,7 +42,7 @@ from core_log.segments.splitting import check_overflow
 from core_log.storage import Directory
 from protocol.records.corrupt_record import CorruptRecord
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -86,7 +86,7 @@ def open_log(
     walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
     cut = walk.to_the_end(0 if check_all else checked_from)
     if clean_shutdown and cut is None and synced_end < walk.end_offset:
-        _log.warning(
+        logger.warning(
             "%s: it ends at offset %d, and at %d when it was closed: it is checked from there on",
             directory.path,
             walk.end_offset,
@@ -105,7 +105,7 @@ def open_log(
         walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, monotonic_ms)
         walk.to_the_end(EVERYTHING)
     if walk.end_offset == synced_end < log_start_offset:
-        _log.warning(
+        logger.warning(
             "%s: a start offset of %d is not believed, the log was closed at %d; records that were "
             "deleted may be back",
             directory.path,
@@ -135,7 +135,7 @@ def _tell_missing(
     directory: Directory, first_known: int, base_offset: int, clean_shutdown: bool
 ) -> None:
     """The log began with an earlier offset once, by its leader epochs."""
-    _log.log(
+    logger.log(
         logging.ERROR if clean_shutdown else logging.WARNING,
         "%s: offsets %d to %d are missing%s",
         directory.path,
@@ -239,7 +239,7 @@ class _Walk:
             if next_base is not None and end_offset > next_base:
                 raise CorruptRecord("the next segment has its last offsets too")
         except CorruptIndex as error:
-            _log.warning("%s: %s; the indexes are made anew", self.directory.path, error)
+            logger.warning("%s: %s; the indexes are made anew", self.directory.path, error)
             return self._check(base_offset, next_base)
         except CorruptRecord:
             return self._check(base_offset, next_base)
@@ -299,7 +299,7 @@ def _tidy(directory: Directory) -> list[int]:
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
         if dot + suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX) and stem + LOG not in names:
-            _log.warning("%s/%s has no log file: removed", directory.path, name)
+            logger.warning("%s/%s has no log file: removed", directory.path, name)
             directory.remove(name)
     return _bases(names)
 
@@ -356,7 +356,7 @@ def _complete_swap(directory: Directory, base_offset: int) -> None:
     for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
         directory.remove(file_name(base_offset, suffix))
     directory.rename(swap_name, file_name(base_offset, LOG))
-    _log.warning("%s: segment %d takes the place of its originals", directory.path, base_offset)
+    logger.warning("%s: segment %d takes the place of its originals", directory.path, base_offset)
 
 
 def _end_offset(directory: Directory, name: str) -> int:

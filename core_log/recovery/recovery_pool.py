@@ -26,10 +26,10 @@ from core_log.directory import LogDirectory
 from core_log.recovery.loading import load_log
 from protocol.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LogLine = tuple[str, int, str]
-"""A line of a worker's log: the logger's name, the level and the message."""
+"""A line of a worker's log: the core_logger's name, the level and the message."""
 
 
 @attrs.frozen
@@ -80,7 +80,7 @@ class RecoveryPool:
             done = running.result()
         except BrokenProcessPool:
             self.close()  # or another worker might still write to a log that is recovered here
-            _log.warning("%s: a worker that recovers logs has died", job.path)
+            logger.warning("%s: a worker that recovers logs has died", job.path)
             return None
         for name, level, message in done.lines if done is not None else ():
             logging.getLogger(name).log(level, "%s", message)
@@ -90,8 +90,8 @@ class RecoveryPool:
 def recover(job: RecoveryJob) -> RecoveryDone | None:
     """Recover a log and close it, in this process; None where the caller has to see to it."""
     lines = _Lines()
-    logger = logging.getLogger("core_log")
-    logger.addHandler(lines)
+    core_logger = logging.getLogger("core_log")
+    core_logger.addHandler(lines)
     try:
         log = load_log(
             LogDirectory(job.path, create=False),
@@ -109,7 +109,7 @@ def recover(job: RecoveryJob) -> RecoveryDone | None:
     except (OSError, ValueError):
         return None
     finally:
-        logger.removeHandler(lines)
+        core_logger.removeHandler(lines)
 
 
 class _Lines(logging.Handler):

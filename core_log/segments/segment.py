@@ -40,7 +40,7 @@ from protocol.records.legacy import NO_TIMESTAMP
 
 REBUILT_INTERVAL_BYTES = 4096
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BadIndex(Exception):
@@ -335,7 +335,7 @@ class Segment:
 
     def rebuild_indexes(self, reason: str) -> None:
         """Make the indexes, which do not fit the log, anew from its headers. Raises OSError."""
-        _log.warning("%s/%s; the indexes are made anew", self.directory.path, reason)
+        logger.warning("%s/%s; the indexes are made anew", self.directory.path, reason)
         lengths = [index.file.length for index in (self.offset_index, self.time_index)]
         is_active = self.offset_index.file.is_active
         self.reset_indexes()

@@ -37,7 +37,7 @@ REMEMBERED_POSITIONS = 16
 SOON_READ_BYTES = 16 * 1024
 """Of a batch; larger ones, and compressed ones, are looked into beside the event loop."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -242,7 +242,9 @@ class SegmentList:
                     if header.base_offset >= offset:
                         yield header
             except CorruptRecord as error:
-                _log.error("%s: segment %d: %s", segment.directory.path, segment.base_offset, error)
+                logger.error(
+                    "%s: segment %d: %s", segment.directory.path, segment.base_offset, error
+                )
 
     def last_written_by(self, time_ms: int, log_start_offset: int, now_ms: int) -> list[int]:
         """Where segments begin that were last written by `time_ms`, newest first.

@@ -24,7 +24,7 @@ from protocol.records.entry import read_entry
 
 COPY_BYTES = 1024 * 1024
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class OffsetOverflow(Exception):
@@ -85,7 +85,7 @@ def split_segment(directory: Directory, base_offset: int) -> None:
         directory.rename(name + CLEANED, name + SWAP)
     directory.fsync_dir()
     bases = [first_offset for first_offset, *_ in parts]
-    _log.warning("%s: segment %d is split at %s", directory.path, base_offset, bases)
+    logger.warning("%s: segment %d is split at %s", directory.path, base_offset, bases)
 
 
 def _parts(source: StorageFile) -> Iterator[tuple[int, int, int, int]]:
