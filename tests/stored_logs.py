@@ -31,7 +31,7 @@ def stored_log(directory: Path, *, is_clean: bool = True) -> Path:
     """
     stored = LogDir(LogDirectory(directory))
     stored.directory.write_atomic(META_PROPERTIES, MetaProperties(4, "cluster").encode())
-    log = stored.add(FLIGHTS_0, CONFIG, lambda: T0)
+    log = stored.create(FLIGHTS_0, CONFIG, lambda: T0)
     for number in range(BATCHES):
         if number * RECORDS in SEGMENTS[1:]:
             log.roll(T0)

@@ -159,11 +159,11 @@ class ProducerSnapshots:
         """The files that were written and are not `flushed` yet, to be fsynced with the log's."""
         return list(self._unflushed)
 
-    def flushed(self, files: Collection[StorageFile]) -> None:
+    def note_flushed(self, files: Collection[StorageFile]) -> None:
         """These are on disk."""
         self._unflushed = [file for file in self._unflushed if file not in files]
 
-    def forget_before(self, offset: int) -> list[int]:
+    def take_before(self, offset: int) -> list[int]:
         """Forget the snapshots below `offset`, for the log is not read again from there; theirs, to
         be removed."""
         gone = [taken for taken in self.offsets if taken < offset]

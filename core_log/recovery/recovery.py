@@ -106,7 +106,7 @@ def open_log(
         walk.to_the_end(EVERYTHING)
     if walk.end_offset == synced_end < log_start_offset:
         logger.warning(
-            "%s: a start offset of %d is not believed, the log was closed at %d; records that were "
+            "%s: a start offset of %d is not believed, the log was closed at %d; deleted records "
             "deleted may be back",
             directory.path,
             log_start_offset,

@@ -291,9 +291,9 @@ class Segment:
     def _mend(self, may_rebuild: bool) -> None:
         if not may_rebuild:
             raise BadIndex(self)
-        self.mend_indexes()
+        self.rebuild_bad_indexes()
 
-    def mend_indexes(self) -> None:
+    def rebuild_bad_indexes(self) -> None:
         """Make the indexes anew if they are known to be bad. Raises OSError."""
         if self.bad_index is not None:
             self.rebuild_indexes(self.bad_index)

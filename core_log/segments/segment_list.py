@@ -122,7 +122,7 @@ class SegmentList:
         """Where the log ends without the batch that holds `offset`, or damage that lies before."""
         return self.segments[self.floor(offset)].end_below(offset)
 
-    def drop_all(self, config: LogConfig, monotonic_ms: int) -> None:
+    def remove_all(self, config: LogConfig, monotonic_ms: int) -> None:
         """Take all segments out; a new one is to begin. Raises OSError."""
         self._put(self.segments[::-1], [], config, monotonic_ms)
 

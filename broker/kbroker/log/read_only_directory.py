@@ -40,10 +40,10 @@ class ReadOnlyDirectory(ReadableDirectory):
 
     def child(self, name: str) -> ReadOnlyDirectory:
         """The directory of that name in it."""
-        return ReadOnlyDirectory(self._of(name))
+        return ReadOnlyDirectory(self._path_of(name))
 
     def open(self, name: str) -> ReadOnlyFile:
         """A file of it."""
-        return ReadOnlyFile(self._of(name))
+        return ReadOnlyFile(self._path_of(name))
 
     open_segment = open  # for code that reads as a broker does

@@ -124,7 +124,7 @@ def test_old_snapshots_go_when_the_log_is_not_read_from_there_again(
     memory: MemoryDirectory,
 ) -> None:
     snapshots = with_snapshots(memory, 2, 4, 6)
-    assert snapshots.forget_before(4) == [2]
+    assert snapshots.take_before(4) == [2]
     assert snapshots.offsets == [4, 6]
 
 

@@ -42,7 +42,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "L1",
         "files go before there is room to write down that they do",
         "core_log.log_manager:Removal.run",
-        "_empty(log_dir.directory.child(name))",
+        "_delete_files(log_dir.directory.child(name))",
         "pass",
         "tests/core_log/test_disk_full.py",
     ),

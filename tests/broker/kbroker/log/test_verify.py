@@ -309,7 +309,7 @@ def test_a_transaction_index_that_ends_within_an_entry_is_named(closed: Path) ->
 def with_transactions(broker: Path, *, is_clean: bool) -> None:
     """A log with one aborted transaction in its first segment and two in its second, at 3."""
     stored = LogDir(LogDirectory(broker))
-    log = stored.add(FLIGHTS_0, CONFIG, lambda: T0)
+    log = stored.create(FLIGHTS_0, CONFIG, lambda: T0)
     log.append_follower(transactional(0, 1, 2) + marker(2, 1, ABORT), now_ms=T0)
     log.roll(T0)
     for offset in (3, 5):
