@@ -34,7 +34,7 @@ from protocol.messages.create_partitions import (
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
-from tests.broker.controller.reign import P0, P1, Reign, led, reigning
+from tests.broker.controller.script import P0, P1, ControllerScript, active_state, led_by
 from tests.broker.controller.test_topic_changes import topic
 
 LONG = "x" * 250
@@ -306,9 +306,9 @@ def test_refusal_has_the_words_of_kafka(
     assert (refused.value.code, refused.value.detail) == (code, message)
 
 
-def reign() -> Reign:
+def script() -> ControllerScript:
     """Brokers 1 and 2; partition 0 of "t" prefers 1, which is down, and is led by 2."""
-    return Reign(reigning([2, 3], {0: (1, 2)}, {P0: led(2, [2])}))
+    return ControllerScript(active_state([2, 3], {0: (1, 2)}, {P0: led_by(2, [2])}))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_refusal_to_reassign_has_the_words_of_kafka(
     partition: TopicPartition, target: tuple[int, ...] | None, code: ErrorCode, message: str
 ) -> None:
     asked = ReassignmentRequested({partition: target}, request_id=1)
-    assert reign().answer(asked) == {partition: (code, message)}
+    assert script().reply_to(asked) == {partition: (code, message)}
 
 
 @pytest.mark.parametrize(
@@ -378,13 +378,13 @@ def test_refusal_to_elect_has_the_words_of_kafka(
     partition: TopicPartition, unclean: bool, code: ErrorCode, message: str
 ) -> None:
     asked = ElectionRequested((partition,), unclean, request_id=1)
-    assert reign().answer(asked) == {partition: (code, message)}
+    assert script().reply_to(asked) == {partition: (code, message)}
 
 
 def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
-    nobody = Reign(reigning([3], {0: (1, 2)}, {P0: led(-1, [2])}))
+    nobody = ControllerScript(active_state([3], {0: (1, 2)}, {P0: led_by(-1, [2])}))
     asked = ElectionRequested((P0,), unclean=True, request_id=1)
-    assert nobody.answer(asked) == {
+    assert nobody.reply_to(asked) == {
         P0: (
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             "Failed to elect leader for partition t-0 under strategy "
@@ -394,9 +394,9 @@ def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
 
 
 def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> None:
-    going = reign()
+    going = script()
     going.take(TopicsMarkedForDeletion(("t",)))
-    assert going.answer(ElectionRequested((P0,), request_id=1)) == {
+    assert going.reply_to(ElectionRequested((P0,), request_id=1)) == {
         P0: (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
     }
 

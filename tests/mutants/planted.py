@@ -120,7 +120,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     # --- controller -----------------------------------------------------------------------------
     Bug(
-        "a controller writes though another one reigns",
+        "a controller writes though another one was elected",
         "broker.controller.cluster_writer:ClusterWriter._multi",
         "Check(ControllerEpoch.path(), self.epoch_zk_version)",
         "Check(ControllerEpoch.path(), -1)",
@@ -138,7 +138,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a bounce that no controller saw raises no epoch",
         "broker.controller.failover:_settle_all",
-        "_has_bounced(state, known)",
+        "_has_bounced(state, leadership)",
         "False",
         seed=5,
     ),

@@ -454,7 +454,7 @@ async def test_topics_created_by_any_broker_are_led_by_the_controller(cluster: C
     creation = creator.create("t", 4, 2, {"retention.ms": "1"})
     await cluster.settle()
     await creator.close()
-    assert (creation.outcome, touched) == (0, [("topic", "t")])
+    assert (creation.result, touched) == (0, [("topic", "t")])
     states = [await cluster.state(TopicPartition("t", each)) for each in range(4)]
     assert {len(each.isr) for each in states} == {2}
     data, _ = await cluster.session.get("/config/topics/t")

@@ -53,7 +53,7 @@ async def live(zookeeper: str) -> None:
     await creator.start()
     creation = creator.create("t", PARTITIONS, 2)
     await until(lambda: all_led_by(sessions[2], {1, 2}))
-    assert creation.outcome is ErrorCode.NONE
+    assert creation.result is ErrorCode.NONE
     await creator.close()
 
     await controllers[1].close()

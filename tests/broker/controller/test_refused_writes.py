@@ -5,8 +5,8 @@ import pytest
 from broker.controller.effects import (
     AssignmentWrite,
     DeleteMarkers,
+    DeleteToolReassignments,
     DeleteTopicZnodes,
-    DropReassignments,
     Repeat,
     WriteAssignments,
 )
@@ -14,7 +14,7 @@ from broker.controller.events import ReassignmentRequested, ReassignmentsDue, Re
 from broker.controller.state import Reassignment
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
-from tests.broker.controller.reign import P1, Reign, led, reigning
+from tests.broker.controller.script import P1, ControllerScript, active_state, led_by
 from tests.broker.controller.test_controller_at_work import (
     PREFERRED,
     REASSIGN,
@@ -121,29 +121,31 @@ async def test_notification_that_could_not_be_deleted_goes(cluster: Cluster) -> 
 # --- a late write takes nothing back
 
 
-def reign() -> Reign:
+def script() -> ControllerScript:
     """Partition 0 of "t" is on broker 1."""
-    return Reign(reigning([1, 2, 3], {0: (1,)}, {P0: led(1, [1])}))
+    return ControllerScript(active_state([1, 2, 3], {0: (1,)}, {P0: led_by(1, [1])}))
 
 
 def test_assignment_that_another_has_followed_is_not_written_late() -> None:
-    assert reign().take(RetryDue(WriteAssignments((AssignmentWrite(P0, (2,)),)))) == []
+    assert script().take(RetryDue(WriteAssignments((AssignmentWrite(P0, (2,)),)))) == []
 
 
 def test_move_is_begun_anew_with_the_target_of_now() -> None:
-    work = reign()
+    work = script()
     work.state.reassignments[P0] = Reassignment((1,), (3,))
     late = WriteAssignments((AssignmentWrite(P0, (2, 1), (2,), (1,)),))
     effects = work.take(RetryDue(late))
     assert effects[0] == Repeat(ReassignmentsDue((P0,)))
-    assert WriteAssignments((AssignmentWrite(P0, (3, 1), (3,), (1,)),)) in work.done
-    assert late not in work.done
+    assert WriteAssignments((AssignmentWrite(P0, (3, 1), (3,), (1,)),)) in work.effects
+    assert late not in work.effects
 
 
 def test_wish_that_came_since_is_not_dropped() -> None:
-    work = reign()
+    work = script()
     work.state.reassignments[P0] = Reassignment((1,), (3,), by_tool=True)
-    assert work.take(RetryDue(DropReassignments((P0, P1)))) == [DropReassignments((P1,))]
+    assert work.take(RetryDue(DeleteToolReassignments((P0, P1)))) == [
+        DeleteToolReassignments((P1,))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,5 +154,5 @@ def test_wish_that_came_since_is_not_dropped() -> None:
 def test_topic_that_is_there_again_is_not_deleted_late(
     late: DeleteTopicZnodes | DeleteMarkers,
 ) -> None:
-    assert TopicPartition("t", 0) in reign().state.leadership
-    assert reign().take(RetryDue(late)) == []
+    assert TopicPartition("t", 0) in script().state.leadership
+    assert script().take(RetryDue(late)) == []
