@@ -1,10 +1,10 @@
 """The admin client: topics, settings, replicas, groups and offsets of a cluster.
 
 Each call goes to the broker that can answer it: the controller for topics and replicas, leaders for
-offsets (one request per leader), coordinators for groups, a broker itself for its own settings and
-disks. Answers that time may heal (NOT_CONTROLLER, no leader yet, a coordinator still loading) are
-asked again until `default.api.timeout.ms`; then DeadlineExceeded. Every call may raise it, and
-BrokerError, and NoBrokersAvailable; UnsupportedApi where the broker is too old for a call.
+offsets (one request per leader), coordinators for groups, each broker for its own settings and
+disks. Errors that may pass (NOT_CONTROLLER, no leader yet, a coordinator that loads) are retried
+until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Every call may raise that,
+BrokerError and NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-from clients.admin import group_responses as answers
-from clients.admin import requests
+from clients.admin import group_responses, requests
 from clients.admin.calls import AdminCalls
 from clients.admin.descriptions import (
     ClusterDescription,
@@ -28,7 +27,13 @@ from clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.admin.requests import Verdicts, from_controller, of_all, raise_for, verdict
+from clients.admin.requests import (
+    Verdicts,
+    make_verdict,
+    raise_for,
+    reject_non_controller,
+    verdicts_of,
+)
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, left_out
@@ -74,20 +79,21 @@ __all__ = [
     "TopicPartitionReplica",
 ]
 
-UNCLEAN_SINCE = 1  # the version of ElectLeaders that tells the two elections apart
+UNCLEAN_SINCE = 1
+"""The first version of ElectLeaders that distinguishes the two elections."""
 
 
 class Admin:
     """An admin client: `async with Admin("host:port") as admin`.
 
-    Takes `bootstrap.servers`, or all settings of a client by Kafka's names.
+    Takes `bootstrap.servers`, or all settings of a client under Kafka's names.
     """
 
     def __init__(self, bootstrap: str | Mapping[str, Any], /, **keywords: Any) -> None:
-        named = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-        self.config, self.notes = load(ClusterConfig, {**named, **keywords}, accepted=IGNORED)
+        given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+        self.config, self.notes = load(ClusterConfig, {**given, **keywords}, accepted=IGNORED)
         self._cluster = Cluster(self.config.bootstrap_servers, config=self.config)
-        self._ask = AdminCalls(self._cluster)
+        self._calls = AdminCalls(self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,75 +110,90 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Verdicts[str]:
-        """Create topics; gives per topic None or what the controller had against it."""
-        timeout_ms = self.config.request_timeout_ms
+        """Create topics. Returns None or the controller's error for each topic."""
         wanted = list(topics)
 
         def read(response: Any) -> Verdicts[str]:
-            return from_controller(
-                {t.name: verdict(t.error_code, t.error_message or t.name) for t in response.topics}
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(
+                        result.error_code, result.error_message or result.name
+                    )
+                    for result in response.topics
+                }
             )
 
-        request = requests.create_topics_request(wanted, timeout_ms, validate_only=validate_only)
+        request = requests.create_topics_request(
+            wanted, self.config.request_timeout_ms, validate_only=validate_only
+        )
         names = [topic.name for topic in wanted]
-        return of_all(names, await self._ask.controller(request, read))
+        return verdicts_of(names, await self._calls.controller(request, read))
 
     async def create_partitions(
         self, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> Verdicts[str]:
-        """Give topics more partitions; gives per topic None or what spoke against it."""
-        timeout_ms = self.config.request_timeout_ms
+        """Add partitions to topics. Returns None or the controller's error for each topic."""
 
         def read(response: Any) -> Verdicts[str]:
-            return from_controller(
-                {t.name: verdict(t.error_code, t.error_message or t.name) for t in response.results}
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(
+                        result.error_code, result.error_message or result.name
+                    )
+                    for result in response.results
+                }
             )
 
         request = requests.create_partitions_request(
-            wanted, timeout_ms, validate_only=validate_only
+            wanted, self.config.request_timeout_ms, validate_only=validate_only
         )
-        return of_all(wanted, await self._ask.controller(request, read))
+        return verdicts_of(wanted, await self._calls.controller(request, read))
 
     async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
-        """Delete topics; gives per topic None or what the controller had against it."""
+        """Delete topics. Returns None or the controller's error for each topic."""
         wanted = list(names)
         request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[str]:
-            return from_controller(
-                {t.name: verdict(t.error_code, t.name) for t in response.responses}
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(result.error_code, result.name)
+                    for result in response.responses
+                }
             )
 
-        return of_all(wanted, await self._ask.controller(request, read))
+        return verdicts_of(wanted, await self._calls.controller(request, read))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Names of all topics, sorted."""
-        view = await self._ask.view(None)
+        """Return the names of all topics, sorted."""
+        view = await self._calls.view(None)
         return sorted(name for name in view.topics if internal or name not in view.internal)
 
     async def describe_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """Describe topics, or all of them. Raises BrokerError for one that does not exist."""
+        """Describe topics; None: all. Raises BrokerError for a topic that does not exist."""
         if names is None:
             _, topics = await self.describe_all()
             return topics
+
         wanted = sorted(names)
-        view = await self._ask.view(wanted)
+        view = await self._calls.view(wanted)
         for name in wanted:
             if name in view.errors:
                 raise BrokerError(view.errors[name], name)
             if name not in view.topics:
                 raise left_out(name)
+
         return {name: TopicDescription.of(name, view) for name in wanted}
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Brokers and controller."""
-        return ClusterDescription.of(await self._ask.view([]))
+        """Return the brokers and the controller."""
+        return ClusterDescription.of(await self._calls.view([]))
 
     async def describe_all(self) -> tuple[ClusterDescription, dict[str, TopicDescription]]:
-        """The cluster and all topics, both as one broker knew them at one moment."""
-        view = await self._ask.view(None)
+        """Return the cluster and all topics, from one response of one broker."""
+        view = await self._calls.view(None)
         topics = {name: TopicDescription.of(name, view) for name in sorted(view.topics)}
         return ClusterDescription.of(view), topics
 
@@ -181,7 +202,7 @@ class Admin:
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, synonyms: bool = False
     ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]]:
-        """All settings of topics and brokers. A broker is asked for its own."""
+        """Return all settings of topics and brokers. Each broker is asked for its own."""
 
         def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
             for result in response.results:
@@ -193,26 +214,28 @@ class Admin:
 
         request_for = partial(requests.describe_configs_request, synonyms=synonyms)
         wanted = list(resources)
-        found = await self._ask.keepers(wanted, request_for, read)
+        configs = await self._calls.keepers(wanted, request_for, read)
+
         for resource in wanted:
-            if resource not in found:
+            if resource not in configs:
                 raise left_out(resource.name)
-        return found
+
+        return configs
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
     ) -> Verdicts[ConfigResource]:
-        """Replace all settings that a topic or broker has of its own; others have their defaults.
+        """Replace all settings of topics or brokers. A setting that is left out gets its default.
 
-        Gives per resource None or what spoke against it.
+        Returns None or an error for each resource.
         """
 
-        def request_for(kept: Iterable[ConfigResource]) -> Any:
-            changes = {resource: configs[resource] for resource in kept}
+        def request_for(resources: Iterable[ConfigResource]) -> Any:
+            changes = {resource: configs[resource] for resource in resources}
             return requests.alter_configs_request(changes, validate_only=validate_only)
 
-        verdicts = await self._ask.keepers(configs, request_for, requests.altered_configs)
-        return of_all(configs, verdicts)
+        verdicts = await self._calls.keepers(configs, request_for, requests.altered_configs)
+        return verdicts_of(configs, verdicts)
 
     async def incremental_alter_configs(
         self,
@@ -220,95 +243,99 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> Verdicts[ConfigResource]:
-        """Change single settings, None being to take one away (brokers from 2.3 on).
+        """Change single settings; None deletes a setting (brokers from 2.3 on).
 
-        Gives per resource None or what spoke against it.
+        Returns None or an error for each resource.
         """
 
-        def request_for(kept: Iterable[ConfigResource]) -> Any:
-            of_these = {resource: changes[resource] for resource in kept}
-            return requests.incremental_alter_configs_request(of_these, validate_only=validate_only)
+        def request_for(resources: Iterable[ConfigResource]) -> Any:
+            subset = {resource: changes[resource] for resource in resources}
+            return requests.incremental_alter_configs_request(subset, validate_only=validate_only)
 
-        verdicts = await self._ask.keepers(changes, request_for, requests.altered_configs)
-        return of_all(changes, verdicts)
+        verdicts = await self._calls.keepers(changes, request_for, requests.altered_configs)
+        return verdicts_of(changes, verdicts)
 
     # -- replicas
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> Verdicts[TopicPartition]:
-        """Begin to move partitions, None being to stop and go back (brokers from 2.4 on).
+        """Start to move partitions; None cancels a move (brokers from 2.4 on).
 
-        Gives per partition None or what spoke against it. They are under way then, not done.
+        Returns None or an error for each partition. None means started, not finished.
         """
         request = requests.reassignments_request(targets, self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
-            return from_controller(requests.begun_reassignments(response))
+            return reject_non_controller(requests.begun_reassignments(response))
 
-        return of_all(targets, await self._ask.controller(request, read))
+        return verdicts_of(targets, await self._calls.controller(request, read))
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Those of `partitions`, or of all, that are on the move (brokers from 2.4 on)."""
-        asked = None if partitions is None else list(partitions)
-        request = requests.list_reassignments_request(asked, self.config.request_timeout_ms)
-        return await self._ask.controller(request, requests.listed_reassignments)
+        """Return those of `partitions`, or of all, that are being moved (brokers from 2.4 on)."""
+        wanted = None if partitions is None else list(partitions)
+        request = requests.list_reassignments_request(wanted, self.config.request_timeout_ms)
+        return await self._calls.controller(request, requests.listed_reassignments)
 
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> Verdicts[TopicPartition]:
         """Elect PREFERRED or UNCLEAN leaders (brokers from 2.2, unclean from 2.4 on).
 
-        Gives per partition None or what spoke against it, ELECTION_NOT_NEEDED above all. Without
-        `partitions` all that need it are elected for, and only these are in the result.
+        Returns None or an error for each partition, often ELECTION_NOT_NEEDED. Without
+        `partitions`, all partitions that need it get an election, and only these are returned.
         """
-        asked = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else list(partitions)
         timeout_ms = self.config.request_timeout_ms
-        request = requests.elect_leaders_request(election_type, asked, timeout_ms)
+        request = requests.elect_leaders_request(election_type, wanted, timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
-            return from_controller(requests.elected_leaders(response))
+            return reject_non_controller(requests.elected_leaders(response))
 
         since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
-        verdicts = await self._ask.controller(request, read, since=since)
-        return verdicts if asked is None else of_all(asked, verdicts)
+        verdicts = await self._calls.controller(request, read, since=since)
+        return verdicts if wanted is None else verdicts_of(wanted, verdicts)
 
     async def alter_replica_log_dirs(
         self, places: Mapping[TopicPartitionReplica, str]
     ) -> Verdicts[TopicPartitionReplica]:
-        """Begin to move replicas to other log directories (absolute paths) of their brokers.
+        """Start to move replicas to other log directories (absolute paths) of their brokers.
 
-        Gives per replica None or what spoke against it. REPLICA_NOT_AVAILABLE: the broker has none
-        yet, and will make it there. They are under way then; `describe_log_dirs` says how far.
+        Returns None or an error for each replica. None means started; `describe_log_dirs` has the
+        progress. REPLICA_NOT_AVAILABLE: the broker has no such replica yet, and will create it in
+        that directory.
         """
 
-        async def of_broker(
-            broker: int, told: Mapping[TopicPartition, str]
+        async def alter_on_broker(
+            broker_id: int, paths: Mapping[TopicPartition, str]
         ) -> Verdicts[TopicPartitionReplica]:
-            request = requests.alter_log_dirs_request(told)
-            read = partial(requests.altered_log_dirs, broker, told)
-            return await self._ask.broker(broker, request, read)
+            request = requests.alter_log_dirs_request(paths)
+            read = partial(requests.altered_log_dirs, broker_id, paths)
+            return await self._calls.broker(broker_id, request, read)
 
         by_broker = requests.by_broker(places)
-        parts = await asyncio.gather(*(of_broker(*told) for told in by_broker.items()))
+        parts = await asyncio.gather(*(alter_on_broker(*item) for item in by_broker.items()))
         verdicts = {replica: error for part in parts for replica, error in part.items()}
-        return of_all(places, verdicts)
+        return verdicts_of(places, verdicts)
 
     async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
-        """A broker's log directories by path, with the replicas in each, and those that are being
-        moved there (`is_future`)."""
+        """Return a broker's log directories by path.
+
+        Each has its replicas, and copies of replicas that are being moved to it (`is_future`).
+        """
         request = DescribeLogDirsRequest(topics=None)
-        return await self._ask.broker(broker, request, requests.log_dirs)
+        return await self._calls.broker(broker, request, requests.log_dirs)
 
     async def controlled_shutdown(self, broker: int) -> tuple[TopicPartition, ...]:
-        """Have the controller move all leaders off a broker that is about to be stopped.
+        """Let the controller move all leaders off a broker that is about to stop.
 
-        Gives the partitions that it leads still. Until it registers anew it is elected nowhere.
+        Returns the partitions that the broker still leads. It cannot become a leader again until it
+        registers again.
         """
         request = ControlledShutdownRequest(broker_id=broker)
-        return await self._ask.controller(request, requests.remaining_partitions)
+        return await self._calls.controller(request, requests.remaining_partitions)
 
     # -- offsets
 
@@ -319,82 +346,87 @@ class Admin:
         isolation: int = 0,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """Each partition's offset at a time (ms), or at EARLIEST_TIME or LATEST_TIME.
+        """Return each partition's offset at a time (ms), or at EARLIEST_TIME or LATEST_TIME.
 
-        Leaders are asked at the same time, in one request each. A partition that cannot answer by
-        the time-out has its error in its result.
+        Leaders are asked concurrently, with one request each. The result of a partition without an
+        offset at the timeout has its error.
         """
-        return await self._ask.leaders(times, isolation, timeout_ms)
+        return await self._calls.leaders(times, isolation, timeout_ms)
 
     # -- groups
 
     async def list_groups(self) -> list[GroupListing]:
-        """The groups of all brokers, sorted by id. Groups kept in ZooKeeper are not among them."""
-        lists = await self._ask.brokers(ListGroupsRequest(), answers.listed_groups, "groups")
-        return sorted((group for groups in lists for group in groups), key=lambda g: g.group_id)
+        """Return the groups of all coordinators, sorted by id. Groups in ZooKeeper are left out."""
+        lists = await self._calls.brokers(
+            ListGroupsRequest(), group_responses.listed_groups, "groups"
+        )
+        return sorted(
+            (group for groups in lists for group in groups), key=lambda group: group.group_id
+        )
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State and members of groups. One that does not exist has the state "Dead"."""
+        """Return the state and members of groups. An unknown group is in state "Dead"."""
 
-        async def of_group(group_id: str) -> GroupDescription:
+        async def describe(group_id: str) -> GroupDescription:
             request = DescribeGroupsRequest(groups=[group_id])
-            read = partial(answers.described_group, group_id)
-            group = await self._ask.coordinator(group_id, request, read)
+            read = partial(group_responses.described_group, group_id)
+            group = await self._calls.coordinator(group_id, request, read)
             return GroupDescription(await self._cluster.coordinator(group_id), group)
 
         wanted = list(dict.fromkeys(group_ids))
-        described = await asyncio.gather(*map(of_group, wanted))
-        return dict(zip(wanted, described, strict=True))
+        descriptions = await asyncio.gather(*map(describe, wanted))
+        return dict(zip(wanted, descriptions, strict=True))
 
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed with its coordinator; partitions without are absent."""
-        asked = None if partitions is None else list(partitions)
-        request = fetch_offsets_request(group_id, asked)
-        read = partial(answers.committed_offsets, group_id, asked)
-        return await self._ask.coordinator(group_id, request, read)
+        """Return a group's committed offsets; partitions without one are absent."""
+        wanted = None if partitions is None else list(partitions)
+        request = fetch_offsets_request(group_id, wanted)
+        read = partial(group_responses.committed_offsets, group_id, wanted)
+        return await self._calls.coordinator(group_id, request, read)
 
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Commit for a group that has no members now.
+        """Commit offsets for a group that has no members.
 
-        Raises BrokerError naming the partition, UNKNOWN_MEMBER_ID if the group has members.
+        Raises BrokerError with the partition in its text; UNKNOWN_MEMBER_ID if the group has
+        members.
         """
         request = commit_request(group_id, offsets)
-        read = partial(answers.all_committed, group_id, offsets)
-        await self._ask.coordinator(group_id, request, read)
+        read = partial(group_responses.all_committed, group_id, offsets)
+        await self._calls.coordinator(group_id, request, read)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> Verdicts[str]:
-        """Forget groups and all they have committed (brokers from 1.1 on).
+        """Delete groups and all their committed offsets (brokers from 1.1 on).
 
-        Gives per group None or what spoke against it: NON_EMPTY_GROUP where it has members,
-        GROUP_ID_NOT_FOUND.
+        Returns None or an error for each group: NON_EMPTY_GROUP if it has members,
+        GROUP_ID_NOT_FOUND if it does not exist.
         """
 
-        async def of_group(group_id: str) -> BrokerError | None:
+        async def delete(group_id: str) -> BrokerError | None:
             request = DeleteGroupsRequest(groups_names=[group_id])
             try:
-                await self._ask.deletion(
-                    group_id, request, partial(answers.group_deleted, group_id)
+                await self._calls.deletion(
+                    group_id, request, partial(group_responses.group_deleted, group_id)
                 )
             except BrokerError as error:
                 return error
             return None
 
         wanted = list(dict.fromkeys(group_ids))
-        return dict(zip(wanted, await asyncio.gather(*map(of_group, wanted)), strict=True))
+        return dict(zip(wanted, await asyncio.gather(*map(delete, wanted)), strict=True))
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Verdicts[TopicPartition]:
-        """Forget what a group has committed for these (brokers from 2.4 on).
+        """Delete a group's committed offsets of these partitions (brokers from 2.4 on).
 
-        Gives per partition None, also where there was nothing to forget, or what spoke against it:
+        Returns None, also for a partition without an offset, or an error for each partition:
         GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises BrokerError for the group.
         """
-        asked = list(partitions)
-        request = delete_offsets_request(group_id, asked)
-        read = partial(answers.offsets_deleted, group_id, asked)
-        return await self._ask.deletion(group_id, request, read) or dict.fromkeys(asked)
+        wanted = list(partitions)
+        request = delete_offsets_request(group_id, wanted)
+        read = partial(group_responses.offsets_deleted, group_id, wanted)
+        return await self._calls.deletion(group_id, request, read) or dict.fromkeys(wanted)

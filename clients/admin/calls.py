@@ -1,7 +1,7 @@
-"""Whom an admin call goes to, and how often: a broker, the controller, a coordinator, the leaders.
+"""Send admin calls to the right brokers: any broker, the controller, a coordinator, the leaders.
 
-Each call is asked again while time may heal what came of it: the controller or a coordinator has
-moved, a leader is being elected. Raises DeadlineExceeded then, and BrokerError for what is final.
+A call is repeated while its error may pass: the controller or coordinator moved, a leader is being
+elected. It raises DeadlineExceeded after its time, and BrokerError for an error that stays.
 """
 
 import asyncio
@@ -30,34 +30,39 @@ from protocol.topic_partition import TopicPartition
 T = TypeVar("T")
 
 CONTROLLER_GRACE_MS = 1_000
-"""How much longer than the time-out we send with a request we wait for its response."""
+"""Added to the timeout in a request, to get the time for which we wait for its response."""
 
 
 @attrs.frozen
 class AdminCalls:
-    """The calls of one admin client. `read` makes of a response what is wanted; the BrokerError it
-    raises, if retriable, has the call made again."""
+    """The calls of one admin client.
+
+    `read` turns a response into the result of a call. If it raises a retriable BrokerError, the
+    call is repeated.
+    """
 
     cluster: Cluster
 
     async def view(self, topics: Sequence[str] | None) -> ClusterView:
-        """The cluster now, with these topics; None: with all."""
+        """Return the current cluster with these topics; None returns all topics."""
 
         async def ask() -> ClusterView:
             await self.cluster.refresh(topics, all_topics=topics is None)
             if not self.cluster.view.brokers:
-                raise NoBrokersAvailable("the broker asked knows of none yet")
+                raise NoBrokersAvailable("the broker that answered knows no brokers yet")
+
             return self.cluster.view
 
         return await self.cluster.retrying(ask, "metadata")
 
     async def broker(self, node_id: int | None, request: Any, read: Callable[[Any], T]) -> T:
-        """Ask one broker; None is any."""
+        """Call one broker; None is any broker."""
 
         async def ask() -> T:
             await self.cluster.refresh()
             if node_id is None:
                 return read(await self.cluster.ask_any(lambda connection: connection.call(request)))
+
             return read(await (await self.cluster.connection(node_id)).call(request))
 
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
@@ -65,32 +70,35 @@ class AdminCalls:
     async def brokers(
         self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
     ) -> list[T]:
-        """Ask all brokers: of all or none, a broker that is gone has left to others what it had."""
+        """Call all brokers; if one fails, all again, as another may have taken over its groups."""
 
-        async def of_broker(broker: BrokerEndpoint) -> T:
+        async def call(broker: BrokerEndpoint) -> T:
             connection = await self.cluster.connection(broker)
             return read(broker, await connection.call(request))
 
         async def ask() -> list[T]:
             await self.cluster.refresh()
-            return await asyncio.gather(*map(of_broker, self.cluster.brokers.values()))
+            return await asyncio.gather(*map(call, self.cluster.brokers.values()))
 
         return await self.cluster.retrying(ask, what)
 
     async def controller(self, request: Any, read: Callable[[Any], T], *, since: int = 0) -> T:
-        """Ask the controller, and the next one when it has moved.
+        """Call the controller, or the next one after it has moved.
 
-        `since` is the first version that says what the request means. Raises UnsupportedApi.
+        `since` is the first version of the request that can say what is meant. Raises
+        UnsupportedApi if the controller does not know it.
         """
 
         async def ask() -> T:
             await self.cluster.refresh()
             if self.cluster.controller_id not in self.cluster.brokers:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
+
             connection = await self.cluster.connection(self.cluster.controller_id, "controller")
             api_key = KEY_OF[type(request)]
             if connection.version_of(api_key) < since:
-                raise UnsupportedApi(f"the controller is too old for this {api_key.name}")
+                raise UnsupportedApi(f"the controller is too old for this {api_key.name} request")
+
             timeout_ms = self.cluster.config.request_timeout_ms + CONTROLLER_GRACE_MS
             return read(await connection.call(request, timeout_ms=timeout_ms))
 
@@ -102,14 +110,15 @@ class AdminCalls:
         request_for: Callable[[list[ConfigResource]], Any],
         read: Callable[[Any], dict[ConfigResource, T]],
     ) -> dict[ConfigResource, T]:
-        """Ask for each resource whoever keeps its settings: a broker its own, any all others."""
-        found: dict[ConfigResource, T] = {}
-        for broker, kept in by_keeper(resources).items():
-            found |= await self.broker(broker, request_for(kept), read)
-        return found
+        """Call for each resource the keeper of its settings: a broker for its own, else any."""
+        results: dict[ConfigResource, T] = {}
+
+        for broker, same_broker in by_keeper(resources).items():
+            results |= await self.broker(broker, request_for(same_broker), read)
+        return results
 
     async def coordinator(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
-        """Ask a group's coordinator, and the next one when it has moved."""
+        """Call a group's coordinator, or the next one after it has moved."""
 
         async def ask() -> T:
             return await self._coordinator_once(group_id, request, read)
@@ -117,10 +126,10 @@ class AdminCalls:
         return await self.cluster.retrying(ask, f"group {group_id}")
 
     async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
-        """Have a group's coordinator delete what it keeps; asked as above.
+        """Let a group's coordinator delete something. Calls it as `coordinator` does.
 
-        None if it finds no such group after an attempt that may well have been the one that deleted
-        it: whose answer is lost, or was that nobody knows.
+        Returns None if the coordinator does not know the group after an earlier attempt that may
+        have deleted it although it failed.
         """
         may_be_done = False
 
@@ -132,6 +141,7 @@ class AdminCalls:
                 code = error.code if isinstance(error, BrokerError) else None
                 if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
                     return None
+
                 may_be_done |= code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 raise
 
@@ -149,64 +159,77 @@ class AdminCalls:
     async def leaders(
         self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None
     ) -> dict[TopicPartition, ListedOffset]:
-        """Ask the leaders for offsets; by the time-out a partition may have an error in place of
-        an answer, if none is left without either."""
-        found: dict[TopicPartition, ListedOffset] = {}
+        """Return the offsets that the leaders give for `times`.
+
+        A partition may have an error instead, if each has an offset or an error at the timeout.
+        """
+        offsets: dict[TopicPartition, ListedOffset] = {}
 
         async def ask() -> None:
-            rest = {p: time for p, time in times.items() if p not in found or found[p].error}
+            rest = {
+                partition: time
+                for partition, time in times.items()
+                if partition not in offsets or offsets[partition].error
+            }
             await self.cluster.refresh({partition.topic for partition in rest})
-            found.update(await self._leaders_once(rest, isolation))
-            for partition, listed in found.items():
+            offsets.update(await self._leaders_once(rest, isolation))
+            for partition, listed in offsets.items():
                 if listed.error.retriable:
                     raise BrokerError(listed.error, str(partition))
 
         try:
             await self.cluster.retrying(ask, "offsets", timeout_ms)
         except DeadlineExceeded:
-            if len(found) < len(times):
+            if len(offsets) < len(times):
                 raise
-        return found
+
+        return offsets
 
     async def _leaders_once(
         self, times: Mapping[TopicPartition, int], isolation: int
     ) -> dict[TopicPartition, ListedOffset]:
-        """All at the same time."""
+        """Ask all leaders concurrently, once."""
         view = self.cluster.view
-        found: dict[TopicPartition, ListedOffset] = {}
+        offsets: dict[TopicPartition, ListedOffset] = {}
+
+        # Partitions without a reachable leader have their result now.
         by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for partition, time in times.items():
             leader = view.leaders.get(partition, -1)
             if leader in view.brokers:
                 by_leader[leader][partition] = time
             else:
-                known = partition.partition in view.topics.get(partition.topic, {})
-                found[partition] = _no_offset(
+                exists = partition.partition in view.topics.get(partition.topic, {})
+                offsets[partition] = _no_offset(
                     ErrorCode.LEADER_NOT_AVAILABLE
-                    if known
+                    if exists
                     else view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 )
 
-        async def of_leader(leader: int, wanted: dict[TopicPartition, int]) -> None:
+        async def ask_leader(leader: int, wanted: dict[TopicPartition, int]) -> None:
             try:
                 connection = await self.cluster.connection(leader)
                 response = await connection.call(list_offsets_request(wanted, isolation=isolation))
             except ConnectionFailed:
-                found.update(dict.fromkeys(wanted, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
+                offsets.update(dict.fromkeys(wanted, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
                 return
-            answers = listed_offsets(response)
+
+            responses = listed_offsets(response)
             for partition in wanted:
-                if partition not in answers:
-                    found[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)
+                if partition not in responses:
+                    offsets[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)
                     continue
-                answer = answers[partition]
-                code = ErrorCode.of(answer.error_code)
-                found[partition] = ListedOffset(
-                    answer.offset, answer.timestamp, answer.leader_epoch, code
+
+                listed = responses[partition]
+                offsets[partition] = ListedOffset(
+                    listed.offset,
+                    listed.timestamp,
+                    listed.leader_epoch,
+                    ErrorCode.of(listed.error_code),
                 )
 
-        await asyncio.gather(*(of_leader(*asked) for asked in by_leader.items()))
-        return found
+        await asyncio.gather(*(ask_leader(*item) for item in by_leader.items()))
+        return offsets
 
 
 def _no_offset(code: ErrorCode) -> ListedOffset:

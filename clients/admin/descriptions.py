@@ -1,4 +1,4 @@
-"""What the admin client is asked with and answers: topics, configs, groups, offsets as values."""
+"""The values that the admin client takes and returns: topics, settings, groups, offsets."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,9 +29,9 @@ class NewTopic:
 
 @attrs.frozen
 class NewPartitions:
-    """How many partitions a topic shall have in all; `added` has the replicas of each new one.
+    """The new number of a topic's partitions; `added` has the replicas of each new partition.
 
-    Without `added` the controller places them.
+    Without `added` the controller chooses the replicas.
     """
 
     total_count: int
@@ -40,24 +40,24 @@ class NewPartitions:
 
 @attrs.frozen
 class ConfigResource:
-    """What settings belong to: a topic by name, a broker by id, or all brokers."""
+    """An owner of settings: a topic by name, a broker by id, or all brokers."""
 
     resource_type: int
     name: str
 
     @classmethod
     def topic(cls, name: str) -> "ConfigResource":
-        """A topic's settings."""
+        """Return the resource of a topic's settings."""
         return cls(TOPIC_RESOURCE, name)
 
     @classmethod
     def broker(cls, node_id: int) -> "ConfigResource":
-        """A broker's settings."""
+        """Return the resource of a broker's own settings."""
         return cls(BROKER_RESOURCE, str(node_id))
 
     @classmethod
     def broker_defaults(cls) -> "ConfigResource":
-        """What counts for each broker that has no setting of its own."""
+        """Return the resource of the settings for all brokers that do not have their own."""
         return cls(BROKER_RESOURCE, "")
 
 
@@ -71,13 +71,13 @@ class TopicDescription:
 
     @classmethod
     def of(cls, name: str, view: ClusterView) -> "TopicDescription":
-        """One that the view has."""
+        """Describe a topic of the view."""
         return cls(name, name in view.internal, view.topics[name])
 
 
 @attrs.frozen
 class PartitionReassignment:
-    """A partition on the move: all its replicas now, those that come, those that go."""
+    """A partition that is being moved: its replicas, and those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -99,7 +99,7 @@ class TopicPartitionReplica:
 class ReplicaDescription:
     """A replica's log: its bytes, and how many offsets it is behind the leader's.
 
-    `is_future`: it is a copy under way to another directory of the same broker.
+    `is_future` is true for a copy that is being moved to another directory of the same broker.
     """
 
     size_bytes: int
@@ -109,7 +109,7 @@ class ReplicaDescription:
 
 @attrs.frozen
 class LogDirDescription:
-    """A broker's log directory. KAFKA_STORAGE_ERROR: it is offline."""
+    """A broker's log directory. The error KAFKA_STORAGE_ERROR means that it is offline."""
 
     error: ErrorCode
     replicas: Mapping[TopicPartition, ReplicaDescription]
@@ -125,14 +125,14 @@ class ClusterDescription:
 
     @classmethod
     def of(cls, view: ClusterView) -> "ClusterDescription":
-        """Brokers by their ids."""
+        """Describe the view's cluster, with brokers sorted by id."""
         brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
         return cls(view.cluster_id, view.controller_id, brokers)
 
 
 @attrs.frozen
 class GroupListing:
-    """A group that a coordinator keeps. `protocol_type` is empty for a group that only commits."""
+    """A group at its coordinator. `protocol_type` is empty for a group that only commits."""
 
     group_id: str
     protocol_type: str
@@ -141,7 +141,7 @@ class GroupListing:
 
 @attrs.frozen
 class GroupDescription:
-    """A group's state and members as its coordinator has them."""
+    """State and members of a group at its coordinator."""
 
     coordinator: BrokerEndpoint
     group: DescribeGroupsResponseGroup
@@ -151,7 +151,7 @@ class GroupDescription:
 class ListedOffset:
     """An offset, and the timestamp of its record if it was looked up by time.
 
-    Offset -1: no record is that young. `error` is set where the partition could not answer.
+    Offset -1: no record has that time or a later one. `error` is set if the partition had none.
     """
 
     offset: int

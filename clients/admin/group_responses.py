@@ -1,12 +1,13 @@
-"""What brokers answer the admin client about groups. Raises BrokerError for what spoils the answer.
+"""Read the responses that the admin client gets about groups. Pure.
 
-What is asked is in `offsets.requests`, where it is more than a name. Pure.
+Raises BrokerError for a response that is an error as a whole. The requests are in
+`offsets.requests`.
 """
 
 from collections.abc import Collection
 
 from clients.admin.descriptions import GroupListing
-from clients.admin.requests import Verdicts, of_all, raise_for, verdict
+from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import left_out
 from offsets.requests import commit_results, delete_results, fetched_offsets
@@ -20,31 +21,35 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
 def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[GroupListing]:
-    """The groups a broker coordinates."""
+    """Return the groups that a broker coordinates."""
     raise_for(response.error_code, f"groups of broker {broker.node_id}")
-    return [GroupListing(g.group_id, g.protocol_type, broker) for g in response.groups]
+    return [GroupListing(group.group_id, group.protocol_type, broker) for group in response.groups]
 
 
 def described_group(group_id: str, response: DescribeGroupsResponse) -> DescribeGroupsResponseGroup:
-    """The one group that was asked for."""
+    """Return the one group of the request."""
     for group in response.groups:
         if group.group_id == group_id:
             raise_for(group.error_code, group_id)
             return group
+
     raise left_out(group_id)
 
 
 def committed_offsets(
-    group_id: str, asked: Collection[TopicPartition] | None, response: OffsetFetchResponse
+    group_id: str, wanted: Collection[TopicPartition] | None, response: OffsetFetchResponse
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """By partition; without those for which nothing is committed. None asked for all there are."""
+    """Return the committed offsets; partitions without one are absent. `wanted` is None for all."""
     raise_for(response.error_code, f"offsets of group {group_id}")
     committed = fetched_offsets(response)
-    for partition in asked or ():
+
+    for partition in wanted or ():
         if partition not in committed:
             raise left_out(f"offset of group {group_id} for {partition}")
+
     for partition, offset in committed.items():
         raise_for(offset.error, f"offset of group {group_id} for {partition}")
+
     return {
         partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
         for partition, offset in committed.items()
@@ -53,29 +58,34 @@ def committed_offsets(
 
 
 def all_committed(
-    group_id: str, asked: Collection[TopicPartition], response: OffsetCommitResponse
+    group_id: str, wanted: Collection[TopicPartition], response: OffsetCommitResponse
 ) -> None:
-    """Raises BrokerError for the first partition that is not."""
+    """Raise BrokerError for the first partition that was not committed."""
     results = commit_results(response)
-    for partition in asked:
+    for partition in wanted:
         what = f"commit of group {group_id} for {partition}"
         if partition not in results:
             raise left_out(what)
+
         raise_for(results[partition], what)
 
 
 def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
-    """Raises BrokerError if the one group that was to go is not gone."""
+    """Raise BrokerError if the one group of the request was not deleted."""
     for result in response.results:
         if result.group_id == group_id:
             return raise_for(result.error_code, group_id)
+
     raise left_out(group_id)
 
 
 def offsets_deleted(
-    group_id: str, asked: Collection[TopicPartition], response: OffsetDeleteResponse
+    group_id: str, wanted: Collection[TopicPartition], response: OffsetDeleteResponse
 ) -> Verdicts[TopicPartition]:
-    """By partition, None or what spoke against it."""
+    """Return None or an error for each partition."""
     raise_for(response.error_code, group_id)
-    verdicts = {tp: verdict(code, str(tp)) for tp, code in delete_results(response).items()}
-    return of_all(asked, verdicts)
+    verdicts = {
+        partition: make_verdict(code, str(partition))
+        for partition, code in delete_results(response).items()
+    }
+    return verdicts_of(wanted, verdicts)

@@ -1,4 +1,4 @@
-"""A group's offsets as its coordinator keeps them, through the admin client: an `OffsetStore`."""
+"""An `OffsetStore` that keeps a group's offsets at its coordinator, through the admin client."""
 
 from collections.abc import Collection
 
@@ -13,34 +13,38 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 @attrs.frozen
 class AdminStore:
-    """For groups without members; the admin client tries again what can be tried again."""
+    """Offsets of groups without members. The admin client retries what can be retried."""
 
     admin: Admin
 
     async def fetch(
-        self, group: str, partitions: Collection[TopicPartition]
+        self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Raises OffsetFetchFailed."""
         try:
-            return await self.admin.group_offsets(group, partitions) if partitions else {}
+            return await self.admin.group_offsets(group_id, partitions) if partitions else {}
         except KgroupError as error:
             raise OffsetFetchFailed(dict.fromkeys(partitions, str(error)), {}) from error
 
-    async def commit(self, group: str, offsets: Offsets) -> None:
+    async def commit(self, group_id: str, offsets: Offsets) -> None:
         """Raises CommitFailed, ClientError."""
         if not offsets:
             return
+
         try:
-            await self.admin.commit_group_offsets(group, offsets)
+            await self.admin.commit_group_offsets(group_id, offsets)
             return
         except BrokerError as error:
             if error.code.retriable:
                 raise CommitFailed(dict.fromkeys(offsets, error.code)) from error
+
+        # One of the partitions was refused. Commit them one by one to find out which.
         errors: dict[TopicPartition, ErrorCode] = {}
-        for partition, offset in offsets.items():  # one of them was refused: which, and why?
+        for partition, offset in offsets.items():
             try:
-                await self.admin.commit_group_offsets(group, {partition: offset})
+                await self.admin.commit_group_offsets(group_id, {partition: offset})
             except BrokerError as error:
                 errors[partition] = error.code
+
         if errors:
             raise CommitFailed(errors)

@@ -1,7 +1,7 @@
-"""The admin client's requests about topics, settings and replicas, and what their answers say.
+"""Make the admin client's requests about topics, settings and replicas, and read the responses.
 
-What a broker answers for one item of many is a BrokerError as a value, None where there is none:
-that one topic cannot be deleted says nothing about the others.
+The result for one of many items is a verdict: None, or a BrokerError as a value. One topic that
+cannot be deleted says nothing about the others.
 """
 
 from collections import defaultdict
@@ -76,11 +76,13 @@ V = TypeVar("V")
 
 Verdicts = dict[K, ApiError | None]
 
-SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+# Operations of IncrementalAlterConfigs.
+SET = 0
+DELETE = 1
 
 
-def verdict(code: int, detail: str) -> BrokerError | None:
-    """The error of one item; None for NONE."""
+def make_verdict(code: int, detail: str) -> BrokerError | None:
+    """Return the error of one item; None for NONE."""
     return BrokerError(ErrorCode.of(code), detail) if code else None
 
 
@@ -90,13 +92,13 @@ def raise_for(code: int, detail: str) -> None:
         raise BrokerError(ErrorCode.of(code), detail)
 
 
-def of_all(asked: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
-    """The verdict of each item asked about; none in a response is no success."""
-    return {item: verdicts[item] if item in verdicts else left_out(item) for item in asked}
+def verdicts_of(items: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
+    """Return the verdict of each item of a request; an item that the response lacks has failed."""
+    return {item: verdicts[item] if item in verdicts else left_out(item) for item in items}
 
 
-def from_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
-    """The verdicts. Raises BrokerError(NOT_CONTROLLER) when it was another broker that answered."""
+def reject_non_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
+    """Return the verdicts. Raises BrokerError(NOT_CONTROLLER) if another broker answered."""
     for error in verdicts.values():
         if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
             raise error
@@ -109,7 +111,7 @@ def from_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
 def create_topics_request(
     topics: Iterable[NewTopic], timeout_ms: int, *, validate_only: bool
 ) -> CreateTopicsRequest:
-    """The controller answers when all have leaders, or after `timeout_ms`."""
+    """Ask for topics; the controller answers when all have leaders, or after `timeout_ms`."""
     return CreateTopicsRequest(
         topics=[_new_topic(topic) for topic in topics],
         timeout_ms=timeout_ms,
@@ -136,13 +138,16 @@ def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
 def create_partitions_request(
     wanted: Mapping[str, NewPartitions], timeout_ms: int, *, validate_only: bool
 ) -> CreatePartitionsRequest:
-    """The controller answers when all have leaders, or after `timeout_ms`."""
+    """Ask for partitions; the controller answers when all have leaders, or after `timeout_ms`."""
     return CreatePartitionsRequest(
         topics=[
             CreatePartitionsRequestTopic(
                 name=name,
                 count=new.total_count,
-                assignments=[CreatePartitionsRequestAssignment(broker_ids=b) for b in new.added]
+                assignments=[
+                    CreatePartitionsRequestAssignment(broker_ids=broker_ids)
+                    for broker_ids in new.added
+                ]
                 if new.added
                 else None,
             )
@@ -159,7 +164,7 @@ def create_partitions_request(
 def describe_configs_request(
     resources: Iterable[ConfigResource], *, synonyms: bool
 ) -> DescribeConfigsRequest:
-    """All settings of each; with `synonyms` also what each would be without its present source."""
+    """Ask for all settings; with `synonyms` also for the values that would apply without each."""
     return DescribeConfigsRequest(
         resources=[
             DescribeConfigsRequestResource(
@@ -176,7 +181,7 @@ def describe_configs_request(
 def alter_configs_request(
     configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool
 ) -> AlterConfigsRequest:
-    """What is not named goes back to its default."""
+    """Ask to replace settings; a setting that is not named gets its default."""
     return AlterConfigsRequest(
         resources=[
             AlterConfigsRequestResource(
@@ -196,7 +201,7 @@ def alter_configs_request(
 def incremental_alter_configs_request(
     changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
 ) -> IncrementalAlterConfigsRequest:
-    """None takes a setting away."""
+    """Ask to change single settings; None deletes a setting."""
     return IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequestResource(
@@ -216,12 +221,12 @@ def incremental_alter_configs_request(
 
 
 def altered_configs(response: Any) -> Verdicts[ConfigResource]:
-    """Of either request."""
+    """Read the response to either request."""
     return {
-        ConfigResource(each.resource_type, each.resource_name): verdict(
-            each.error_code, each.error_message or each.resource_name
+        ConfigResource(result.resource_type, result.resource_name): make_verdict(
+            result.error_code, result.error_message or result.resource_name
         )
-        for each in response.responses
+        for result in response.responses
     }
 
 
@@ -231,7 +236,7 @@ def altered_configs(response: Any) -> Verdicts[ConfigResource]:
 def reassignments_request(
     targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
 ) -> AlterPartitionReassignmentsRequest:
-    """Without a target a partition moves no more, and returns to where it was."""
+    """Ask to move partitions; None stops a move and returns the partition to where it was."""
     return AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms,
         topics=[
@@ -253,117 +258,124 @@ def reassignments_request(
 def begun_reassignments(
     response: AlterPartitionReassignmentsResponse,
 ) -> Verdicts[TopicPartition]:
-    """Raises BrokerError when the request was refused as a whole."""
+    """Return the verdicts. Raises BrokerError if the request was refused as a whole."""
     raise_for(response.error_code, response.error_message or "reassignments")
     return {
-        (partition := TopicPartition(topic.name, each.partition_index)): verdict(
-            each.error_code, each.error_message or str(partition)
+        (partition := TopicPartition(topic.name, result.partition_index)): make_verdict(
+            result.error_code, result.error_message or str(partition)
         )
         for topic in response.responses
-        for each in topic.partitions
+        for result in topic.partitions
     }
 
 
 def list_reassignments_request(
     partitions: Collection[TopicPartition] | None, timeout_ms: int
 ) -> ListPartitionReassignmentsRequest:
-    """None asks for all."""
+    """Ask for the partitions that are being moved, of `partitions` or of all (None)."""
     topics = None
     if partitions is not None:
         topics = [
             ListPartitionReassignmentsRequestTopic(
-                name=topic, partition_indexes=[p.partition for p in same_topic]
+                name=topic, partition_indexes=[partition.partition for partition in same_topic]
             )
             for topic, same_topic in by_topic(partitions)
         ]
+
     return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics)
 
 
 def listed_reassignments(
     response: ListPartitionReassignmentsResponse,
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """Raises BrokerError."""
+    """Return the partitions that are being moved. Raises BrokerError."""
     raise_for(response.error_code, response.error_message or "reassignments")
     return {
-        TopicPartition(topic.name, each.partition_index): PartitionReassignment(
-            tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+        TopicPartition(topic.name, moving.partition_index): PartitionReassignment(
+            tuple(moving.replicas), tuple(moving.adding_replicas), tuple(moving.removing_replicas)
         )
         for topic in response.topics
-        for each in topic.partitions
+        for moving in topic.partitions
     }
 
 
 def elect_leaders_request(
     election_type: int, partitions: Collection[TopicPartition] | None, timeout_ms: int
 ) -> ElectLeadersRequest:
-    """None asks for all partitions."""
-    asked = None
+    """Ask for elections in `partitions`, or in all (None)."""
+    topics = None
     if partitions is not None:
-        asked = [
+        topics = [
             ElectLeadersRequestTopicPartitions(
-                topic=topic, partitions=[p.partition for p in same_topic]
+                topic=topic, partitions=[partition.partition for partition in same_topic]
             )
             for topic, same_topic in by_topic(partitions)
         ]
+
     return ElectLeadersRequest(
-        election_type=election_type, topic_partitions=asked, timeout_ms=timeout_ms
+        election_type=election_type, topic_partitions=topics, timeout_ms=timeout_ms
     )
 
 
 def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
-    """Raises BrokerError when the request was refused as a whole."""
+    """Return the verdicts. Raises BrokerError if the request was refused as a whole."""
     raise_for(response.error_code, "election of leaders")
     return {
-        (partition := TopicPartition(topic.topic, each.partition_id)): verdict(
-            each.error_code, each.error_message or str(partition)
+        (partition := TopicPartition(topic.topic, result.partition_id)): make_verdict(
+            result.error_code, result.error_message or str(partition)
         )
         for topic in response.replica_election_results
-        for each in topic.partition_result
+        for result in topic.partition_result
     }
 
 
 def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPartition, ...]:
-    """What a broker that shuts down leads still. Raises BrokerError."""
+    """Return the partitions that a broker still leads while it shuts down. Raises BrokerError."""
     raise_for(response.error_code, "controlled shutdown")
     return tuple(
         sorted(
-            TopicPartition(each.topic_name, each.partition_index)
-            for each in response.remaining_partitions
+            TopicPartition(remaining.topic_name, remaining.partition_index)
+            for remaining in response.remaining_partitions
         )
     )
 
 
 def by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """The broker to ask for the settings of each; None is any."""
+    """Group the resources by the broker that keeps their settings; None is any broker."""
     by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
+
     for resource in resources:
         is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
         by_broker[int(resource.name) if is_one_broker else None].append(resource)
+
     return by_broker
 
 
 def by_broker(
     places: Mapping[TopicPartitionReplica, str],
 ) -> dict[int, dict[TopicPartition, str]]:
-    """What each broker is to be told of where its replicas are to be."""
-    told: dict[int, dict[TopicPartition, str]] = defaultdict(dict)
+    """Return the replicas' new directories by broker."""
+    by_id: dict[int, dict[TopicPartition, str]] = defaultdict(dict)
     for replica, path in places.items():
-        told[replica.broker][replica.topic_partition] = path
-    return told
+        by_id[replica.broker][replica.topic_partition] = path
+
+    return by_id
 
 
 def alter_log_dirs_request(places: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
-    """Have a broker's replicas in these directories."""
+    """Ask a broker to keep its replicas in these directories."""
     by_path: dict[str, list[TopicPartition]] = defaultdict(list)
     for partition, path in places.items():
         by_path[path].append(partition)
+
     return AlterReplicaLogDirsRequest(
         dirs=[
             AlterReplicaLogDirsRequestDir(
                 path=path,
                 topics=[
                     AlterReplicaLogDirsRequestTopic(
-                        name=topic, partitions=[p.partition for p in same_topic]
+                        name=topic,
+                        partitions=[partition.partition for partition in same_topic],
                     )
                     for topic, same_topic in by_topic(partitions)
                 ],
@@ -376,28 +388,28 @@ def alter_log_dirs_request(places: Mapping[TopicPartition, str]) -> AlterReplica
 def altered_log_dirs(
     broker: int, places: Mapping[TopicPartition, str], response: AlterReplicaLogDirsResponse
 ) -> Verdicts[TopicPartitionReplica]:
-    """What became of each replica that `broker` was told about."""
+    """Return the verdicts for the replicas of one broker's request."""
     return {
-        TopicPartitionReplica(partition, broker): verdict(
-            each.error_code, f"{partition} on broker {broker}: {places.get(partition)}"
+        TopicPartitionReplica(partition, broker): make_verdict(
+            result.error_code, f"{partition} on broker {broker}: {places.get(partition)}"
         )
         for topic in response.results
-        for each in topic.partitions
-        for partition in [TopicPartition(topic.topic_name, each.partition_index)]
+        for result in topic.partitions
+        for partition in [TopicPartition(topic.topic_name, result.partition_index)]
     }
 
 
 def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
-    """A broker's log directories by path."""
+    """Return a broker's log directories by path."""
     return {
         directory.log_dir: LogDirDescription(
             ErrorCode.of(directory.error_code),
             {
-                TopicPartition(topic.name, each.partition_index): ReplicaDescription(
-                    each.partition_size, each.offset_lag, each.is_future_key
+                TopicPartition(topic.name, replica.partition_index): ReplicaDescription(
+                    replica.partition_size, replica.offset_lag, replica.is_future_key
                 )
                 for topic in directory.topics
-                for each in topic.partitions
+                for replica in topic.partitions
             },
         )
         for directory in response.results

@@ -1,7 +1,8 @@
-"""What brokers speak that are too old to be asked: those before 0.10 know no ApiVersions.
+"""The API versions of old brokers: those before 0.10 do not know ApiVersions.
 
-They close the connection instead, so that somebody has to say what they are. The names of versions,
-and that the nearest one not above is taken, are librdkafka's (`broker.version.fallback`).
+Such a broker closes the connection instead, so the user has to name its release. The names of
+releases, and the rule that the nearest one not above counts, are librdkafka's
+(`broker.version.fallback`).
 """
 
 from collections.abc import Mapping
@@ -50,26 +51,30 @@ _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
         },
     ),
 )
-"""By release, what is new in it: an API and its newest version. Each speaks all versions before."""
+"""New APIs and their newest versions by release. A broker also speaks all versions before."""
 
 
 def versions_of(broker_version: str) -> Versions:
-    """API key to the range of versions. Raises ValueError for no version, or one before 0.8."""
+    """Return the range of versions by API key. Raises ValueError if the release is before 0.8."""
     try:
         release = tuple(int(part) for part in broker_version.split("."))
     except ValueError:
-        raise ValueError(f"{broker_version!r} is no version of a broker, such as 0.8.2.2") from None
+        raise ValueError(f"{broker_version!r} is not a version of Kafka, as 0.8.2.2") from None
+
     newest: dict[int, int] = {}
+
     for since, added in _NEWEST:
         if release >= since:
             newest |= added
+
     if not newest:
         raise ValueError(f"brokers of version {broker_version} speak another protocol")
+
     return {key: (0, version) for key, version in newest.items()}
 
 
 def known_broker_version(broker_version: str) -> str | None:
-    """What is wrong with a setting's value, for `protocol.settings`; "" is no guess."""
+    """Return the error of a setting's value, for `protocol.settings`; "" means no fallback."""
     try:
         if broker_version:
             versions_of(broker_version)

@@ -1,12 +1,12 @@
 """One connection to a broker: requests go out, responses come back in the same order.
 
-An `asyncio.Protocol` with its own frame cutter: no streams, no task per request. What is sent
-during one turn of the event loop leaves in one write; all frames of one read are answered in one
-call. A broker answers a connection's requests in order, so the oldest waiting request is the one a
-response belongs to, and its correlation id must say so.
+An `asyncio.Protocol` with its own frame cutter: no streams, no task per request. Requests sent in
+one turn of the event loop leave in one write; all frames of one read are handled in one call. A
+broker responds to a connection's requests in order, so a response belongs to the oldest waiting
+request, and its correlation id must say so.
 
-A request that is not answered in time closes the connection: what would come after it can no longer
-be trusted to come soon, and a half-dead connection is worse than none (KIP-19).
+A request that gets no response in time closes the connection: later responses would also be late,
+and a half-dead connection is worse than none (KIP-19).
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from protocol.registry import API, KEY_OF
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
 
-CLOSE_TIMEOUT_SECONDS = 2.0
-"""How long a closing connection may take to write what is left to a peer that does not read."""
+CLOSE_TIMEOUT_S = 2.0
+"""Longest time for a closing connection to write its remaining bytes to a slow peer."""
 
 SOFTWARE_NAME = "kgroup"
 SOFTWARE_VERSION = "0.1.0"
@@ -42,7 +42,7 @@ _NEWEST_API_VERSIONS = API[ApiKey.API_VERSIONS].versions.last
 
 @attrs.define(eq=False)
 class _Waiting:
-    """A request on the wire."""
+    """A request in flight."""
 
     correlation_id: int
     api_key: ApiKey
@@ -52,7 +52,7 @@ class _Waiting:
 
 
 class Connection(asyncio.Protocol):
-    """An open connection. Made by `Connection.open`; closed by `close`, a time-out or the peer."""
+    """An open connection. `Connection.open` makes it; `close`, a timeout or the peer closes it."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class Connection(asyncio.Protocol):
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.versions: dict[int, tuple[int, int]] = {}
-        """API key to the range of versions the broker speaks; empty if it was not asked."""
+        """Range of the broker's versions by API key; empty if the broker was not asked."""
+
         self._loop = asyncio.get_running_loop()
         self._cutter = FrameCutter(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
@@ -98,12 +99,13 @@ class Connection(asyncio.Protocol):
     ) -> "Connection":
         """Connect and agree on versions.
 
-        ApiVersions is tried in our newest version. A broker that does not know it answers error 35
-        and its own range, or, older still, closes the connection: then version 0 is tried on a new
-        one. A broker that closes that too is taken for one of `broker_version`, if that is given;
-        not without, as one that is about to stop closes connections as well. Nothing is asked
-        unless `negotiate`. Connecting and asking may each take `connect_timeout_ms`: a process that
-        is stopped is still connected to, by its system. Raises ConnectionFailed.
+        ApiVersions is tried in our newest version. A broker that does not know that version
+        responds with error 35 and its own range. An older one closes the connection, and version 0
+        is tried on a new one. If the broker closes that too, it is taken for one of
+        `broker_version`; without that setting it is an error, since a broker that is about to stop
+        closes connections as well. Without `negotiate` nothing is asked. Connecting and asking may
+        each take `connect_timeout_ms`, because the system of a stopped process still accepts
+        connections. Raises ConnectionFailed.
         """
 
         async def connect() -> Connection:
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
             await connection._connect(connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes)
             return connection
 
+        # A failed attempt with version 0 is followed by a connection without ApiVersions.
         for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
             connection = await connect()
             try:
@@ -126,11 +129,12 @@ class Connection(asyncio.Protocol):
                 if isinstance(failure, RequestTimedOut):
                     raise
                 if first_try == 0 and not broker_version:
-                    hint = "does not answer ApiVersions; before 0.10, set broker.version.fallback"
-                    raise ConnectionFailed(host, port, f"{failure.reason}: it {hint}") from failure
+                    hint = "no response to ApiVersions; before 0.10, set broker.version.fallback"
+                    raise ConnectionFailed(host, port, f"{failure.reason}: {hint}") from failure
             except BaseException:
-                connection.abort("given up while connecting")
+                connection.abort("connecting was cancelled or failed")
                 raise
+
         connection = await connect()
         if broker_version:
             connection.versions = dict(versions_of(broker_version))
@@ -138,19 +142,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection can send no more."""
+        """True if the connection can no longer send."""
         return self._failure is not None
 
     @property
     def in_flight(self) -> int:
-        """Requests sent and not yet answered."""
+        """Number of requests without a response yet."""
         return len(self._waiting)
 
     def version_of(self, api_key: ApiKey) -> int:
-        """Highest version of an API that both sides speak. Raises UnsupportedApi."""
+        """Return the highest version of an API that both sides speak. Raises UnsupportedApi."""
         ours = API[api_key].versions
         if not self.versions:
             return ours.last
+
         least, most = self.versions.get(api_key, (0, -1))
         version = min(ours.last, most)
         if version < max(ours.first, least):
@@ -159,37 +164,43 @@ class Connection(asyncio.Protocol):
                 f"{self.host}:{self.port} speaks {theirs} of {api_key.name},"
                 f" we speak {ours.first}-{ours.last}"
             )
+
         return version
 
     async def call(
         self, request: Any, *, version: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """Send a request and await its response. Raises as `send`, and ConnectionFailed."""
+        """Send a request and return its response. Raises as `send`, and ConnectionFailed."""
         return await self.send(request, version=version, timeout_ms=timeout_ms)
 
     def send(
         self, request: Any, *, version: int | None = None, timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """Send a request; the future gives its response, or raises ConnectionFailed.
+        """Send a request. The future gives its response, or raises ConnectionFailed.
 
-        `version` defaults to the highest both sides speak. A Produce with acks=0 has no response:
-        its future gives None once the network has room for more, which is all that bounds it.
-        Raises UnsupportedApi, and ConnectionFailed if closed already.
+        `version` defaults to the highest that both sides speak. A Produce with acks=0 has no
+        response: its future gives None when the network has room for more, which is the only bound
+        on such requests. Raises UnsupportedApi, and ConnectionFailed if the connection is closed.
         """
         if self._failure is not None:
             raise ConnectionFailed(self.host, self.port, self._failure.reason)
+
         api_key = KEY_OF[type(request)]
         if version is None:
             version = self.version_of(api_key)
+
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = encode_request(api_key, version, self._correlation_id, self.client_id, request)
+
         if not self._outgoing:
             self._loop.call_soon(self._write)
         self._outgoing.append(frame)
+
         future: asyncio.Future[Any] = self._loop.create_future()
         if isinstance(request, ProduceRequest) and request.acks == 0:
             self._unanswered.append(future)
             return future
+
         timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._loop.time() + timeout_ms / 1000
         self._waiting.append(_Waiting(self._correlation_id, api_key, version, future, deadline))
@@ -197,27 +208,28 @@ class Connection(asyncio.Protocol):
         return future
 
     async def close(self) -> None:
-        """Close; what was sent is written first, requests in flight fail with ConnectionFailed."""
+        """Write what was sent, then close. Requests in flight fail with ConnectionFailed."""
         if self._transport is None:
             return
+
         self._write()
         self._fail(ConnectionFailed(self.host, self.port, "closed by us"), abort=False)
-        await asyncio.wait([self._lost], timeout=CLOSE_TIMEOUT_SECONDS)
+        await asyncio.wait([self._lost], timeout=CLOSE_TIMEOUT_S)
         self._transport.abort()
 
     def abort(self, reason: str) -> None:
-        """Close at once, dropping what is not written yet."""
+        """Close at once, and drop bytes that are not written yet."""
         self._fail(ConnectionFailed(self.host, self.port, reason))
 
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the event loop."""
+        """Take the transport. The event loop calls this."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop with what was read."""
+        """Handle bytes that were read. The event loop calls this."""
         self._cutter.feed(data)
         try:
             while (frame := self._cutter.cut()) is not None:
@@ -226,21 +238,23 @@ class Connection(asyncio.Protocol):
             self.abort(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop, once, however the connection ended."""
+        """End the connection. The event loop calls this once, for every kind of end."""
         self._fail(
             ConnectionFailed(self.host, self.port, str(exc) if exc else "closed by the broker")
         )
+
         if not self._lost.done():
             self._lost.set_result(None)
 
     def pause_writing(self) -> None:
-        """Called by the event loop when the peer reads more slowly than we write."""
+        """Stop completing acks=0 requests: the peer reads more slowly than we write."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Called by the event loop when what was written has mostly left."""
+        """Complete acks=0 requests: most written bytes have left."""
         self._paused = False
-        unanswered, self._unanswered = self._unanswered, []
+        unanswered = self._unanswered
+        self._unanswered = []
         for future in unanswered:
             if not future.done():
                 future.set_result(None)
@@ -258,11 +272,12 @@ class Connection(asyncio.Protocol):
                 self.host, self.port, f"not connected within {timeout_ms} ms"
             ) from None
         except (OSError, ValueError, OverflowError) as error:
-            # A name that no resolver takes is a UnicodeError, a ValueError; a port beyond 65535.
+            # UnicodeError, a ValueError: no resolver takes the name. OverflowError: the port.
             reason = getattr(error, "strerror", None) or str(error)
-            is_nowhere = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
-            failure = NoSuchAddress if is_nowhere else ConnectionFailed
+            is_bad_address = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
+            failure = NoSuchAddress if is_bad_address else ConnectionFailed
             raise failure(self.host, self.port, reason) from error
+
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -278,34 +293,44 @@ class Connection(asyncio.Protocol):
         response: ApiVersionsResponse = await self.call(
             request, version=version, timeout_ms=timeout_ms
         )
+
         offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+        # The broker does not know this version and offers others.
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             _, most = offered.get(ApiKey.API_VERSIONS, (0, 0))
             await self._negotiate(min(most, version - 1), timeout_ms)
             return
+
         if response.error_code:
             self.abort(f"ApiVersions refused: {ErrorCode.of(response.error_code).name}")
             raise ConnectionFailed(self.host, self.port, "ApiVersions refused")
+
         self.versions = offered
 
     def _write(self) -> None:
         if self._transport is None or self._failure is not None or not self._outgoing:
             return
-        frames, self._outgoing = self._outgoing, []
+
+        frames = self._outgoing
+        self._outgoing = []
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
         if not self._paused:
             self.resume_writing()
 
     def _answer(self, frame: Buffer) -> None:
         if not self._waiting:
-            raise WireError("a response that nothing was asked for")
+            raise WireError("a response came without a request")
+
         waiting = self._waiting[0]
         version = waiting.version
         if waiting.api_key is ApiKey.API_VERSIONS and _is_refused_version(frame):
             version = 0
+
         correlation_id, response = read_response(waiting.api_key, version, frame)
         if correlation_id != waiting.correlation_id:
             raise WireError(f"response {correlation_id}, expected {waiting.correlation_id}")
+
         self._waiting.popleft()
         if not waiting.future.done():
             waiting.future.set_result(response)
@@ -320,19 +345,22 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if not self._waiting:
             return
+
         now = self._loop.time()
         earliest = min(self._waiting, key=lambda waiting: waiting.deadline)
         if earliest.deadline > now:
             self._watch(earliest.deadline)
             return
+
         reason = f"{earliest.api_key.name} was not answered in time"
         self._fail(RequestTimedOut(self.host, self.port, reason))
 
     def _fail(self, failure: ConnectionFailed, abort: bool = True) -> None:
-        """End the connection, once; whoever waits for a response gets `failure`."""
+        """End the connection, once. Requests in flight get `failure`."""
         if self._failure is not None:
             return
         self._failure = failure
+
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -340,15 +368,16 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
             else:
                 self._transport.close()
+
         futures = [waiting.future for waiting in self._waiting] + self._unanswered
         self._waiting.clear()
         self._unanswered.clear()
         for future in futures:
             if not future.done():
                 future.set_exception(type(failure)(self.host, self.port, failure.reason))
-                future.exception()  # seen: a request nobody awaits any more is no news
+                future.exception()  # mark as seen: its caller may have stopped waiting
 
 
 def _is_refused_version(frame: Buffer) -> bool:
-    """Whether an ApiVersions response says error 35, which comes in the form of version 0."""
+    """Return whether an ApiVersions response is error 35, which has the format of version 0."""
     return bytes(frame[4:6]) == b"\x00\x23"

@@ -1,20 +1,19 @@
-"""A client's connections: one to each broker for each purpose, and which broker to ask next.
+"""A client's connections, one to each broker and purpose, and the choice of the broker to ask.
 
-A broker that cannot be connected to is left alone for a while, longer each time (KIP-144). What any
-broker can answer is asked of one that answers; one that does not, is not waited for alone: it may
-be stopped, or cut off, and would take the whole `request.timeout.ms` to be found out.
+A broker that cannot be reached is not tried again for a while, longer after each failure (KIP-144).
+A question that any broker can answer goes to several if the first is silent: it may be stopped or
+cut off, and only `request.timeout.ms` would reveal that.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 
 from clients.cluster_view import BrokerEndpoint
-from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress
 from clients.transport.connection import Connection
 
@@ -25,12 +24,33 @@ Connect = Callable[..., Awaitable[Connection]]
 Ask = Callable[[Connection], Awaitable[T]]
 
 PATIENCE_S = 1.0
-"""After it another broker is asked too. Any broker answers from memory, so this is long."""
+"""Wait before another broker is asked too. Brokers answer from memory, so this is long."""
+
+
+class ConnectionConfig(Protocol):
+    """The settings of a client that its connections use."""
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+    @property
+    def send_buffer_bytes(self) -> int: ...
+    @property
+    def receive_buffer_bytes(self) -> int: ...
+    @property
+    def api_version_request(self) -> bool: ...
+    @property
+    def broker_version(self) -> str: ...
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
 
 
 @attrs.define(eq=False)
 class _Slot:
-    """The one connection to an address for a purpose, and when it may be tried again."""
+    """The connection to an address for a purpose, and the time when it may be tried again."""
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     connection: Connection | None = None
@@ -40,31 +60,31 @@ class _Slot:
 
     @property
     def open(self) -> Connection | None:
-        """The connection if it can be used."""
+        """The connection if it is usable."""
         return None if self.connection is None or self.connection.closed else self.connection
 
     @property
     def lost(self) -> bool:
-        """Whether the last that was heard is that there is no connection."""
+        """True if the last attempt failed, or the connection was closed since."""
         return self.open is None and (self.connection is not None or self.failures > 0)
 
 
 class Connections:
     """All connections of one client. `close` closes them."""
 
-    def __init__(self, config: ClusterConfig, client_id: str, connect: Connect) -> None:
+    def __init__(self, config: ConnectionConfig, client_id: str, connect: Connect) -> None:
         self._config = config
         self._client_id = client_id
         self._connect = connect
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
-        self._answered_last: tuple[str, int] | None = None
+        self._responded_last: tuple[str, int] | None = None
         self._doubted: set[tuple[str, int]] = set()
 
     async def to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection:
-        """The connection to a broker for a purpose, opened if need be.
+        """Return the connection to a broker for a purpose, and open it if needed.
 
-        Raises ConnectionFailed, at once while backing off from an earlier failure.
+        Raises ConnectionFailed; at once if the backoff of an earlier failure is not over.
         """
         slots = self._slots.setdefault(endpoint.address, {})
         slot = slots.setdefault(purpose, _Slot())
@@ -72,30 +92,31 @@ class Connections:
             return slot.open or await self._open(endpoint, slot)
 
     def open_to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection | None:
-        """The connection if it is open already."""
+        """Return the connection if it is open."""
         slot = self._slots.get(endpoint.address, {}).get(purpose)
         return None if slot is None else slot.open
 
     def doubt(self) -> None:
-        """Say that the last answer of any broker did not help: the next ones are others'."""
-        if self._answered_last is not None:
-            self._doubted.add(self._answered_last)
+        """Ask other brokers first from now on: the last response did not help."""
+        if self._responded_last is not None:
+            self._doubted.add(self._responded_last)
 
     async def first_answer(self, endpoints: Iterable[BrokerEndpoint], ask: Ask[T]) -> T:
-        """What the first of these brokers to answer says; the likeliest to is asked first.
+        """Ask the brokers until one responds, the likeliest one first.
 
-        The next is asked when one fails, or keeps silent for PATIENCE_S. Raises NoBrokersAvailable,
-        naming what each said, and what `ask` raises except ConnectionFailed.
+        The next is asked if one fails or is silent for PATIENCE_S. Raises NoBrokersAvailable with
+        the failure of each, and errors of `ask` other than ConnectionFailed.
         """
-        rest = self._by_promise({endpoint.address: endpoint for endpoint in endpoints})
+        rest = self._by_likelihood({endpoint.address: endpoint for endpoint in endpoints})
         reasons: list[str] = []
-        asked: list[asyncio.Task[T]] = []
+        tasks: list[asyncio.Task[T]] = []
         pending: set[asyncio.Task[T]] = set()
         try:
             while rest or pending:
                 if rest:
-                    asked.append(asyncio.create_task(self._asked(rest.pop(0), ask)))
-                    pending.add(asked[-1])
+                    tasks.append(asyncio.create_task(self._ask(rest.pop(0), ask)))
+                    pending.add(tasks[-1])
+
                 done, pending = await asyncio.wait(
                     pending,
                     timeout=PATIENCE_S if rest else None,
@@ -107,41 +128,48 @@ class Connections:
                     except ConnectionFailed as failure:
                         reasons.append(str(failure))
         finally:
-            for task in asked:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
         raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
 
     async def close(self) -> None:
         """Close every connection."""
-        kept = [slot.connection for slots in self._slots.values() for slot in slots.values()]
-        await asyncio.gather(*(each.close() for each in kept if each is not None))
+        connections = [slot.connection for slots in self._slots.values() for slot in slots.values()]
+        await asyncio.gather(
+            *(connection.close() for connection in connections if connection is not None)
+        )
 
-    async def _asked(self, endpoint: BrokerEndpoint, ask: Ask[T]) -> T:
-        answer = await ask(await self.to(endpoint))
-        self._answered_last = endpoint.address
-        return answer
+    async def _ask(self, endpoint: BrokerEndpoint, ask: Ask[T]) -> T:
+        response = await ask(await self.to(endpoint))
+        self._responded_last = endpoint.address
+        return response
 
-    def _by_promise(self, endpoints: dict[tuple[str, int], BrokerEndpoint]) -> list[BrokerEndpoint]:
-        """Those that answer before those that don't, those open before those to be opened; else by
-        chance, so that a fleet of clients does not ask the first broker all at once.
+    def _by_likelihood(
+        self, endpoints: dict[tuple[str, int], BrokerEndpoint]
+    ) -> list[BrokerEndpoint]:
+        """Order the brokers: responsive before silent ones, then connected before others.
+
+        Equal ones are in random order, so that not all clients ask the first broker at once.
         """
         if self._doubted >= endpoints.keys():
             self._doubted.clear()
 
-        def against(endpoint: BrokerEndpoint) -> tuple[bool, bool, bool]:
+        def doubts(endpoint: BrokerEndpoint) -> tuple[bool, bool, bool]:
             slots = self._slots.get(endpoint.address, {})
             connection = self.open_to(endpoint)
-            silent = connection is not None and connection.in_flight > 0
-            lost = any(slot.lost for slot in slots.values())
-            return lost or silent, endpoint.address in self._doubted, connection is None
+            is_silent = connection is not None and connection.in_flight > 0
+            is_lost = any(slot.lost for slot in slots.values())
+            return is_lost or is_silent, endpoint.address in self._doubted, connection is None
 
         shuffled = random.sample(list(endpoints.values()), len(endpoints))
-        return sorted(shuffled, key=against)
+        return sorted(shuffled, key=doubts)
 
     async def _open(self, endpoint: BrokerEndpoint, slot: _Slot) -> Connection:
         if slot.retry_at > _now():
             raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
+
         try:
             connection = await self._connect(
                 endpoint.host,
@@ -156,20 +184,24 @@ class Connections:
             )
         except ConnectionFailed as failure:
             if isinstance(failure, NoSuchAddress) and not slot.failures:
-                logger.warning("a broker cannot be reached, its address is none: %s", failure)
+                logger.warning("a broker's registered address cannot exist: %s", failure)
             slot.reason = failure.reason
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
             slot.failures += 1
             raise
         except asyncio.CancelledError:
-            slot.failures += 1  # so long that nobody waited for it
+            # The attempt took so long that the caller gave up.
+            slot.failures += 1
             raise
-        slot.failures, slot.connection = 0, connection
+
+        slot.failures = 0
+        slot.connection = connection
         return connection
 
     def _reconnect_backoff_ms(self, failures: int) -> float:
-        """Doubles up to the maximum; a fifth of chance, so that a fleet does not come as one."""
-        base, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
+        """Return the backoff: doubled per failure up to a maximum, ±20 % so that clients spread."""
+        base = self._config.reconnect_backoff_ms
+        most = self._config.reconnect_backoff_max_ms
         backoff: int = min(base << min(failures, 30), max(base, most))
         return backoff * random.uniform(0.8, 1.2)
 

@@ -264,7 +264,7 @@ def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses()
     async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
         codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
         one.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, codes.pop(0), 7
+            request, codes.pop(0)
         )
         await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
         assert len(one.asked(ApiKey.FIND_COORDINATOR)) == 2
