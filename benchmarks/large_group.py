@@ -173,7 +173,7 @@ class GroupMember:
         stream = MessageStream(bytes_decoder, bytes_decoder)
         delivery.stream_of = lambda partition, thread: stream
         tree = GroupTree(wire, GROUP, consumer_id, StaticSubscription({TOPIC: 1}))
-        member = Member(tree, delivery, Membership(consumer_id), jitter=Random(name))
+        member = Member(tree, delivery, Membership(consumer_id), rng=Random(name))
         return GroupMember(member, asyncio.create_task(store.obey()))
 
 

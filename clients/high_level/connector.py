@@ -233,7 +233,7 @@ class ConsumerConnector:
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
-        if not (self._member and self._member.calls_listener):
+        if not (self._member and self._member.is_called_by_listener):
             await asyncio.shield(self._closing)
 
     close = shutdown
@@ -383,9 +383,9 @@ class ConsumerConnector:
             tree,
             self._delivery,
             membership,
-            told=self._told,
-            rebalanced=self._meters.rebalances.mark,
-            failed=self._meters.rebalance_failures.mark,
+            on_problem=self._told,
+            on_rebalance=self._meters.rebalances.mark,
+            on_failure=self._meters.rebalance_failures.mark,
         )
         self._store.takes_part = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")

@@ -11,10 +11,10 @@ from clients.rebalance_check import consumed_partitions, find_badly_owned
 from clients.sessions import zookeeper_session
 from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.events import GroupProblem, GroupSnapshot
-from groups.zookeeper.registration import StaticSubscription
+from groups.zookeeper.registration import StaticSubscription, find_strategy_conflict
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import ErrorCode
-from zk.api import WatchEvent, ZkSession
+from zk.api import WatchEvent
 from zk.znodes import ConsumerGroup
 
 COLUMNS = (
@@ -62,16 +62,18 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
     async with zookeeper_session(zookeeper, target) as zk:
         if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:
             return attrs.evolve(listing, errors=[unknown_group(group_id)])
-        tree, read = await _read(zk, group_id)
 
-        if isinstance(read, GroupProblem):
-            problem = Failure(group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name, read.text)
-            return attrs.evolve(listing, errors=[problem])
+        tree = GroupTree(zk, group_id, "", StaticSubscription({}))
+        group = await tree.read_group(_ignore, _ignore, _ignore)
+        if isinstance(group, GroupProblem):
+            return attrs.evolve(listing, errors=[_inconsistent(group_id, group.text)])
+        if conflict := _find_conflict(group):
+            return attrs.evolve(listing, errors=[_inconsistent(group_id, conflict)])
 
-        partitions = consumed_partitions(read)
-        items = find_badly_owned(read, await tree.read_owners(frozenset(partitions)))
+        partitions = consumed_partitions(group)
+        items = find_badly_owned(group, await tree.read_owners(frozenset(partitions)))
 
-    if not read.members:
+    if not group.members:
         click.echo(f"Consumer group '{group_id}' has no active members.", err=True)
 
     text = f"Rebalance operation failed ! {len(items)} of {len(partitions)} partitions"
@@ -81,14 +83,15 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
     )
 
 
-async def _read(zk: ZkSession, group_id: str) -> tuple[GroupTree, GroupSnapshot | GroupProblem]:
-    """Read the group as its members do, with the strategy that its members have."""
-    for strategy in ("range", CLUSTERED):
-        tree = GroupTree(zk, group_id, "", StaticSubscription({}), strategy=strategy)
-        read = await tree.read_group(_ignore, _ignore, _ignore)
-        if not (isinstance(read, GroupProblem) and read.conflict):
-            break
-    return tree, read
+def _inconsistent(group_id: str, problem: str) -> Failure:
+    return Failure(group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name, problem)
+
+
+def _find_conflict(group: GroupSnapshot) -> str | None:
+    """Return why the members compute no assignment: some are clustered, and others are not."""
+    if find_strategy_conflict(group.members, group.strategies, "range") is None:
+        return None
+    return find_strategy_conflict(group.members, group.strategies, CLUSTERED)
 
 
 def _ignore(event: WatchEvent) -> None:

@@ -8,7 +8,7 @@ TopicCount, because a JVM member of the same group must come to the same assignm
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import attrs
 
@@ -163,13 +163,32 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
         raise MalformedRegistration(str(error)) from error
 
 
-def strategy_conflict(registration: ConsumerRegistration, strategy: str) -> str | None:
-    """Why a member with this registration and one with `strategy` can't share a group, if so.
+def strategy_of(registration: ConsumerRegistration) -> str | None:
+    """Return the strategy that a registration names; None for those of JVM members."""
+    named = registration.extra.get(STRATEGY_KEY)
+    return None if named is None else str(named)
 
-    Only `clustered` shows: range and roundrobin members can't be told apart, in Kafka either.
+
+def find_strategy_conflict(
+    members: Iterable[str], strategies: Mapping[str, str], strategy: str
+) -> str | None:
+    """Return why a member with `strategy` cannot be in this group; None if it can.
+
+    `strategies`: consumer id -> the strategy in its registration, where that names one.
+    """
+    for consumer_id in members:
+        if conflict := strategy_conflict(strategies.get(consumer_id), strategy):
+            return f"cannot rebalance with the member {consumer_id}: {conflict}"
+    return None
+
+
+def strategy_conflict(theirs: str | None, strategy: str) -> str | None:
+    """Return why members with `theirs` and with `strategy` cannot share a group; None if they can.
+
+    Only `clustered` is visible: nobody can tell range and roundrobin members apart, in Kafka
+    either.
     """
     ours = CLUSTERED if strategy == CLUSTERED else None
-    theirs = registration.extra.get(STRATEGY_KEY)
     if theirs == ours:
         return None
     if ours is None:

@@ -213,10 +213,10 @@ class ToldMember(Member):
 
     story: Story
 
-    def _happen(self, event: on.Event) -> None:
+    def _handle_event(self, event: on.Event) -> None:
         before = self.membership
         self.story.tell(self.consumer_id, event)
-        super()._happen(event)
+        super()._handle_event(event)
         late = getattr(event, "round", before.round) != before.round
         if late and not isinstance(event, on.Retry) and self.membership is before:
             self.story.bites["stale result"] += 1
@@ -232,7 +232,7 @@ class ToldMember(Member):
 
 _BITES: dict[type[Any], str] = {
     on.ClaimFailed: "claim too late",
-    on.SessionExpired: "session lost",
+    on.SessionLost: "session lost",
     on.RoundFailed: "round failed",
     on.ReleaseFailed: "release failed",
     on.RegistrationFailed: "registration failed",
@@ -268,7 +268,7 @@ class Player:
             GroupTree(self.wire, GROUP, self.consumer_id, wanted, strategy=story.strategy),
             self.delivery,
             Membership(self.consumer_id, settings),
-            jitter=story.random,
+            rng=story.random,
         )
         self.member.story = story
         self.crashed = False
@@ -446,7 +446,7 @@ class Story:
 
     async def _wait_until_nobody_looks_around(self) -> None:
         for _ in range(200):
-            if all(player.member.settled for player in self.players.values()):
+            if all(player.member.is_settled for player in self.players.values()):
                 return
             await asyncio.sleep(0.01)
 
@@ -895,7 +895,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.SessionEstablished: lambda e: f"is connected, in session {e.session_id}",
     on.Suspended: lambda e: "hears nothing of ZooKeeper any more",
     on.LeaseEnded: lambda e: "has heard nothing for two thirds of its session",
-    on.SessionExpired: lambda e: "learns that its session has ended: all it had is others' now",
+    on.SessionLost: lambda e: "learns that its session has ended: all it had is others' now",
     on.SessionClosed: lambda e: "learns that its session is closed, and is out for good",
     on.Registered: lambda e: "is registered",
     on.RegistrationFailed: lambda e: f"could not register: {e.reason}",
@@ -916,7 +916,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     do.ClaimOwners: lambda e: f"claims {_names({*e.create, *e.move})}",
     do.WatchOwners: lambda e: f"waits for {_names(e.partitions)}",
     do.StopFetchers: lambda e: f"stops {_names(e.partitions)}" if e.partitions else None,
-    do.CommitOffsets: lambda e: f"commits {_names(e.partitions)}" if e.partitions else None,
+    do.CommitPositions: lambda e: f"commits {_names(e.partitions)}" if e.partitions else None,
     do.FetchOffsets: lambda e: f"asks for the offsets of {_names(e.partitions)}",
     do.StartFetchers: lambda e: f"delivers {_names(e.starts)}",
     do.MoveFetchers: lambda e: f"moves {_names(e.threads)} to other streams",

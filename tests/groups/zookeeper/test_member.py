@@ -35,31 +35,31 @@ def zk_chroot(request: pytest.FixtureRequest, zookeepers: ZooKeepers) -> str:
 
 
 class Streams:
-    """What a member delivers; notes the order of what it is told."""
+    """What a member delivers; notes the calls in their order."""
 
     def __init__(self) -> None:
         self.paused = False
         self.delivering: dict[TopicPartition, str] = {}
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def stop(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("stop")
+        self.calls.append("stop")
         for partition in partitions:
             self.delivering.pop(partition, None)
 
     async def forget(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("forget")
+        self.calls.append("forget")
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         self.delivering |= threads
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        self.told.append("start")
+        self.calls.append("start")
         self.delivering |= {p: thread for p, (thread, _) in starts.items()}
 
     def pause(self) -> None:
         self.paused = True
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume(self) -> None:
         self.paused = False
@@ -71,7 +71,7 @@ class Streams:
         self.failure = error
 
     async def commit(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("commit")
+        self.calls.append("commit")
 
     async def fetch_offsets(
         self, partitions: Set[TopicPartition]
@@ -79,11 +79,11 @@ class Streams:
         return dict.fromkeys(partitions), {}
 
     async def before_releasing(self, owned: Set[TopicPartition]) -> None:
-        self.told.append("before_releasing")
+        self.calls.append("before_releasing")
         raise RuntimeError("a listener that fails")
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
-        self.told.append("before_starting")
+        self.calls.append("before_starting")
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -149,12 +149,14 @@ def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> Non
         await make_topic(zk_chroot, 4)
         async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, first):
             assert await owners(session, 4) == ["g_a-0"] * 4
-            assert first.told == ["before_releasing", "before_starting", "start"]
-            first.told.clear()
+            assert first.calls == ["before_releasing", "before_starting", "start"]
+            first.calls.clear()
             async with a_member(zk_chroot, "b") as (_, second):
-                await until(lambda: len(second.delivering) == 2 and "before_starting" in first.told)
+                await until(
+                    lambda: len(second.delivering) == 2 and "before_starting" in first.calls
+                )
                 assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_b-0"]
-                assert first.told == [
+                assert first.calls == [
                     "stop",
                     "commit",
                     "before_releasing",
@@ -242,9 +244,9 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
         async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, streams):
             await session.delete(PartitionOwner.path("g", "t", 0))
             content, _ = await session.get(TopicAssignment.path("t"))
-            streams.told.clear()
+            streams.calls.clear()
             await session.set(TopicAssignment.path("t"), content)
-            await until(lambda: "start" in streams.told)
+            await until(lambda: "start" in streams.calls)
             assert await owners(session, 2) == ["g_a-0", "g_a-0"]
 
     asyncio.run(scene())
@@ -278,7 +280,7 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         expired_id = cut_off.session_id
         world.silence(cut_off)
         await until(lambda: taken_over_while_delivered)
-        assert "pause" in first_streams.told
+        assert "pause" in first_streams.calls
         assert taken_over_while_delivered == [False]
         await world.suspend(cut_off)
         await world.resume(cut_off)
@@ -299,12 +301,12 @@ def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None
         await make_topic(zk_chroot, 2)
         member, streams = member_of(session, "a")
         await member.join()
-        streams.told.clear()
+        streams.calls.clear()
         round_before = member.membership.round
         await world.suspend(session)
         await world.resume(session)
-        await until(lambda: member.membership.round > round_before and member.settled)
-        assert streams.told == []
+        await until(lambda: member.membership.round > round_before and member.is_settled)
+        assert streams.calls == []
         assert len(streams.delivering) == 2
         await member.leave()
 
@@ -319,12 +321,12 @@ def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_go
         await make_topic(hosts, 4)
         async with a_member(hosts, "a") as (_, first), a_member(hosts, "b") as (_, second):
             await until(lambda: len(second.delivering) == 2)
-            first.told.clear(), second.told.clear()
+            first.calls.clear(), second.calls.clear()
             await asyncio.to_thread(kill, ensemble.leader())
             async with a_member(hosts, "c") as (_, third):
                 await until(lambda: len(third.delivering) == 1)
                 await until(lambda: len(first.delivering) == 2 and len(second.delivering) == 1)
-                assert "pause" not in first.told + second.told
+                assert "pause" not in first.calls + second.calls
                 async with a_session(hosts) as session:
                     assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_c-0"]
 

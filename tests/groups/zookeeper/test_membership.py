@@ -1,12 +1,13 @@
 """Value tests of a member's decisions: what each event makes of it, and what it wants done."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
+from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.membership import (
     AUDIT_MS,
     DEBOUNCE_MS,
@@ -14,7 +15,12 @@ from groups.zookeeper.membership import (
     MAX_CLAIMS_IN_VAIN,
     decide,
 )
-from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
+from groups.zookeeper.membership_state import (
+    NEXT_PHASES,
+    Membership,
+    MembershipSettings,
+    Phase,
+)
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
 
@@ -58,12 +64,15 @@ class Script:
         assert self.tell(on.SessionEstablished(SESSION))[-1] == do.Register(SESSION)
         return self.tell(on.Registered(SESSION))
 
-    def read_group(self, *members: str, streams: int = 1, partitions: int = 4) -> list[do.Effect]:
-        """The group as it is: each member with so many streams of topic t."""
+    def read_group(
+        self, *members: str, streams: int = 1, partitions: int = 4, clustered: Sequence[str] = ()
+    ) -> list[do.Effect]:
+        """Give the member a reading of the group: each of `members` has `streams` of topic t."""
         snapshot = on.GroupSnapshot(
             {member: StaticSubscription({"t": streams}) for member in members},
             (),
             {"t": tuple(range(partitions))},
+            strategies=dict.fromkeys(clustered, CLUSTERED),
         )
         return self.tell(on.GroupRead(self.round, snapshot))
 
@@ -136,7 +145,7 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
     leaving = frozenset({P2, P3})
     assert effects[:5] == [
         do.StopFetchers(leaving),
-        do.CommitOffsets(script.round, leaving),
+        do.CommitPositions(script.round, leaving),
         do.NotifyReleasing(script.round, ALL),
         do.ForgetPositions(leaving),
         do.ReleaseOwners(script.round, leaving),
@@ -150,7 +159,7 @@ def test_without_auto_commit_a_rebalance_commits_nothing() -> None:
     script.settle_alone()
     script.change(on.GroupChanged())
     script.read_group(ME, OTHER)
-    assert do.CommitOffsets not in kinds(script.read_owners(dict.fromkeys(ALL, f"{ME}-0")))
+    assert do.CommitPositions not in kinds(script.read_owners(dict.fromkeys(ALL, f"{ME}-0")))
 
 
 def test_a_round_that_changes_nothing_touches_nothing() -> None:
@@ -234,7 +243,7 @@ def test_a_closed_session_ends_the_member_and_its_streams() -> None:
     abandon, fail, report = script.tell(on.SessionClosed())
     assert abandon == do.Abandon()
     assert isinstance(fail, do.FailDelivery)
-    assert report == do.Report(fail.reason, do.Failure.SESSION_CLOSED)
+    assert report == do.Report(fail.reason, do.FailureKind.SESSION_CLOSED)
     assert (script.member.phase, script.member.delivering) == (Phase.CLOSED, {})
     assert script.tell(on.SessionEstablished(SESSION + 1)) == []
 
@@ -325,7 +334,7 @@ def test_a_partition_whose_node_was_deleted_by_hand_is_stopped_uncommitted_and_c
         do.StopFetchers(frozenset({P3})),
         do.ForgetPositions(frozenset({P3})),
     ]
-    assert do.CommitOffsets not in kinds(effects)
+    assert do.CommitPositions not in kinds(effects)
     assert one(effects, do.ClaimOwners).create == {P3: f"{ME}-0"}
 
 
@@ -394,7 +403,7 @@ def test_a_member_that_cannot_settle_tries_for_ever_and_says_so_after_each_max_r
         told += [effect for effect in effects if isinstance(effect, do.Report)]
         assert one(effects, do.SetTimer).event == on.Retry(script.round)
         assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
-    assert [report.failure for report in told] == [do.Failure.RETRIES] * 2
+    assert [report.failure for report in told] == [do.FailureKind.RETRIES] * 2
     assert "can't rebalance after 4 retries" in (told[1].error or "")
     assert "owned by g_b: t-0, t-1, t-2, t-3" in (told[1].error or "")
 
@@ -424,7 +433,7 @@ def test_a_malformed_neighbour_stops_the_rebalance_and_is_reported_once() -> Non
     script.change(on.GroupChanged())
     problem = on.GroupProblem("remove /consumers/g/ids/g_x")
     timer, report = script.tell(on.GroupUnreadable(script.round, problem))
-    assert report == do.Report(problem.text, do.Failure.UNREADABLE)
+    assert report == do.Report(problem.text, do.FailureKind.UNREADABLE)
     assert timer.event == on.Retry(script.round)
     assert script.member.delivering.keys() == ALL
     script.tell(on.Retry(script.round))
@@ -446,28 +455,39 @@ def test_when_the_malformed_neighbour_is_gone_the_group_settles_and_a_new_one_is
     assert effects[-1] == do.Report()
     script.change(on.GroupChanged())
     effects = script.tell(on.GroupUnreadable(script.round, problem))
-    assert do.Report(problem.text, do.Failure.UNREADABLE) in effects
+    assert do.Report(problem.text, do.FailureKind.UNREADABLE) in effects
 
 
 def test_a_member_whose_strategy_is_not_the_groups_leaves_at_once() -> None:
     script = Script()
     script.register()
-    problem = on.GroupProblem("g_x is on the JVM", conflict=True)
-    assert script.tell(on.GroupUnreadable(script.round, problem)) == [
-        do.LeaveGroup(frozenset()),
-        do.Report(problem.text, do.Failure.STRATEGY),
-    ]
+    leave, report = script.read_group(ME, OTHER, clustered=[OTHER])
+    assert leave == do.LeaveGroup(frozenset())
+    assert report.failure is do.FailureKind.STRATEGY
+    assert "the member g_b: " in report.error
+    assert "strategy=clustered, we have range" in report.error
     assert script.member.phase is Phase.CLOSED
+
+
+def test_a_clustered_member_leaves_a_group_with_a_member_that_could_be_on_the_jvm() -> None:
+    script = Script(partition_assignment_strategy=CLUSTERED)
+    script.register()
+    leave, report = script.read_group(ME, OTHER, clustered=[ME])
+    assert leave == do.LeaveGroup(frozenset())
+    assert report.failure is do.FailureKind.STRATEGY
+    assert "the member g_b: " in report.error
+    assert "JVM" in report.error
 
 
 def test_a_member_with_another_strategy_that_comes_later_stops_our_claims_alone() -> None:
     script = Script()
     script.settle_alone()
     script.change(on.GroupChanged())
-    problem = on.GroupProblem("g_x is on the JVM", conflict=True)
-    effects = script.tell(on.GroupUnreadable(script.round, problem))
+    effects = script.read_group(ME, OTHER, clustered=[OTHER])
     assert kinds(effects) == [do.SetTimer, do.Report]
     assert script.member.phase is Phase.BACKING_OFF
+    script.tell(on.Retry(script.round))
+    assert script.read_group(ME) == [do.ReadOwners(script.round, ALL)]
 
 
 def test_a_burst_of_changes_is_read_once() -> None:
@@ -506,7 +526,7 @@ def test_brokers_that_come_and_go_make_a_member_look_and_release_nothing() -> No
 def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
     script = Script()
     script.settle_alone()
-    assert script.tell(on.SessionExpired()) == [do.Abandon()]
+    assert script.tell(on.SessionLost()) == [do.Abandon()]
     assert script.member.delivering == {}
     assert script.tell(on.GroupChanged()) == []
     effects = script.tell(on.SessionEstablished(SESSION + 1))
@@ -529,7 +549,7 @@ def test_a_claim_of_a_session_that_has_ended_counts_for_nothing() -> None:
     script.read_group(ME)
     script.read_owners({})
     claiming_round = script.round
-    script.tell(on.SessionExpired())
+    script.tell(on.SessionLost())
     assert script.tell(on.Claimed(claiming_round)) == []
     assert script.member.held == frozenset()
 
@@ -563,7 +583,7 @@ def test_a_consumer_id_in_use_ends_a_member_that_has_not_joined() -> None:
     script = Script()
     script.tell(on.SessionEstablished(SESSION))
     effects = script.tell(on.RegistrationFailed(SESSION, "in use by 0x1", in_use=True))
-    assert effects == [do.Report("in use by 0x1", do.Failure.ID_IN_USE)]
+    assert effects == [do.Report("in use by 0x1", do.FailureKind.ID_IN_USE)]
     assert script.tell(on.SessionEstablished(SESSION + 1)) == []
 
 
@@ -590,7 +610,7 @@ def test_shutdown_stops_commits_and_leaves() -> None:
     assert script.tell(on.Shutdown()) == [
         do.Interrupt(),
         do.StopFetchers(ALL),
-        do.CommitOffsets(script.round, ALL),
+        do.CommitPositions(script.round, ALL),
         do.ForgetPositions(ALL),
         do.LeaveGroup(ALL),
     ]
@@ -610,7 +630,7 @@ def test_shutdown_without_zookeeper_commits_nothing_that_may_be_anothers() -> No
     script.settle_alone()
     script.tell(on.Suspended(0, 6000))
     script.tell(on.LeaseEnded(0))
-    assert do.CommitOffsets not in kinds(script.tell(on.Shutdown()))
+    assert do.CommitPositions not in kinds(script.tell(on.Shutdown()))
 
 
 def test_a_deleted_topic_is_released() -> None:
@@ -621,7 +641,20 @@ def test_a_deleted_topic_is_released() -> None:
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     assert one(effects, do.ReleaseOwners).partitions == ALL
     assert script.member.phase is Phase.SETTLED
-    assert do.CommitOffsets not in kinds(effects)  # it would outlive the topic
+    assert do.CommitPositions not in kinds(effects)  # it would outlive the topic
+
+
+def test_every_phase_has_its_legal_moves_and_only_closed_has_none() -> None:
+    assert NEXT_PHASES.keys() == set(Phase)
+    for phase, following in NEXT_PHASES.items():
+        ends = {Phase.OFFLINE, Phase.CLOSED}
+        assert following & ends == (set() if phase is Phase.CLOSED else ends)
+    assert set().union(*NEXT_PHASES.values()) == set(Phase)
+
+
+def test_a_move_that_is_not_legal_is_an_assertion_error() -> None:
+    with pytest.raises(AssertionError, match="OFFLINE to SETTLED"):
+        Membership(ME).enter(Phase.SETTLED)
 
 
 class Counted(StaticSubscription):

@@ -238,7 +238,7 @@ class Simulation:
             GroupTree(slow, GROUP, consumer_id, wanted),
             deliveries,
             Membership(consumer_id, settings),
-            jitter=self.random,
+            rng=self.random,
         )
         self.members[name] = session, member, deliveries
         self._spawn(self._join(name, member))
@@ -313,7 +313,7 @@ class Simulation:
     async def check_all_is_settled(self) -> None:
         await asyncio.sleep(QUIET_S)
         async with asyncio.timeout(1):  # one of them may be looking whether all is still well
-            while not all(member.settled for _, member, _ in self.members.values()):
+            while not all(member.is_settled for _, member, _ in self.members.values()):
                 await asyncio.sleep(0.01)
         self.check_no_partition_has_two()
         everything = {

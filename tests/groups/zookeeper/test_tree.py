@@ -262,7 +262,6 @@ def test_a_malformed_registration_stops_the_group_and_is_named(content: bytes | 
         problem = await tree.read_group(told.append, unwatched, unwatched)
         assert isinstance(problem, GroupProblem)
         assert "registration /consumers/g/ids/g_broken is malformed" in problem.text
-        assert not problem.conflict
         await tree.zk.delete("/consumers/g/ids/g_broken")
         assert told
         assert (await reading(tree)).members.keys() == {"g_a"}
@@ -280,23 +279,20 @@ def test_what_no_jvm_member_reads_does_not_matter() -> None:
     play(scene)
 
 
-def test_members_of_which_one_alone_is_clustered_do_not_go_together() -> None:
+def test_the_reading_says_which_members_are_clustered() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         jvm, ours = await a_tree(zk, "jvm"), await a_tree(zk, "ours")
         ours.strategy = "clustered"
         await jvm.register()
-        problem = await ours.read_group(unwatched, unwatched, unwatched)
-        assert isinstance(problem, GroupProblem)
-        assert problem.conflict
-        assert "/consumers/g/ids/g_jvm" in problem.text
-        assert "JVM" in problem.text
+        snapshot = await reading(ours)
+        assert snapshot.members.keys() == {"g_jvm"}
+        assert snapshot.strategies == {}
         await ours.register()
-        problem = await jvm.read_group(unwatched, unwatched, unwatched)
-        assert isinstance(problem, GroupProblem)
-        assert "g_ours" in problem.text
-        assert "strategy=clustered, we have range" in problem.text
+        assert (await reading(jvm)).strategies == {"g_ours": "clustered"}
+        assert (await reading(ours)).strategies == {"g_ours": "clustered"}
         await jvm.zk.close()
         assert (await reading(ours)).members.keys() == {"g_ours"}
+        assert (await reading(ours)).strategies == {"g_ours": "clustered"}
 
     play(scene)
 
