@@ -12,8 +12,7 @@ from clients.kgroup.delete import check_names
 from clients.kgroup.describe import Scope, TopicScope
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
-from groups.zookeeper.deletion import delete_offsets, kept_offsets
-from groups.zookeeper.deletion import owned as owned_partitions
+from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkError
@@ -119,7 +118,7 @@ class Deletion:
 
         offsets: dict[TopicPartition, int | None] = {}
         for topic in dict.fromkeys(scope.topic for scope in self.topics):
-            offsets |= await kept_offsets(zk, self.group_id, topic)
+            offsets |= await read_offsets(zk, self.group_id, topic)
         return {
             partition: offset
             for partition, offset in offsets.items()
@@ -155,7 +154,7 @@ class Deletion:
         if self.sessions.zk is None:
             return set()
 
-        owned = await owned_partitions(self.sessions.zk, self.group_id, sorted(partitions))
+        owned = await find_owned(self.sessions.zk, self.group_id, sorted(partitions))
         for partition in sorted(owned):
             text = f"a member of group '{self.group_id}' consumes it"
             error = BrokerError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text)

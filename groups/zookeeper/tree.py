@@ -28,7 +28,7 @@ from groups.zookeeper.registration import (
     FilterSubscription,
     MalformedRegistration,
     Subscription,
-    register,
+    build_registration,
     strategy_of,
     subscription_of,
     threads_by_topic,
@@ -132,7 +132,9 @@ class GroupTree:
 
         while True:
             # Try to create the node, or find out who has it.
-            registration = register(self.subscription, time_ns() // 1_000_000, self.strategy)
+            registration = build_registration(
+                self.subscription, time_ns() // 1_000_000, self.strategy
+            )
             try:
                 await self.zk.create(path, registration.encode(), ephemeral=True, make_parents=True)
                 return None

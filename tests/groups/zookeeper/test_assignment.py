@@ -156,8 +156,8 @@ def test_in_whatever_order_the_group_was_read_the_assignment_is_the_same(
     }
     once = ASSIGNORS[strategy](threads, partitions, leaders)
     shuffled = {t: random.sample(threads[t], len(threads[t])) for t in shuffle(random, threads)}
-    others = {t: shuffle(random, partitions[t]) for t in shuffle(random, partitions)}
-    assert ASSIGNORS[strategy](shuffled, others, leaders) == once
+    shuffled_partitions = {t: shuffle(random, partitions[t]) for t in shuffle(random, partitions)}
+    assert ASSIGNORS[strategy](shuffled, shuffled_partitions, leaders) == once
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groups.zookeeper.deletion import delete_group, delete_offsets, kept_offsets, owned
+from groups.zookeeper.deletion import delete_group, delete_offsets, find_owned, read_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.virtual_time import VirtualTimeLoop
@@ -48,7 +48,7 @@ def test_group_goes_with_all_that_is_below_it_and_no_other() -> None:
         await member.create("/consumers/g/of somebody/else", b"", make_parents=True)
         assert await delete_group(zk, "g")
         assert await children_if_there(zk, "/consumers") == ["h"]
-        assert await kept_offsets(zk, "h", "t") == {T0: 42, T1: 42}
+        assert await read_offsets(zk, "h", "t") == {T0: 42, T1: 42}
         assert not await delete_group(zk, "g")
 
     play(scene)
@@ -60,7 +60,7 @@ def test_group_with_a_member_is_left_as_it_is() -> None:
         with pytest.raises(ApiError, match="NON_EMPTY_GROUP: group 'g' has members") as refused:
             await delete_group(zk, "g")
         assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
-        assert await kept_offsets(zk, "g", "t") == {T0: 42, T1: 42}
+        assert await read_offsets(zk, "g", "t") == {T0: 42, T1: 42}
         await member.close()
         assert await delete_group(zk, "g")
 
@@ -127,8 +127,8 @@ def test_offsets_that_are_no_numbers_are_seen_so_that_they_can_be_deleted() -> N
         await member.set(ConsumerOffset.path("g", *T1), b"many")
         await member.create("/consumers/g/offsets/t/last", b"1")
         await member.create("/consumers/g/offsets/t/01", b"1")
-        assert await kept_offsets(zk, "g", "t") == {T0: 42, T1: None}
-        assert await kept_offsets(zk, "g", "none") == {}
+        assert await read_offsets(zk, "g", "t") == {T0: 42, T1: None}
+        assert await read_offsets(zk, "g", "none") == {}
 
     play(scene)
 
@@ -137,7 +137,7 @@ def test_offsets_deleted_take_an_empty_topic_with_them_and_nothing_else() -> Non
     async def scene(zk: MemorySession, member: MemorySession) -> None:
         await delete_offsets(zk, "g", [T0, U0, TopicPartition("none", 0)])
         assert await children_if_there(zk, ConsumerGroup.offsets_path("g")) == ["t"]
-        assert await kept_offsets(zk, "g", "t") == {T1: 42}
+        assert await read_offsets(zk, "g", "t") == {T1: 42}
 
     play(scene)
 
@@ -145,8 +145,8 @@ def test_offsets_deleted_take_an_empty_topic_with_them_and_nothing_else() -> Non
 def test_partition_with_an_owner_is_known() -> None:
     async def scene(zk: MemorySession, member: MemorySession) -> None:
         await member.create(PartitionOwner.path("g", *T1), b"g_m-0", ephemeral=True)
-        assert await owned(zk, "g", [T0, T1, U0]) == {T1}
+        assert await find_owned(zk, "g", [T0, T1, U0]) == {T1}
         await member.close()
-        assert await owned(zk, "g", [T0, T1, U0]) == set()
+        assert await find_owned(zk, "g", [T0, T1, U0]) == set()
 
     play(scene)

@@ -35,7 +35,7 @@ def zk_chroot(request: pytest.FixtureRequest, zookeepers: ZooKeepers) -> str:
 
 
 class Streams:
-    """What a member delivers; notes the calls in their order."""
+    """Streams that note the calls of their member, in order."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -107,7 +107,7 @@ async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[K
 async def a_member(
     hosts: str, name: str, session_timeout_ms: int = SESSION_MS
 ) -> AsyncIterator[tuple[Member, Streams]]:
-    """A member that has joined; it leaves in the end."""
+    """Give a member that has joined; it leaves in the end."""
     async with a_session(hosts, session_timeout_ms) as session:
         member, streams = member_of(session, name)
         try:
@@ -136,12 +136,12 @@ async def make_topic(hosts: str, partitions: int) -> None:
 
 
 async def owners(session: ZkSession, partitions: int) -> list[str | None]:
-    found: list[str | None] = []
+    threads: list[str | None] = []
     for partition in range(partitions):
         path = PartitionOwner.path("g", "t", partition)
         stat = await session.exists(path)
-        found.append(((await session.get(path))[0] or b"").decode() if stat else None)
-    return found
+        threads.append(((await session.get(path))[0] or b"").decode() if stat else None)
+    return threads
 
 
 def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> None:

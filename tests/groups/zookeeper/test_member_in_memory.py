@@ -257,15 +257,15 @@ def test_a_member_whose_session_is_closed_under_it_ends_its_streams_with_an_erro
         await work.topic(2)
         member, streams = await work.member("a")
         await member.join()
-        told: list[str | None] = []
-        member.on_problem = told.append
+        problems: list[str | None] = []
+        member.on_problem = problems.append
         await member.tree.zk.close()
         assert streams.delivering == {}
         assert isinstance(streams.failure, MembershipLost)
-        assert told == ["g_a: the ZooKeeper session has been closed: this member has ended"]
-        other, others = await work.member("b")
+        assert problems == ["g_a: the ZooKeeper session has been closed: this member has ended"]
+        other, other_streams = await work.member("b")
         await other.join()
-        assert len(others.delivering) == 2
+        assert len(other_streams.delivering) == 2
         await member.leave()
         assert "commit" not in streams.diary
 
@@ -371,17 +371,17 @@ def test_a_malformed_neighbour_is_named_to_who_waits_and_the_member_recovers(
         path = ConsumerRegistration.path("g", "g_broken")
         await admin.create(path, b"{", make_parents=True)
         member, streams = await work.member("a")
-        told: list[str | None] = []
-        member.on_problem = told.append
+        problems: list[str | None] = []
+        member.on_problem = problems.append
         with pytest.raises(MalformedMember, match=path):
             await member.join()
         await asyncio.sleep(60)
-        assert len(told) == 1
+        assert len(problems) == 1
         assert streams.delivering == {}
         await admin.delete(path)
         await asyncio.sleep(0.2)
         assert len(streams.delivering) == 2
-        assert told[1:] == [None]
+        assert problems[1:] == [None]
 
     with caplog.at_level(logging.ERROR):
         play(scene)
@@ -397,10 +397,10 @@ def test_a_neighbour_that_becomes_malformed_costs_nobody_what_it_owns() -> None:
         await admin.create(ConsumerRegistration.path("g", "g_broken"), b"{")
         await asyncio.sleep(60)
         assert len(streams.delivering) == 2
-        other, others = await work.member("b")
+        other, other_streams = await work.member("b")
         with pytest.raises(MalformedMember):
             await other.join()
-        assert others.delivering == {}
+        assert other_streams.delivering == {}
         await other.leave()
 
     play(scene)
@@ -450,11 +450,11 @@ def test_a_member_whose_group_somebody_removes_is_in_it_again_within_the_audit(
         await (await work.session()).delete_recursive(removed)
         await asyncio.sleep(12)
         assert await first.tree.zk.exists(ConsumerRegistration.path("g", "g_a"))
-        second, others = await work.member("b")
+        second, other_streams = await work.member("b")
         await second.join()
         await asyncio.sleep(1)
-        assert len(streams.delivering) == len(others.delivering) == 2
-        assert not streams.delivering.keys() & others.delivering.keys()
+        assert len(streams.delivering) == len(other_streams.delivering) == 2
+        assert not streams.delivering.keys() & other_streams.delivering.keys()
 
     play(scene)
 
@@ -468,17 +468,17 @@ def test_a_claim_that_zookeeper_refuses_is_tried_again_after_a_pause_and_reporte
         member, streams = await work.member("a")
         calls: Counter[str] = Counter()
         member.tree.zk = Watched(member.tree.zk, calls)  # type: ignore[assignment]
-        told: list[str | None] = []
-        member.on_problem = told.append
+        problems: list[str | None] = []
+        member.on_problem = problems.append
         with pytest.raises(ConsumerRebalanceFailed, match=rf"NoAuth {OWNERS}/0"):
             await member.join()
         tries = member.membership.settings.rebalance_max_retries
         assert calls["multi"] == tries
-        assert len(told) == 1
+        assert len(problems) == 1
         work.zk.read_only.clear()
         await asyncio.sleep(3)
         assert len(streams.delivering) == 4
-        assert told[1:] == [None]
+        assert problems[1:] == [None]
 
     play(scene)
 
@@ -488,19 +488,19 @@ def test_a_release_that_zookeeper_refuses_is_reported_and_tried_again() -> None:
         await work.topic(4)
         first, streams = await work.member("a")
         await first.join()
-        told: list[str | None] = []
-        first.on_problem = told.append
+        problems: list[str | None] = []
+        first.on_problem = problems.append
         work.zk.read_only.add(OWNERS)
-        second, others = await work.member("b")
+        second, other_streams = await work.member("b")
         joining = asyncio.ensure_future(second.join())
         await asyncio.sleep(12)
-        assert "ReleaseOwners: NoAuth" in str(told[-1])
-        assert others.delivering == {}
+        assert "ReleaseOwners: NoAuth" in str(problems[-1])
+        assert other_streams.delivering == {}
         work.zk.read_only.clear()
         await asyncio.sleep(5)
         await asyncio.gather(joining, return_exceptions=True)
-        assert len(streams.delivering) == len(others.delivering) == 2
-        assert told[-1] is None
+        assert len(streams.delivering) == len(other_streams.delivering) == 2
+        assert problems[-1] is None
 
     play(scene)
 
@@ -522,16 +522,16 @@ def test_who_reads_no_offset_leaves_its_share_to_others_and_comes_back_when_it_d
         await work.topic(4)
         first, streams = await work.member("a")
         await first.join()
-        second, others = await work.member("b")
-        others.offsets_trouble = "no coordinator"
+        second, other_streams = await work.member("b")
+        other_streams.offsets_trouble = "no coordinator"
         with pytest.raises(ConsumerRebalanceFailed, match="out of the group until"):
             await second.join()
         await asyncio.sleep(60)
         assert len(streams.delivering) == 4
         assert work.zk.tree["/consumers/g/ids"].children == {"g_a"}
-        others.offsets_trouble = ""
+        other_streams.offsets_trouble = ""
         await asyncio.sleep(5)
-        assert len(streams.delivering) == len(others.delivering) == 2
+        assert len(streams.delivering) == len(other_streams.delivering) == 2
 
     play(scene)
 

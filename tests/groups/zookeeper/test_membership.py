@@ -99,8 +99,8 @@ def kinds(effects: Iterable[do.Effect]) -> list[type[do.Effect]]:
 
 
 def one(effects: Iterable[do.Effect], kind: type[Any]) -> Any:
-    (found,) = [effect for effect in effects if isinstance(effect, kind)]
-    return found
+    (only,) = [effect for effect in effects if isinstance(effect, kind)]
+    return only
 
 
 def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> None:
@@ -231,8 +231,8 @@ def test_a_claim_that_fails_because_others_are_faster_is_never_given_a_pause() -
     script = Script()
     script.register()
     script.read_group(ME)
-    for others in range(2 * MAX_CLAIMS_IN_VAIN):
-        foreign = [P0, P1][: 1 + others % 2]
+    for turn in range(2 * MAX_CLAIMS_IN_VAIN):
+        foreign = [P0, P1][: 1 + turn % 2]
         assert do.ClaimOwners in kinds(script.read_owners({}, foreign=foreign))
         script.tell(on.ClaimFailed(script.round))
 
@@ -394,18 +394,18 @@ def test_results_of_an_older_round_are_ignored() -> None:
 def test_a_member_that_cannot_settle_tries_for_ever_and_says_so_after_each_max_retries() -> None:
     script = Script(rebalance_max_retries=2)
     script.register()
-    told: list[do.Report] = []
+    reports: list[do.Report] = []
     for _ in range(4):
         script.read_group(ME)
         effects = script.read_owners(
             dict.fromkeys(script.member.delivering, f"{ME}-0"), foreign=ALL
         )
-        told += [effect for effect in effects if isinstance(effect, do.Report)]
+        reports += [effect for effect in effects if isinstance(effect, do.Report)]
         assert one(effects, do.SetTimer).event == on.Retry(script.round)
         assert script.tell(on.Retry(script.round)) == [do.ReadGroup(script.round)]
-    assert [report.failure for report in told] == [do.FailureKind.RETRIES] * 2
-    assert "can't rebalance after 4 retries" in (told[1].error or "")
-    assert "owned by g_b: t-0, t-1, t-2, t-3" in (told[1].error or "")
+    assert [report.failure for report in reports] == [do.FailureKind.RETRIES] * 2
+    assert "can't rebalance after 4 retries" in (reports[1].error or "")
+    assert "owned by g_b: t-0, t-1, t-2, t-3" in (reports[1].error or "")
 
 
 def test_who_tries_for_ever_pauses_between_two_tries_whatever_the_settings_say() -> None:

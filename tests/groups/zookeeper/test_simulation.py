@@ -19,8 +19,8 @@ from groups.zookeeper.member import ConsumerRebalanceFailed, Member
 from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import (
     StaticSubscription,
+    build_registration,
     consumer_of,
-    register,
     subscription_of,
     thread_ids,
 )
@@ -128,7 +128,7 @@ class JvmMember:
 
     async def live(self) -> None:
         path = ConsumerRegistration.path(GROUP, self.consumer_id)
-        registration = register(StaticSubscription(self.streams), 0).encode()
+        registration = build_registration(StaticSubscription(self.streams), 0).encode()
         await self.zk.create(path, registration, ephemeral=True, make_parents=True)
         self._changed.set()
         while True:

@@ -46,7 +46,7 @@ def test_thirty_stories_in_which_something_went_wrong_hold(
 
 
 def test_a_story_is_told_again_to_the_last_word() -> None:
-    told = [
+    transcripts = [
         subprocess.run(
             [sys.executable, "-m", "tests.groups.zookeeper.simulate", "--tell", "7"],
             env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
@@ -56,17 +56,17 @@ def test_a_story_is_told_again_to_the_last_word() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert told[0] == told[1]
-    assert "a joins with" in told[0]
+    assert transcripts[0] == transcripts[1]
+    assert "a joins with" in transcripts[0]
 
 
 def test_a_violation_ends_the_story_and_shows_how_to_replay_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Story, "_owner", lambda story, partition: ("g_nobody", 0))
-    with pytest.raises(Violation) as told:
+    with pytest.raises(Violation) as violation:
         tell_whole(3)
-    lines = str(told.value).splitlines()
+    lines = str(violation.value).splitlines()
     assert lines[0].startswith("seed 3: ")
     assert any("VIOLATION: " in line for line in lines)
     assert lines[-1] == "to replay: make simulate SEEDS=3"

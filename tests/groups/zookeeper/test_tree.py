@@ -32,7 +32,7 @@ async def a_tree(
     subscription: Subscription | None = None,
     session: MemorySession | None = None,
 ) -> GroupTree:
-    """A member's tree, in a session of its own unless told otherwise; not registered yet."""
+    """Build a member's tree, not registered yet; by default in a session of its own."""
     if session is None:
         session = zk.session()
         await session.start()
@@ -47,7 +47,7 @@ async def a_topic(zk: MemoryZooKeeper, topic: str, partitions: int) -> None:
 
 
 def unwatched(event: WatchEvent) -> None:
-    """A watch nobody minds."""
+    """Ignore a watch event."""
 
 
 async def reading(tree: GroupTree) -> GroupSnapshot:
@@ -57,7 +57,7 @@ async def reading(tree: GroupTree) -> GroupSnapshot:
 
 
 class Counting:
-    """A session that counts its calls, by name, and lets one run before each."""
+    """A session that counts its calls by name; `before` runs before each call."""
 
     def __init__(self, session: MemorySession) -> None:
         self._session = session
@@ -258,12 +258,12 @@ def test_a_malformed_registration_stops_the_group_and_is_named(content: bytes | 
         tree = await a_tree(zk, "a")
         await tree.register()
         await tree.zk.create("/consumers/g/ids/g_broken", content)
-        told: list[WatchEvent] = []
-        problem = await tree.read_group(told.append, unwatched, unwatched)
+        events: list[WatchEvent] = []
+        problem = await tree.read_group(events.append, unwatched, unwatched)
         assert isinstance(problem, GroupProblem)
         assert "registration /consumers/g/ids/g_broken is malformed" in problem.text
         await tree.zk.delete("/consumers/g/ids/g_broken")
-        assert told
+        assert events
         assert (await reading(tree)).members.keys() == {"g_a"}
 
     play(scene)
@@ -325,8 +325,8 @@ def test_what_has_not_changed_is_not_read_again() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
         await a_topic(zk, "t", 3)
-        for each in (tree, other):
-            await each.register()
+        for member_tree in (tree, other):
+            await member_tree.register()
         counting = tree.zk = Counting(tree.zk)  # type: ignore[assignment, arg-type]
         first = await reading(tree)
         counting.calls.clear()
@@ -371,8 +371,8 @@ def test_who_comes_back_under_an_old_name_is_read_again() -> None:
 def test_who_comes_back_while_another_leaves_is_read_again() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
         tree, other, third = [await a_tree(zk, name) for name in "abc"]
-        for each in (tree, other, third):
-            await each.register()
+        for member_tree in (tree, other, third):
+            await member_tree.register()
         await reading(tree)
         await other.release(frozenset(), unregister=True)
         await third.release(frozenset(), unregister=True)
@@ -497,41 +497,41 @@ def test_a_member_that_was_away_while_it_was_read_is_seen_when_it_is_back() -> N
 
 def test_watches_tell_of_members_topics_and_partitions_even_of_topics_yet_to_come() -> None:
     async def scene(zk: MemoryZooKeeper) -> None:
-        told: list[str] = []
+        events: list[str] = []
         tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
         await tree.register()
 
         def group_changed(event: WatchEvent) -> None:
-            told.append("group")
+            events.append("group")
 
         def topics_changed(event: WatchEvent) -> None:
-            told.append("topics")
+            events.append("topics")
 
         def brokers_changed(event: WatchEvent) -> None:
-            told.append("brokers")
+            events.append("brokers")
 
         async def read() -> None:
-            told.clear()
+            events.clear()
             await tree.read_group(group_changed, topics_changed, brokers_changed)
 
         await read()
         await a_topic(zk, "t", 1)
-        assert told == ["topics"]
+        assert events == ["topics"]
         await read()
         await tree.zk.set(TopicAssignment.path("t"), TopicAssignment({0: (0,), 1: (0,)}).encode())
-        assert told == ["topics"]
+        assert events == ["topics"]
         await read()
         await other.register()
-        assert told == ["group"]
+        assert events == ["group"]
         await read()
         await tree.zk.create("/brokers/ids/7", None, make_parents=True)
-        assert told == ["brokers"]
+        assert events == ["brokers"]
         await read()
         await tree.zk.delete("/brokers/ids/7")
-        assert told == ["brokers"]
+        assert events == ["brokers"]
         await read()
         await other.zk.close()
-        assert set(told) == {"group"}
+        assert set(events) == {"group"}
 
     play(scene)
 
@@ -541,11 +541,11 @@ def test_an_owner_node_that_is_gone_by_the_time_it_is_watched_is_told_at_once() 
         tree, other = await a_tree(zk, "a"), await a_tree(zk, "b")
         await other.register()
         await other.claim({P0: "g_b-0"}, {})
-        told: list[WatchEvent] = []
-        assert not await tree.watch_owners({P0}, told.append)
+        events: list[WatchEvent] = []
+        assert not await tree.watch_owners({P0}, events.append)
         await other.release(frozenset({P0}))
-        assert told == [WatchEvent("deleted", PartitionOwner.path("g", "t", 0))]
-        assert await tree.watch_owners({P0}, told.append)
+        assert events == [WatchEvent("deleted", PartitionOwner.path("g", "t", 0))]
+        assert await tree.watch_owners({P0}, events.append)
 
     play(scene)
 

@@ -235,7 +235,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A17",
         "consumers that topics share are put in order once",
-        "groups.zookeeper.assignment:_shares",
+        "groups.zookeeper.assignment:_assign_shares",
         "id(threads) not in orders",
         "True",
         GROUPS + "test_assignment.py",
