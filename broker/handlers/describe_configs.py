@@ -17,7 +17,7 @@ from broker.cluster.topic_names import check_legal
 from broker.network.dispatch import RequestContext
 from broker.settings.accepted_settings import ACCEPTED
 from broker.settings.broker_configs import BrokerConfigs
-from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC, broker_id
+from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC, parse_broker_id
 from broker.settings.dynamic_config import DYNAMIC
 from broker.settings.topic_configs import TopicConfigs
 from core_log.config import BROKER_NAME, LogConfig
@@ -147,7 +147,7 @@ def _resource(
             for each, value in sorted(brokers.cluster.items())
         ]
     own = brokers.static.broker_id
-    if broker_id(name) != own:
+    if parse_broker_id(name) != own:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {own} or empty string, but received {name}",

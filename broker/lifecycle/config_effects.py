@@ -35,8 +35,8 @@ class ConfigEffects:
     async def start(self, changes: ConfigChanges) -> None:
         """Take what is stored, and from now on each change."""
         self.brokers.changed = self._brokers_changed
-        changes.told = {TOPICS: self._topic_changed, BROKERS: self.brokers.broker_changed}
-        changes.renewed = self._any_changed
+        changes.listeners = {TOPICS: self._topic_changed, BROKERS: self.brokers.broker_changed}
+        changes.session_renewed = self._any_changed
         await changes.start()
         self.spawn(
             run_every(

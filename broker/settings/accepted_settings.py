@@ -1,7 +1,8 @@
-"""Kafka's broker settings that have no effect here yet, and why: each is accepted with a note.
+"""Kafka's broker settings without effect here, with the reason; each is accepted with a note.
 
-Names are those of Kafka 2.8. A name in none of our tables is refused at start. A setting whose
-silent loss would leave a cluster less safe than its file says is refused too (`REFUSED`).
+The names are those of Kafka 2.8. The broker refuses to start with a name that is in none of the
+tables, and with a setting whose silent loss would leave a cluster less safe than its file says
+(`REFUSED`).
 """
 
 from __future__ import annotations

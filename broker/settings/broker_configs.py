@@ -1,8 +1,8 @@
-"""The settings of this broker that changed since it was started: `/config/brokers`.
+"""The changed settings of this broker: `/config/brokers`.
 
-Read when it starts, and again whenever a notification says so (`config_changes`). What is not
-understood, or cannot change here, is named in the log and stays as it was; while it is something
-by which records are deleted, nothing is.
+They are read when the broker starts, and again whenever a notification names them
+(`config_changes`). A setting that is not understood, or cannot change here, is named in the log and
+keeps its value. While that is a setting by which records are deleted, none are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from typing import Any
 import attrs
 
 from broker.settings.config import BrokerConfig
-from broker.settings.dynamic_config import TOPIC_DEFAULTS, in_force
-from broker.settings.entity_configs import BROKERS, UNREADABLE, Settings, Stored, stored
+from broker.settings.dynamic_config import TOPIC_DEFAULTS, apply_dynamic
+from broker.settings.entity_configs import (
+    BROKERS,
+    UNREADABLE,
+    Settings,
+    StoredSettings,
+    read_settings,
+)
 from core_log.config import DELETION_SETTINGS
 from protocol.settings import SettingError
 from zk.api import ZkSession
@@ -26,8 +32,12 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class BrokerConfigs:
-    """`static` is what the broker was started with, `now` what is in force, of which `changed`
-    hears; `own` and `cluster` are what ZooKeeper has for this broker, and for all."""
+    """The settings of this broker, as they are now.
+
+    `static` is the config that the broker was started with. `now` is the effective one, and
+    `changed(now)` is called on every change. `own` and `cluster` are the settings in ZooKeeper for
+    this broker and for all brokers.
+    """
 
     zk: ZkSession
     static: BrokerConfig
@@ -39,53 +49,60 @@ class BrokerConfigs:
     _is_unreadable: bool = False
 
     @now.default
-    def _as_started(self) -> BrokerConfig:
+    def _static_config(self) -> BrokerConfig:
         return self.static
 
     def broker_changed(self, entity: str) -> None:
-        """The settings of a broker, or of all, are others now."""
+        """Call this when the settings of one broker, or the defaults of all, changed."""
         if entity in (DEFAULT_ENTITY, str(self.static.broker_id)):
             self.spawn(self.read())
 
     def any_changed(self) -> None:
-        """Any broker's settings may be others now."""
+        """Call this when any broker's settings may have changed."""
         self.spawn(self.read())
 
     def read_unreadable(self) -> None:
-        """Try again to read what ZooKeeper refused. To be called now and then."""
+        """Try again to read settings that ZooKeeper refused. Call this from time to time."""
         if self._is_unreadable:
             self.any_changed()
 
     async def read(self) -> None:
-        """Take the settings as they are in ZooKeeper."""
-        cluster = await stored(self.zk, BROKERS, DEFAULT_ENTITY)
-        own = await stored(self.zk, BROKERS, str(self.static.broker_id))
+        """Read the settings from ZooKeeper, and put them into effect."""
+        cluster = await read_settings(self.zk, BROKERS, DEFAULT_ENTITY)
+        own = await read_settings(self.zk, BROKERS, str(self.static.broker_id))
         self._is_unreadable = UNREADABLE in (cluster, own)
-        self.cluster, doubtful = self._understood(cluster, {}, self.cluster)
-        self.own, own_doubtful = self._understood(own, self.cluster, self.own)
-        now = in_force(self.static, {**self.cluster, **self.own})
-        if doubtful or own_doubtful:
+
+        # The broker's own settings override those of all brokers.
+        self.cluster, is_cluster_doubtful = self._select_valid(cluster, {}, self.cluster)
+        self.own, is_own_doubtful = self._select_valid(own, self.cluster, self.own)
+        now = apply_dynamic(self.static, {**self.cluster, **self.own})
+        if is_cluster_doubtful or is_own_doubtful:
             logger.error("nothing is deleted or compacted before these settings can be understood")
             now = attrs.evolve(now, log=now.log.keeping_all())
+
         self.now = now
         self.changed(now)
 
-    def _understood(
-        self, found: Stored, under: Settings, before: Settings
+    def _select_valid(
+        self, stored: StoredSettings, overridden: Settings, before: Settings
     ) -> tuple[Settings, bool]:
-        """What counts of the settings that were found, together with those they stand over; and
-        whether one is not understood by which records are deleted. It stays as it was before."""
-        if found.settings is None:
+        """Return the settings that take effect, over those in `overridden`.
+
+        A setting that is not understood keeps its value from `before`. The flag is True if one of
+        those is a setting by which records are deleted.
+        """
+        if stored.settings is None:
             return before, True
-        good: dict[str, str] = {}
+
+        valid: dict[str, str] = {}
         is_doubtful = False
-        for name, value in found.settings.items():
+        for name, value in stored.settings.items():
             try:
-                in_force(self.static, {**under, **good, name: value})
-                good[name] = value
+                apply_dynamic(self.static, {**overridden, **valid, name: value})
+                valid[name] = value
             except SettingError as error:
-                logger.error("ignoring what is stored for brokers: %s", error)
+                logger.error("ignoring a setting that is stored for brokers: %s", error)
                 if name in before:
-                    good[name] = before[name]
+                    valid[name] = before[name]
                 is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
-        return good, is_doubtful
+        return valid, is_doubtful

@@ -1,15 +1,15 @@
-"""A broker's settings: Kafka's `server.properties`, read once at start.
+"""A broker's config: Kafka's `server.properties`, read once at start.
 
-What the parts of the broker honour is declared in `BrokerConfig`, in `LogConfig` (under the broker
-names of `LOG_NAMES`) and in the settings of the cleaner, of offsets and of groups. Every other name
-of Kafka's is accepted with a note or refused with a reason (`accepted_settings`), and unknown ones
-are refused. Some change while the broker runs (`dynamic_config`).
+Settings with an effect are declared in `BrokerConfig`, in `LogConfig` (under the broker names of
+`LOG_NAMES`) and in the configs of the cleaner, of offsets and of groups. Kafka's other names are
+accepted with a note or refused with a reason (`accepted_settings`), and unknown names are refused.
+Some settings can change while the broker runs (`dynamic_config`).
 
-In an event loop, Kafka's thread settings mean: `num.io.threads` is the number of threads that do
-blocking disk work (fsync, loading, making logs and closing them). `num.network.threads` has nothing
-to number: one loop serves all connections. Nor has `queued.max.requests` anything to bound: a
-connection is read no further while a request of it is held, so at most one read's worth of requests
-waits on each, and `queued.max.request.bytes` bounds what all of them take.
+Kafka's thread settings, in an event loop: `num.io.threads` is the number of threads for blocking
+disk work (fsync, and loading, creating and closing logs). `num.network.threads` has no effect,
+because one loop serves all connections. Neither has `queued.max.requests`: a connection is not read
+while a request of it is held, so at most one read's worth of requests waits on each connection, and
+`queued.max.request.bytes` bounds the memory of all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _MINUTE_MS = 60_000
 
 @attrs.frozen
 class BrokerConfig:
-    """The settings of the broker itself, under Kafka's names."""
+    """The settings of the broker itself, under Kafka's names.
+
+    `given` has all settings of the file, as they were written.
+    """
 
     broker_id: int = setting(
         "broker.id", -1, validator=ge(-1), doc="This broker's id; -1 takes one from ZooKeeper."
@@ -54,8 +57,8 @@ class BrokerConfig:
         "inter.broker.protocol.version",
         "2.3-IV1",
         validator=check_version,
-        doc="Bounds log.message.format.version and how committed offsets are written; requests "
-        "have the versions that all brokers speak.",
+        doc="Largest log.message.format.version, and the format of committed offsets. Requests "
+        "between brokers use the versions that both support.",
     )
     host_name: str = setting("host.name", "")
     port: int = setting("port", 9092, validator=between(0, MAX_PORT))
@@ -85,7 +88,7 @@ class BrokerConfig:
         "replica.lag.time.max.ms",
         10_000,
         validator=ge(1),
-        doc="A follower that has not been caught up for longer leaves the ISR.",
+        doc="A follower that has not caught up for longer than this leaves the ISR.",
     )
     replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes", 1024 * 1024, validator=ge(0))
     replica_fetch_response_max_bytes: int = setting(
@@ -107,19 +110,19 @@ class BrokerConfig:
         "leader.replication.throttled.rate",
         UNLIMITED,
         validator=int64(0),
-        doc="Bytes a second for followers of throttled replicas that are not in sync (KIP-73).",
+        doc="Most bytes per second sent to throttled followers that are not in sync (KIP-73).",
     )
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate",
         UNLIMITED,
         validator=int64(0),
-        doc="Bytes a second that throttled replicas which lag may fetch (KIP-73).",
+        doc="Most bytes per second that throttled followers not in sync fetch (KIP-73).",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         UNLIMITED,
         validator=int64(1),
-        doc="How fast replicas are moved between this broker's log directories (KIP-113).",
+        doc="Most bytes per second for moves between this broker's log directories (KIP-113).",
     )
     alter_log_dirs_replication_quota_window_num: int = setting(
         "alter.log.dirs.replication.quota.window.num", 11, validator=ge(1)
@@ -147,7 +150,8 @@ class BrokerConfig:
         "leader.imbalance.per.broker.percentage",
         10,
         validator=ge(0),
-        doc="How much of what prefers a broker others may lead before it is given back to it.",
+        doc="Share of a broker's preferred partitions that other brokers may lead before "
+        "leadership is moved back, in percent.",
     )
 
     num_recovery_threads_per_data_dir: int = setting(
@@ -161,8 +165,8 @@ class BrokerConfig:
         "queued.max.request.bytes",
         -1,
         validator=ge(-1),
-        doc="What requests and unsent answers may take of memory; beyond it clients are not read. "
-        "-1: a quarter of the machine's memory, at most 1 GiB.",
+        doc="Most memory for requests and unsent responses; above it, clients are not read. -1: a "
+        "quarter of the machine's memory, at most 1 GiB.",
     )
     socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", 102_400)
     socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", 102_400)
@@ -177,7 +181,7 @@ class BrokerConfig:
         "transactional.id.expiration.ms",
         7 * 24 * _HOUR_MS,
         validator=ge(1),
-        doc="How long a log remembers an idempotent producer that writes no more.",
+        doc="How long a log remembers an idempotent producer after its last write.",
     )
     request_timeout_ms: int = setting("request.timeout.ms", 30_000, validator=ge(1))
     controller_socket_timeout_ms: int = setting(
@@ -188,8 +192,8 @@ class BrokerConfig:
         "kgroup.event.loop.watchdog.ms",
         100,
         validator=ge(0),
-        doc="How long a turn of the event loop may last before what it does is logged; 0: never. "
-        "Ours alone: Kafka has no such loop.",
+        doc="Longest turn of the event loop before its stack is logged; 0: never. Kafka has no "
+        "such setting.",
     )
 
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
@@ -200,12 +204,12 @@ class BrokerConfig:
 
     @property
     def replication_quota_windows(self) -> tuple[int, int]:
-        """How many, and how long each is in seconds."""
+        """The number of windows, and the length of each in seconds."""
         return self.replication_quota_window_num, self.replication_quota_window_size_seconds
 
     @property
     def alter_log_dirs_quota_windows(self) -> tuple[int, int]:
-        """How many, and how long each is in seconds."""
+        """The number of windows, and the length of each in seconds."""
         return (
             self.alter_log_dirs_replication_quota_window_num,
             self.alter_log_dirs_replication_quota_window_size_seconds,
@@ -213,7 +217,7 @@ class BrokerConfig:
 
     @property
     def leader_rebalance(self) -> LeaderRebalance | None:
-        """When preferred leaders are elected without being asked for; None: never."""
+        """The settings of the automatic election of preferred leaders; None: there is none."""
         if not self.auto_leader_rebalance_enable:
             return None
         return LeaderRebalance(
@@ -223,12 +227,12 @@ class BrokerConfig:
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """The log directories, each named once."""
+        """The log directories, without duplicates."""
         return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen."""
+        """The addresses to listen on."""
         protocols = self.listener_security_protocol_map
         if self.listeners:
             return parse_endpoints("listeners", self.listeners, protocols)
@@ -236,22 +240,23 @@ class BrokerConfig:
 
     @property
     def advertised(self) -> tuple[Endpoint, ...]:
-        """What other brokers and clients are told; host "" and port 0 mean: as listened on."""
+        """The addresses for other brokers and clients; host "" and port 0: as listened on."""
         protocols = self.listener_security_protocol_map
         if self.advertised_listeners:
             return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
         return tuple(
             Endpoint(
-                each.listener,
-                self.advertised_host_name or ("" if each.host in ANY_ADDRESS else each.host),
-                each.port if self.advertised_port is None else self.advertised_port,
+                endpoint.listener,
+                self.advertised_host_name
+                or ("" if endpoint.host in ANY_ADDRESS else endpoint.host),
+                endpoint.port if self.advertised_port is None else self.advertised_port,
             )
-            for each in self.endpoints
+            for endpoint in self.endpoints
         )
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener by which brokers reach each other."""
+        """The name of the listener for connections between brokers."""
         return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
 
 
@@ -264,21 +269,22 @@ _OTHER_UNITS: dict[str, tuple[str, int]] = {
 LOG_NAMES: dict[str, tuple[str, int]] = {
     broker_name: (topic_name, 1) for topic_name, broker_name in BROKER_NAME.items()
 } | _OTHER_UNITS
-"""Broker name → (topic name, factor). Of several names for one, the first that is given wins."""
+"""Broker name → (topic name, factor). Of several names for one setting, the first one here wins."""
 
 
 def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
-    """Read `server.properties`; return the settings and a note for each name without effect, and
-    for what can be set and is hardly meant.
+    """Read `server.properties`; return the config and notes.
 
-    Raises SettingError naming the setting, for unknown ones, bad values and impossible pairs.
+    The notes name settings without effect, and legal but suspicious combinations. Raises
+    SettingError, which names the setting, for unknown names, bad values and impossible pairs.
     """
+    # Sort the settings by the config that declares them.
     parts: dict[type, dict[str, str]] = {CleanerConfig: {}, OffsetsConfig: {}, GroupConfig: {}}
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
     given = {_dotted(name): value for name, value in properties.items()}
     for dotted, value in given.items():
-        owner = next((c for c in parts if dotted in _names(c)), None)
+        owner = next((part for part in parts if dotted in _names(part)), None)
         if dotted in LOG_NAMES:
             log_values[dotted] = value
         elif owner is not None:
@@ -288,6 +294,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
                 raise SettingError(dotted, REFUSED[dotted])
         else:
             own[dotted] = value
+
     config, notes = load(BrokerConfig, own, accepted=_accepted(own))
     config = attrs.evolve(
         config,
@@ -298,7 +305,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         groups=load(GroupConfig, parts[GroupConfig])[0],
     )
     _refuse_impossible(config)
-    return config, notes + _contradictions(config)
+    return config, notes + _find_suspicious(config)
 
 
 def _dotted(name: str) -> str:
@@ -306,7 +313,7 @@ def _dotted(name: str) -> str:
 
 
 def _names(cls: type) -> set[str]:
-    return {s.name for s in declared_settings(cls).values()}
+    return {setting.name for setting in declared_settings(cls).values()}
 
 
 def _accepted(own: Mapping[str, str]) -> dict[str, str]:
@@ -318,36 +325,42 @@ def _accepted(own: Mapping[str, str]) -> dict[str, str]:
     return ACCEPTED | prefixed
 
 
-def _log_config(given: Mapping[str, str]) -> LogConfig:
+def _log_config(properties: Mapping[str, str]) -> LogConfig:
     topic_values: dict[str, str] = {}
-    given_as: dict[str, str] = {}
+    broker_names: dict[str, str] = {}
     for name, (topic_name, factor) in LOG_NAMES.items():
-        if name not in given or topic_name in topic_values:
+        if name not in properties or topic_name in topic_values:
             continue
-        value = given[name]
+
+        # Convert hours and minutes; any negative number stands for "unlimited".
+        value = properties[name]
         if factor != 1:
             try:
                 value = str(int(value) * factor if int(value) >= 0 else -1)
             except ValueError as error:
                 raise SettingError(name, "Not a number of type INT", value) from error
-        topic_values[topic_name], given_as[topic_name] = value, name
+        topic_values[topic_name] = value
+        broker_names[topic_name] = name
+
     try:
         return LogConfig.from_properties(LogConfig(), topic_values)
     except SettingError as error:
-        raise error.with_name(given_as.get(error.name, error.name)) from error
+        raise error.with_name(broker_names.get(error.name, error.name)) from error
 
 
-def _contradictions(config: BrokerConfig) -> list[str]:
+def _find_suspicious(config: BrokerConfig) -> list[str]:
+    """Return a note on each legal combination that is hardly meant."""
     notes = []
     if not config.cleaner.enable:
         notes.append("log.cleaner.enable=false: compacted topics grow for ever, offsets' too")
+
     least = config.log.min_insync_replicas
     factors = {
         "default.replication.factor": config.default_replication_factor,
         "offsets.topic.replication.factor": config.offsets.topic_replication_factor,
     }
     return notes + [
-        f"min.insync.replicas={least}: is above {name}, {factor}: what is created with that many"
+        f"min.insync.replicas={least}: is above {name}, {factor}: a topic created with that many"
         " replicas takes no record with acks=all, and no commit"
         for name, factor in factors.items()
         if factor < least
@@ -356,6 +369,16 @@ def _contradictions(config: BrokerConfig) -> list[str]:
 
 def _refuse_impossible(config: BrokerConfig) -> None:
     refuse_impossible(config.cleaner)
+    _refuse_impossible_sizes(config)
+    _refuse_impossible_addresses(config)
+    _refuse_impossible_ids(config)
+
+    for pair in config.max_connections_per_ip_overrides:
+        if not pair.rpartition(":")[2].isdigit():
+            raise SettingError("max.connections.per.ip.overrides", f"{pair!r} is not host:number")
+
+
+def _refuse_impossible_sizes(config: BrokerConfig) -> None:
     for name, bound in (
         ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
         ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
@@ -377,8 +400,11 @@ def _refuse_impossible(config: BrokerConfig) -> None:
             f"{config.log.message_format_version} is newer than inter.broker.protocol.version, "
             f"{config.inter_broker_protocol_version}: other brokers could not read the logs",
         )
-    listeners = {each.listener for each in config.endpoints}
-    advertised = {each.listener for each in config.advertised}
+
+
+def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+    listeners = {endpoint.listener for endpoint in config.endpoints}
+    advertised = {endpoint.listener for endpoint in config.advertised}
     if not advertised <= listeners:
         unknown = ", ".join(sorted(advertised - listeners))
         raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
@@ -389,14 +415,14 @@ def _refuse_impossible(config: BrokerConfig) -> None:
         )
     if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
         raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
-    if any(each.host in ANY_ADDRESS for each in config.advertised):
+    if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
+
+
+def _refuse_impossible_ids(config: BrokerConfig) -> None:
     if config.broker_id < 0 and not config.broker_id_generation_enable:
         raise SettingError("broker.id", "is required when broker.id.generation.enable is false")
     if config.broker_id > config.reserved_broker_max_id and config.broker_id_generation_enable:
         raise SettingError(
             "broker.id", f"is above reserved.broker.max.id ({config.reserved_broker_max_id})"
         )
-    for pair in config.max_connections_per_ip_overrides:
-        if not pair.rpartition(":")[2].isdigit():
-            raise SettingError("max.connections.per.ip.overrides", f"{pair!r} is not host:number")

@@ -1,7 +1,7 @@
-"""Changes of settings that clients ask for: what they come to, and what is refused.
+"""Apply the changes of settings that clients ask for, or refuse them.
 
-AlterConfigs names all settings an entity is to have, IncrementalAlterConfigs what is to change in
-them (KIP-339). What is set must be understood; what is there already stays, understood or not.
+AlterConfigs names all settings that an entity is to have. IncrementalAlterConfigs names changes to
+them (KIP-339). A setting that is set must be valid; one that is stored already stays, valid or not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.settings import SettingError, UnknownSetting, declared_settings
 
 
 class Operation(IntEnum):
-    """What is done to a setting (AlterConfigOp)."""
+    """What a change does to a setting (AlterConfigOp)."""
 
     SET = 0
     DELETE = 1
@@ -32,7 +32,7 @@ class Operation(IntEnum):
 
 @attrs.frozen
 class Change:
-    """One setting of a request; `operation` is one of Operation, or a number that is none."""
+    """One setting of a request. `operation` is an Operation, or a number that is none."""
 
     name: str
     value: str | None
@@ -41,11 +41,11 @@ class Change:
 
 @attrs.frozen
 class Schema:
-    """The settings of an entity: what each is where it has none of its own.
+    """The settings of an entity, with their default values.
 
-    `check(name, value)` raises UnknownSetting, NotDynamic for what nobody can change so, and
-    SettingError. `resource` and `unknown` are Kafka's words for the entity, and for a name that is
-    no setting; `contradiction` says why settings cannot be together.
+    `check(name, value)` raises UnknownSetting, NotDynamic for a setting that nobody can change this
+    way, and SettingError. `resource` and `unknown` are Kafka's words for the entity, and for an
+    unknown setting. `contradiction` says why settings cannot stand together.
     """
 
     defaults: Mapping[str, object]
@@ -56,13 +56,15 @@ class Schema:
 
 
 def topic_schema(defaults: LogConfig, topic: str) -> Schema:
-    """The settings of a topic on a broker that has these of its own."""
+    """Return the settings of a topic on a broker with these defaults."""
     known = {
-        setting.name: getattr(defaults, f) for f, setting in declared_settings(LogConfig).items()
+        setting.name: getattr(defaults, field)
+        for field, setting in declared_settings(LogConfig).items()
     }
 
     def check(name: str, value: str) -> None:
-        if name not in known:  # in this very spelling: others read it too
+        # Only the exact spelling counts: other brokers read the name too.
+        if name not in known:
             raise UnknownSetting(name, "is not a setting of topics")
         LogConfig.from_properties(defaults, {name: value})
 
@@ -70,7 +72,7 @@ def topic_schema(defaults: LogConfig, topic: str) -> Schema:
 
 
 def broker_schema(config: BrokerConfig, broker: str) -> Schema:
-    """The settings of brokers that can change; those of this one are `config`."""
+    """Return the dynamic settings of brokers; `config` has this broker's values."""
     return Schema(
         {name: dynamic_value(config, name) for name in DYNAMIC},
         partial(check_change, config),
@@ -81,72 +83,85 @@ def broker_schema(config: BrokerConfig, broker: str) -> Schema:
 
 
 def _resource(kind: str, name: str) -> str:
-    """As Kafka's ConfigResource.toString has it."""
+    """Render a resource as Kafka's ConfigResource.toString does."""
     return f"ConfigResource(type={kind}, name='{name}')"
 
 
-def altered(
+def apply_changes(
     schema: Schema, changes: Sequence[Change], current: Settings, *, replaces: bool
 ) -> Settings:
-    """The entity's settings after the changes; with `replaces` nothing else is left of them.
+    """Return the entity's settings after the changes.
 
-    Raises ApiError: INVALID_CONFIG for a name that is no setting, INVALID_REQUEST for anything
-    else that cannot be.
+    With `replaces`, settings that the changes do not name are deleted. Raises ApiError:
+    INVALID_CONFIG for an unknown setting, INVALID_REQUEST for any other impossible change.
     """
-    times = Counter(change.name for change in changes)
-    if twice := [name for name, count in times.items() if count > 1]:
-        keys = ",".join(twice)
+    _refuse_duplicates(changes)
+    _refuse_null_values(changes, replaces=replaces)
+
+    settings = {} if replaces else dict(current)
+    for change in changes:
+        value = _value_after(schema, change, current)
+        if value is None:
+            settings.pop(change.name, None)
+        else:
+            settings[change.name] = value
+
+    if reason := schema.contradiction(settings):
+        raise ApiError(ErrorCode.INVALID_CONFIG, reason)
+    return settings
+
+
+def _refuse_duplicates(changes: Sequence[Change]) -> None:
+    counts = Counter(change.name for change in changes)
+    if duplicates := [name for name, count in counts.items() if count > 1]:
+        keys = ",".join(duplicates)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {keys}")
-    unset = [
+
+
+def _refuse_null_values(changes: Sequence[Change], *, replaces: bool) -> None:
+    nulls = [
         change.name if replaces else f"{_operation(change)}:{change.name}"
         for change in changes
         if change.value is None and change.operation != Operation.DELETE
     ]
-    if unset:
+    if nulls:
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(unset)}"
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}"
         )
-    after = {} if replaces else dict(current)
-    for change in changes:
-        value = _value(schema, change, current)
-        if value is None:
-            after.pop(change.name, None)
-        else:
-            after[change.name] = value
-    if fault := schema.contradiction(after):
-        raise ApiError(ErrorCode.INVALID_CONFIG, fault)
-    return after
 
 
-def _value(schema: Schema, change: Change, current: Settings) -> str | None:
-    """What the setting becomes; None: it goes back to its default."""
+def _value_after(schema: Schema, change: Change, current: Settings) -> str | None:
+    """Return the setting's new value; None: it goes back to its default."""
     if change.operation == Operation.DELETE:
         return None
+
     assert change.value is not None
     value = change.value
     if change.operation != Operation.SET:
-        value = _combined(schema, change, value, current.get(change.name))
+        value = _edit_list(schema, change, value, current.get(change.name))
+
     try:
         schema.check(change.name, value)
     except UnknownSetting as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, schema.unknown + change.name) from error
     except SettingError as error:
-        is_static = isinstance(error, NotDynamic)
-        why = f"Cannot update these configs dynamically: Set({change.name})"
+        reason = str(error)
+        if isinstance(error, NotDynamic):
+            reason = f"Cannot update these configs dynamically: Set({change.name})"
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"Invalid config value for resource {schema.resource}: {why if is_static else error}",
+            f"Invalid config value for resource {schema.resource}: {reason}",
         ) from error
     return value
 
 
 def _operation(change: Change) -> str:
-    known = change.operation in tuple(Operation)
-    return Operation(change.operation).name if known else str(change.operation)
+    is_known = change.operation in tuple(Operation)
+    return Operation(change.operation).name if is_known else str(change.operation)
 
 
-def _combined(schema: Schema, change: Change, value: str, before: str | None) -> str:
-    """A list with more words, or with fewer."""
+def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -> str:
+    """Append words to a list, or subtract them from it."""
     if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{change.name}: {change.operation} is no operation"
@@ -158,10 +173,12 @@ def _combined(schema: Schema, change: Change, value: str, before: str | None) ->
             ErrorCode.INVALID_REQUEST,
             f"Config value {verb} is not allowed for config key: {change.name}",
         )
-    words, given = default if before is None else _words(before), _words(value)
+
+    words = default if before is None else _words(before)
+    changed_words = _words(value)
     if change.operation == Operation.SUBTRACT:
-        return ",".join(word for word in words if word not in given)
-    return ",".join(dict.fromkeys((*words, *given)))
+        return ",".join(word for word in words if word not in changed_words)
+    return ",".join(dict.fromkeys((*words, *changed_words)))
 
 
 def _words(text: str) -> tuple[str, ...]:

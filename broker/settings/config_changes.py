@@ -1,10 +1,13 @@
-"""Notifications of changed settings: `/config/changes`, which every broker follows.
+"""Follow the notifications of changed settings in `/config/changes`, as every broker does.
 
-A notification names an entity, and whoever keeps settings of that kind reads them again: it never
-carries the values. Those of before the start say nothing new, because what is kept is read after
-the watch was set; nor do those that came while there was no session, because with a new one
-everything is read again: some may be purged already. Any broker purges what is `PURGE_MS` older
-than the newest; both times are of ZooKeeper's clock, so a broker's that is wrong does no harm.
+A notification names an entity and never carries values: each listener reads the settings again.
+
+Notifications from before the start say nothing new, because the settings are read after the watch
+was set. Neither do those that came while there was no session: with a new session all settings are
+read again, because some notifications may be purged already.
+
+Any broker purges notifications that are `PURGE_MS` older than the newest one. Both times are of
+ZooKeeper's clock, so a broker with a wrong clock does no harm.
 """
 
 from __future__ import annotations
@@ -29,25 +32,27 @@ logger = logging.getLogger(__name__)
 PURGE_MS = 15 * 60 * 1000
 
 LOOK_INTERVAL_MS = 60_000
-"""How often it is looked for changes that nobody told of."""
+"""How often a broker looks for changes without a notification."""
 
 NOT_ENFORCED = ("clients", "users")
 
 
 @attrs.define(eq=False)
 class ConfigChanges:
-    """`told` has, per kind of entity, who hears of its name; `renewed` is called when anything
-    may have changed."""
+    """Notifies `listeners`, one per kind of entity, of the name of a changed entity.
+
+    `session_renewed` is called when anything may have changed.
+    """
 
     zk: ZkSession
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    told: Mapping[str, Callable[[str], None]] = attrs.field(factory=dict)
-    renewed: Callable[[], None] = lambda: None
+    listeners: Mapping[str, Callable[[str], None]] = attrs.field(factory=dict)
+    session_renewed: Callable[[], None] = lambda: None
     _session_id: int = 0
     _last_change: int | None = None
 
     async def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow the notifications."""
         self._session_id = self.zk.session_id
         self.zk.add_state_listener(self._session_changed)
         await self.look()
@@ -57,21 +62,25 @@ class ConfigChanges:
             self.spawn(self._connected())
 
     async def _connected(self) -> None:
-        """Take what could not be read meanwhile; in a new session, watch before all is read."""
+        """Read what could not be read meanwhile. In a new session, read everything again."""
         is_new = self._session_id != self.zk.session_id
         self._session_id = self.zk.session_id
+
+        # Set the watch before everything is read, so that no change falls in between.
         await self.look()
         if is_new:
-            self.renewed()
+            self.session_renewed()
 
     def _watched(self, event: WatchEvent) -> None:
         self.spawn(self.look())
 
     async def look(self) -> None:
-        """Take what is new, and watch for what comes. To be called now and then without a watch
-        too: what ZooKeeper refused to show would otherwise be the last that was heard.
+        """Handle new notifications, and watch for the next ones.
 
-        Asks for as long as the session lasts: with the next one everything is read.
+        Call this from time to time, too: when ZooKeeper refuses a read, its watch is lost.
+
+        The read is repeated for as long as the session lasts. In the next session everything is
+        read.
         """
         try:
             await self._read_changes()
@@ -80,49 +89,51 @@ class ConfigChanges:
                 logger.error("configuration changes cannot be read, looking again: %r", error)
 
     async def _read_changes(self) -> None:
-        """A change counts as taken when it is."""
         directory = ConfigChange.directory()
         names, _ = await self._ask(lambda: self.zk.children(directory, watch=self._watched))
-        numbered = sorted(_numbered(names))
+        numbered = sorted(_with_numbers(names))
         if self._last_change is None:
             self._last_change = max((number for number, _ in numbered), default=-1)
 
         paths = [f"{directory}/{name}" for _, name in numbered]
         nodes = await self._ask(lambda: self.zk.get_many(paths))
+
+        # A change is counted once it is read, so that a failed read is repeated.
         for (number, _), path, node in zip(numbered, paths, nodes, strict=True):
             if number > self._last_change:
                 self._last_change = number
                 if node is not None:
-                    self._take(path, node[0])
+                    self._notify(path, node[0])
 
         await self._purge(
-            {p: node[1].ctime_ms for p, node in zip(paths, nodes, strict=True) if node}
+            {path: node[1].ctime_ms for path, node in zip(paths, nodes, strict=True) if node}
         )
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         return await retry_until_connected(self.zk, call)
 
-    async def _purge(self, made_ms: Mapping[str, int]) -> None:
-        newest_ms = max(made_ms.values(), default=0)
-        for path in (each for each in made_ms if newest_ms - made_ms[each] > PURGE_MS):
+    async def _purge(self, created_ms: Mapping[str, int]) -> None:
+        newest_ms = max(created_ms.values(), default=0)
+        old = [path for path in created_ms if newest_ms - created_ms[path] > PURGE_MS]
+        for path in old:
             with contextlib.suppress(NoNode):
                 await self._ask(partial(self.zk.delete, path))
 
-    def _take(self, path: str, data: bytes | None) -> None:
+    def _notify(self, path: str, data: bytes | None) -> None:
         try:
             kind, _, entity = ConfigChange.decode(data, path).entity_path.partition("/")
         except ZnodeError as error:
             logger.warning("configuration change %s cannot be read: %s", path, error)
             return
-        if kind in self.told:
-            self.told[kind](entity)
+        if kind in self.listeners:
+            self.listeners[kind](entity)
         elif kind in NOT_ENFORCED:
             logger.warning("quotas of %s have no effect: quotas are not there yet", entity)
 
 
-def _numbered(names: list[str]) -> list[tuple[int, str]]:
-    found = []
+def _with_numbers(names: list[str]) -> list[tuple[int, str]]:
+    numbered = []
     for name in names:
         with contextlib.suppress(ZnodeError):
-            found.append((parse_sequence_number(name), name))
-    return found
+            numbered.append((parse_sequence_number(name), name))
+    return numbered

@@ -1,4 +1,5 @@
-"""What has settings, as requests name it: topics, brokers, and "" for all brokers (KIP-133)."""
+"""The resources that have settings, as requests name them: topics, brokers, and "" for all brokers
+(KIP-133)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from functools import partial
 import attrs
 
 from broker.settings.broker_configs import BrokerConfigs
-from broker.settings.config_alteration import Change, Schema, altered, broker_schema, topic_schema
+from broker.settings.config_alteration import (
+    Change,
+    Schema,
+    apply_changes,
+    broker_schema,
+    topic_schema,
+)
 from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
 from broker.settings.topic_configs import TopicConfigs
 from protocol.errors import ApiError, ErrorCode
@@ -23,7 +30,7 @@ Verdict = tuple[ErrorCode, str | None]
 
 @attrs.frozen
 class Alteration:
-    """The changes that a request has for one resource."""
+    """The changes of one resource in a request."""
 
     resource_type: int
     resource_name: str
@@ -32,7 +39,7 @@ class Alteration:
 
 @attrs.frozen
 class ConfigResources:
-    """Changes them in ZooKeeper, for any broker's topics and this broker's settings."""
+    """Changes settings in ZooKeeper: of any topic, of this broker and of all brokers."""
 
     zk: ZkSession
     topics: TopicConfigs
@@ -41,16 +48,20 @@ class ConfigResources:
     async def alter(
         self, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
     ) -> list[Verdict]:
-        """How each came out, for itself. What was changed is in force on this broker."""
-        times = Counter((each.resource_type, each.resource_name) for each in alterations)
+        """Apply the alterations independently; return a verdict on each.
+
+        The changes are effective on this broker when this returns.
+        """
+        resources = [(entry.resource_type, entry.resource_name) for entry in alterations]
+        counts = Counter(resources)
         verdicts: list[Verdict] = []
-        for each in alterations:
+        for alteration, resource in zip(alterations, resources, strict=True):
             try:
-                if times[each.resource_type, each.resource_name] > 1:
-                    why = "Each resource must appear at most once."
-                    raise ApiError(ErrorCode.INVALID_REQUEST, why)
-                _check_type(each.resource_type, replaces)
-                await self._alter(each, replaces, validate_only)
+                if counts[resource] > 1:
+                    reason = "Each resource must appear at most once."
+                    raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+                _check_type(alteration.resource_type, replaces)
+                await self._alter(alteration, replaces, validate_only)
                 verdicts.append((ErrorCode.NONE, None))
             except ApiError as error:
                 verdicts.append((error.code, error.detail or error.code.meaning))
@@ -58,22 +69,25 @@ class ConfigResources:
                 verdicts.append((ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}"))
         return verdicts
 
-    async def _alter(self, each: Alteration, replaces: bool, validate_only: bool) -> None:
-        kind, entity, schema = self._entity(each.resource_type, each.resource_name)
-        change = partial(altered, schema, each.changes, replaces=replaces)
+    async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
+        kind, entity, schema = self._entity(alteration.resource_type, alteration.resource_name)
+        change = partial(apply_changes, schema, alteration.changes, replaces=replaces)
         await alter(self.zk, kind, entity, change, validate_only=validate_only)
         if validate_only:
             return
+
+        # Take the change at once; other brokers follow the notification.
         await (self.topics.read(entity) if kind == TOPICS else self.brokers.read())
 
     def _entity(self, resource_type: int, name: str) -> tuple[str, str, Schema]:
-        """Where its settings are kept, and what they may be."""
+        """Return the kind and name under which the settings are stored, and their schema."""
         if resource_type == TOPIC:
             if not name:
                 raise unknown_topic(name)
             return TOPICS, name, topic_schema(self.topics.defaults, name)
+
         own = self.brokers.static.broker_id
-        if name and broker_id(name) != own:
+        if name and parse_broker_id(name) != own:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {own}, but received {name}",
@@ -82,8 +96,8 @@ class ConfigResources:
         return BROKERS, entity, broker_schema(self.brokers.now, name)
 
 
-def broker_id(name: str) -> int:
-    """The broker that a resource is named for. Raises ApiError(INVALID_REQUEST)."""
+def parse_broker_id(name: str) -> int:
+    """Return the broker id in a resource's name. Raises ApiError(INVALID_REQUEST)."""
     try:
         return int(name)
     except ValueError:
@@ -93,15 +107,16 @@ def broker_id(name: str) -> int:
 
 
 def _check_type(resource_type: int, replaces: bool) -> None:
-    """Refuse what has no settings, or none that are served here. Raises ApiError."""
+    """Refuse types of resources without settings that are served here. Raises ApiError."""
     if resource_type in (TOPIC, BROKER):
         return
-    why = "Unexpected resource type UNKNOWN"
-    if resource_type == BROKER_LOGGER:
-        why = (
-            "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
-            if replaces
-            else "AlterConfigs is only supported for topics and brokers, but resource type is "
+
+    reason = "Unexpected resource type UNKNOWN"
+    if resource_type == BROKER_LOGGER and replaces:
+        reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+    elif resource_type == BROKER_LOGGER:
+        reason = (
+            "AlterConfigs is only supported for topics and brokers, but resource type is "
             "BROKER_LOGGER"
         )
-    raise ApiError(ErrorCode.INVALID_REQUEST, why)
+    raise ApiError(ErrorCode.INVALID_REQUEST, reason)

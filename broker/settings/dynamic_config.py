@@ -1,8 +1,9 @@
-"""Which of a broker's settings can change while it runs, and what they come to (KIP-226).
+"""The settings of a broker that can change while it runs, and their effective values (KIP-226).
 
-They are kept in ZooKeeper for each broker, and once for all of them; a broker's own stand over
-those for all, these over its file's, these over the defaults. What can change is what is looked at
-anew each time it matters: the defaults of topics, the limits of replication quotas, the cleaner's.
+ZooKeeper keeps them for each broker, and once for all brokers. A broker's own settings override
+those for all, these override its file, and the file overrides the defaults. The settings that can
+change are those that are read each time they matter: the defaults of topics, the limits of
+replication quotas, the cleaner's.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, UnknownSetting, declared_settings, load
 
 MESSAGE_FORMAT = "log.message.format.version"
-"""All brokers must agree on it, with `inter.broker.protocol.version`, when they start."""
+"""Not dynamic: with `inter.broker.protocol.version`, all brokers must agree on it at start."""
 
 TOPIC_DEFAULTS: Mapping[str, str] = {
     broker_name: topic_name
     for topic_name, broker_name in BROKER_NAME.items()
     if broker_name != MESSAGE_FORMAT
 }
-"""Broker setting → the topic setting it is the default of."""
+"""Broker setting → the topic setting that it is the default of."""
 
 _RATES = (
     "leader.replication.throttled.rate",
@@ -57,41 +58,46 @@ class NotDynamic(SettingError):
     """A setting of brokers that cannot change while they run."""
 
 
-def in_force(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
-    """The settings of a broker started with `static`. Raises SettingError, NotDynamic."""
+def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
+    """Return the effective config of a broker that was started with `static`.
+
+    Raises SettingError, NotDynamic.
+    """
     for name in dynamic:
         _refuse_static(name)
-    log = {TOPIC_DEFAULTS[name]: v for name, v in dynamic.items() if name in TOPIC_DEFAULTS}
-    own = {name: v for name, v in dynamic.items() if name in _OWN_FIELDS}
+
+    # The defaults of topics.
+    log = {TOPIC_DEFAULTS[name]: value for name, value in dynamic.items() if name in TOPIC_DEFAULTS}
     try:
         log_config = LogConfig.from_properties(static.log, log)
     except SettingError as error:
         raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error
-    given, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
-    fields = {_OWN_FIELDS[name]: getattr(given, _OWN_FIELDS[name]) for name in own}
-    cleaner = _cleaner(static.cleaner, dynamic)
+
+    # The broker's own settings.
+    own = {name: value for name, value in dynamic.items() if name in _OWN_FIELDS}
+    loaded, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
+    fields = {_OWN_FIELDS[name]: getattr(loaded, _OWN_FIELDS[name]) for name in own}
+
+    cleaner = _apply_to_cleaner(static.cleaner, dynamic)
     return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
 
 
 def check_change(now: BrokerConfig, name: str, value: str) -> None:
-    """Whether one setting may change so on a broker that has those of `now`.
-
-    Raises SettingError, NotDynamic.
-    """
-    refuse_leap(now.cleaner, in_force(now, {name: value}).cleaner)
+    """Refuse an impossible change of one setting. Raises SettingError, NotDynamic."""
+    refuse_leap(now.cleaner, apply_dynamic(now, {name: value}).cleaner)
 
 
-def _cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
+def _apply_to_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
     own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
-    given, _ = load(CleanerConfig, own)
-    fields = {_CLEANER_FIELDS[name]: getattr(given, _CLEANER_FIELDS[name]) for name in own}
+    loaded, _ = load(CleanerConfig, own)
+    fields = {_CLEANER_FIELDS[name]: getattr(loaded, _CLEANER_FIELDS[name]) for name in own}
     cleaner = attrs.evolve(static, **fields)
     refuse_impossible(cleaner)
     return cleaner
 
 
 def dynamic_value(config: BrokerConfig, name: str) -> object:
-    """What one of DYNAMIC is in `config`."""
+    """Return the value in `config` of one of the settings in DYNAMIC."""
     if name in _OWN_FIELDS:
         return getattr(config, _OWN_FIELDS[name])
     if name in _CLEANER_FIELDS:

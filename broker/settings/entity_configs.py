@@ -1,8 +1,8 @@
-"""The settings that ZooKeeper keeps for topics and brokers: read, and changed.
+"""Read and change the settings that ZooKeeper keeps for topics and brokers.
 
-Whoever changes an entity's settings writes them, and then a notification that names the entity, by
-which every broker hears of it (`config_changes`). A node is written over the version that was
-read, so that of two changes at once neither is lost.
+A change writes the entity's settings and then a notification that names the entity. Every broker
+follows these (`config_changes`). A node is written over the version that was read, so that of two
+concurrent changes neither is lost.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Settings = Mapping[str, str]
 
 
 @attrs.frozen
-class Stored:
-    """An entity's own settings as ZooKeeper has them; None where they cannot be understood.
+class StoredSettings:
+    """An entity's own settings as ZooKeeper has them; None where they cannot be parsed.
 
     `mzxid` is of the transaction that wrote them, 0 where there is no node.
     """
@@ -53,50 +53,55 @@ class Stored:
     mzxid: int = 0
 
 
-UNREADABLE = Stored(None, -1)
-"""ZooKeeper refuses to say what there is."""
+UNREADABLE = StoredSettings(None, -1)
+"""ZooKeeper refuses to read the node."""
 
 
-async def stored(zk: ZkSession, kind: str, name: str) -> Stored:
-    """The entity's own settings. Asks for as long as ZooKeeper is away."""
+async def read_settings(zk: ZkSession, kind: str, name: str) -> StoredSettings:
+    """Read the entity's own settings. This waits for as long as ZooKeeper is away."""
     path = EntityConfig.path(kind, name)
     try:
-        return _decoded(path, await _answer(zk, lambda: get_if_there(zk, path)))
+        return _decode(path, await _ask(zk, lambda: get_if_there(zk, path)))
     except ZkError as error:
         logger.error("the settings in %s cannot be read: %s", path, error)
         return UNREADABLE
 
 
-async def stored_many(zk: ZkSession, kind: str, names: Sequence[str]) -> list[Stored]:
-    """As `stored`, of each of `names`, with one request for a thousand of them."""
+async def read_many_settings(
+    zk: ZkSession, kind: str, names: Sequence[str]
+) -> list[StoredSettings]:
+    """Read the settings of many entities, a thousand in one request."""
     paths = [EntityConfig.path(kind, name) for name in names]
     try:
-        nodes = await _answer(zk, lambda: zk.get_many(paths))
+        nodes = await _ask(zk, lambda: zk.get_many(paths))
     except ZkError:
-        return [await stored(zk, kind, name) for name in names]  # one of them may be the cause
-    return [_decoded(path, node) for path, node in zip(paths, nodes, strict=True)]
+        # One of the nodes may be the cause.
+        return [await read_settings(zk, kind, name) for name in names]
+    return [_decode(path, node) for path, node in zip(paths, nodes, strict=True)]
 
 
-async def _answer(zk: ZkSession, ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer to a question that is the same in each session. Raises ZkError; SessionExpired
-    only where no other session follows."""
+async def _ask(zk: ZkSession, call: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of a read, in this session or the next.
+
+    Raises ZkError; SessionExpired only where no other session follows.
+    """
     while True:
         try:
-            return await retry_until_connected(zk, ask)
+            return await retry_until_connected(zk, call)
         except SessionExpired:
             if zk.state is SessionState.CLOSED:
                 raise
 
 
-def _decoded(path: str, node: tuple[bytes | None, Stat] | None) -> Stored:
+def _decode(path: str, node: tuple[bytes | None, Stat] | None) -> StoredSettings:
     if node is None:
-        return Stored({})
+        return StoredSettings({})
     data, stat = node
     try:
-        return Stored(EntityConfig.decode(data, path).config, stat.mzxid)
+        return StoredSettings(EntityConfig.decode(data, path).config, stat.mzxid)
     except ZnodeError as error:
         logger.error("the settings in %s cannot be understood: %s", path, error)
-        return Stored(None, stat.mzxid)
+        return StoredSettings(None, stat.mzxid)
 
 
 async def alter(
@@ -107,38 +112,45 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Make the entity's settings what `change` makes of them, and tell all brokers.
+    """Replace the entity's settings by `change(settings)`, and notify all brokers.
 
-    Raises what `change` raises, and ApiError UNKNOWN_TOPIC_OR_PARTITION. A change whose answer was
-    lost is made again upon what is there then.
+    Raises what `change` raises, and ApiError UNKNOWN_TOPIC_OR_PARTITION. A change whose reply was
+    lost is applied again to the settings that are there then.
     """
     path = EntityConfig.path(kind, name)
-    topic = TopicAssignment.path(name) if kind == TOPICS else None
+    topic_path = TopicAssignment.path(name) if kind == TOPICS else None
     while True:
-        node, version = await _node(zk, path, topic)
-        after = attrs.evolve(node, config=dict(change(node.config))).encode()
+        node, version = await _read_node(zk, path, topic_path)
+        data = attrs.evolve(node, config=dict(change(node.config))).encode()
         if validate_only:
             return
-        write = Create(path, after) if version is None else SetData(path, after, version)
-        exists = [Check(topic, -1)] if topic else []  # no settings are left for a topic that goes
+
+        # The check of the topic keeps settings from being left behind by its deletion.
+        write = Create(path, data) if version is None else SetData(path, data, version)
+        checks = [Check(topic_path, -1)] if topic_path else []
         try:
-            await retry_until_connected(zk, partial(zk.multi, [*exists, write]))
+            await retry_until_connected(zk, partial(zk.multi, [*checks, write]))
             break
         except MultiFailed as failed:
-            if topic and failed.index == 0:
+            if topic_path and failed.index == 0:
                 raise unknown_topic(name) from failed
             if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 raise
-    told = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
+
+    notification = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
     await retry_until_connected(
-        zk, lambda: zk.create(ConfigChange.prefix(), told, sequence=True, make_parents=True)
+        zk,
+        lambda: zk.create(ConfigChange.prefix(), notification, sequence=True, make_parents=True),
     )
 
 
-async def _node(zk: ZkSession, path: str, topic: str | None) -> tuple[EntityConfig, int | None]:
-    """The node and its version; None: there is none yet."""
-    if topic and not await retry_until_connected(zk, lambda: zk.exists(topic)):
-        raise unknown_topic(topic.rpartition("/")[2])
+async def _read_node(
+    zk: ZkSession, path: str, topic_path: str | None
+) -> tuple[EntityConfig, int | None]:
+    """Return the node and its version; None: there is none yet."""
+    if topic_path and not await retry_until_connected(zk, lambda: zk.exists(topic_path)):
+        raise unknown_topic(topic_path.rpartition("/")[2])
+
     try:
         data, stat = await retry_until_connected(zk, lambda: zk.get(path))
     except NoNode:
@@ -146,10 +158,10 @@ async def _node(zk: ZkSession, path: str, topic: str | None) -> tuple[EntityConf
     try:
         return EntityConfig.decode(data, path), stat.version
     except ZnodeError as error:
-        logger.error("the settings in %s are given up: %s", path, error)
+        logger.error("the settings in %s are overwritten: %s", path, error)
         return EntityConfig(config={}), stat.version
 
 
 def unknown_topic(topic: str) -> ApiError:
-    """What is said of a topic that is not there."""
+    """Return the error for a topic that does not exist."""
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")

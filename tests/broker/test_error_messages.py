@@ -19,7 +19,7 @@ from broker.settings.config import load_broker_config
 from broker.settings.config_alteration import (
     Change,
     Operation,
-    altered,
+    apply_changes,
     broker_schema,
     topic_schema,
 )
@@ -58,17 +58,17 @@ def grown(count: int, *assigned: tuple[int, ...]) -> None:
 
 
 def configured(*changes: Change) -> None:
-    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=False)
+    apply_changes(topic_schema(LogConfig(), "t"), changes, {}, replaces=False)
 
 
 def replaced(**settings: str | None) -> None:
     changes = [Change(name.replace("_", "."), value) for name, value in settings.items()]
-    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=True)
+    apply_changes(topic_schema(LogConfig(), "t"), changes, {}, replaces=True)
 
 
 def broker_configured(name: str, value: str) -> None:
     config, _ = load_broker_config({"zookeeper.connect": "zk:1", "log.cleaner.threads": "2"})
-    altered(broker_schema(config, "1"), [Change(name, value)], {}, replaces=True)
+    apply_changes(broker_schema(config, "1"), [Change(name, value)], {}, replaces=True)
 
 
 def created_with(**settings: str) -> None:
@@ -404,10 +404,10 @@ def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> Non
 def test_refusal_of_a_whole_request_says_what_its_code_says() -> None:
     request = FindCoordinatorRequest(key="g", key_type=0)
     refused = API[ApiKey.FIND_COORDINATOR].error_response(
-        request, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2
+        request, ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
     assert refused.error_message == "The coordinator is not available."
     moved = API[ApiKey.ALTER_PARTITION_REASSIGNMENTS].error_response(
-        AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER, 0
+        AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER
     )
     assert moved.error_message == "This is not the correct controller for this cluster."

@@ -9,7 +9,7 @@ from broker.settings.config_alteration import (
     Change,
     Operation,
     Schema,
-    altered,
+    apply_changes,
     broker_schema,
     topic_schema,
 )
@@ -25,12 +25,12 @@ POLICY = "cleanup.policy"
 def change(name: str, operation: int, value: str | None, **before: str) -> dict[str, str]:
     """The settings of a topic after one change."""
     current = {each.replace("_", "."): value for each, value in before.items()}
-    return dict(altered(TOPIC, [Change(name, value, operation)], current, replaces=False))
+    return dict(apply_changes(TOPIC, [Change(name, value, operation)], current, replaces=False))
 
 
 def refused(schema: Schema, *changes: Change) -> ErrorCode:
     with pytest.raises(ApiError) as raised:
-        altered(schema, changes, {}, replaces=False)
+        apply_changes(schema, changes, {}, replaces=False)
     return raised.value.code
 
 
@@ -41,7 +41,9 @@ def test_what_is_set_comes_to_the_others() -> None:
 
 def test_all_at_once_leave_nothing_else() -> None:
     changes = [Change("retention.ms", "7")]
-    assert altered(TOPIC, changes, {"segment.ms": "6"}, replaces=True) == {"retention.ms": "7"}
+    assert apply_changes(TOPIC, changes, {"segment.ms": "6"}, replaces=True) == {
+        "retention.ms": "7"
+    }
 
 
 def test_what_is_deleted_goes_whether_it_is_understood_or_not() -> None:
@@ -70,12 +72,12 @@ def test_a_list_gets_more_words_or_fewer(
     operation: int, value: str, before: str | None, after: str
 ) -> None:
     current = {} if before is None else {POLICY: before}
-    found = altered(TOPIC, [Change(POLICY, value, operation)], current, replaces=False)
+    found = apply_changes(TOPIC, [Change(POLICY, value, operation)], current, replaces=False)
     assert found == {POLICY: after}
 
 
 def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
-    found = altered(
+    found = apply_changes(
         topic_schema(LogConfig(cleanup_policy=("compact",)), "t"),
         [Change(POLICY, "delete", APPEND)],
         {},
@@ -122,5 +124,7 @@ def test_a_broker_has_settings_of_its_own(each: Change, code: ErrorCode) -> None
 
 
 def test_a_list_of_brokers_can_grow_too() -> None:
-    found = altered(BROKER, [Change("log.cleanup.policy", "compact", APPEND)], {}, replaces=False)
+    found = apply_changes(
+        BROKER, [Change("log.cleanup.policy", "compact", APPEND)], {}, replaces=False
+    )
     assert found == {"log.cleanup.policy": "delete,compact"}

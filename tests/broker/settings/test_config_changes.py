@@ -1,4 +1,4 @@
-"""Notifications of changed settings: whom they are told, in which order, and when they go."""
+"""Notifications of changed settings: who gets them, in which order, and when they are purged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ V1 = b'{"version":1,"entity_type":"topics","entity_name":"old"}'
 
 @attrs.define(eq=False)
 class World:
-    """A broker that follows, and a tool that notifies."""
+    """A broker that follows the notifications, and a tool that writes them."""
 
     now_ms: int = 1000
-    told: list[str] = attrs.field(factory=list)
+    notified: list[str] = attrs.field(factory=list)
     spawned: Spawned = attrs.field(factory=Spawned)
     zookeeper: MemoryZooKeeper = attrs.field(init=False)
     session: MemorySession = attrs.field(init=False)
@@ -44,20 +44,20 @@ class World:
             self.asked.session,
             self.spawned,
             {
-                "topics": lambda name: self.told.append(f"topic {name}"),
-                "brokers": lambda name: self.told.append(f"broker {name}"),
+                "topics": lambda name: self.notified.append(f"topic {name}"),
+                "brokers": lambda name: self.notified.append(f"broker {name}"),
             },
-            lambda: self.told.append("any"),
+            lambda: self.notified.append("any"),
         )
         await self.changes.start()
         return self
 
     async def notify(self, *payloads: bytes | str | None) -> None:
-        for each in payloads:
-            data = ConfigChange(each).encode() if isinstance(each, str) else each
+        for payload in payloads:
+            data = ConfigChange(payload).encode() if isinstance(payload, str) else payload
             await self.tool.create(ConfigChange.prefix(), data, sequence=True)
 
-    async def left(self) -> int:
+    async def count(self) -> int:
         return len((await self.tool.children(ConfigChange.directory()))[0])
 
 
@@ -69,7 +69,7 @@ async def test_each_change_is_told_once_in_order() -> None:
     world = await following()
     await world.notify("topics/a", "brokers/1", "topics/b", "brokers/<default>", V1)
     await world.spawned.ended()
-    assert world.told == ["topic a", "broker 1", "topic b", "broker <default>", "topic old"]
+    assert world.notified == ["topic a", "broker 1", "topic b", "broker <default>", "topic old"]
 
 
 @pytest.mark.parametrize("bad", [None, b"{", b"[]", b'{"version":3,"entity_path":"topics/t"}'])
@@ -79,7 +79,7 @@ async def test_what_cannot_be_understood_is_passed_over(
     world = await following()
     await world.notify(bad, "topics/a")
     await world.spawned.ended()
-    assert world.told == ["topic a"]
+    assert world.notified == ["topic a"]
     assert "config_change_0000000000 cannot be read" in caplog.text
 
 
@@ -101,8 +101,8 @@ async def test_what_is_fifteen_minutes_old_goes_when_the_next_comes() -> None:
     world.now_ms = 1000 + PURGE_MS + 1
     await world.notify("topics/c")
     await world.spawned.ended()
-    assert await world.left() == 2
-    assert world.told == ["topic a", "topic b", "topic c"]
+    assert await world.count() == 2
+    assert world.notified == ["topic a", "topic b", "topic c"]
 
 
 async def test_a_broker_that_starts_purges_but_is_told_nothing_of_the_past() -> None:
@@ -111,22 +111,22 @@ async def test_a_broker_that_starts_purges_but_is_told_nothing_of_the_past() -> 
     world.now_ms += PURGE_MS + 1
     await world.notify("topics/b")
     await world.start()
-    assert (world.told, await world.left()) == ([], 1)
+    assert (world.notified, await world.count()) == ([], 1)
 
 
 async def test_in_a_new_session_anything_may_have_changed() -> None:
     world = await following()
     world.zookeeper.suspend(world.session)
     await world.notify("topics/a")
-    for each in (await world.tool.children(ConfigChange.directory()))[0]:
-        await world.tool.delete(f"{ConfigChange.directory()}/{each}")  # purged by another broker
+    for name in (await world.tool.children(ConfigChange.directory()))[0]:
+        await world.tool.delete(f"{ConfigChange.directory()}/{name}")  # purged by another broker
     world.zookeeper.expire(world.session)
     world.zookeeper.resume(world.session)
     await world.spawned.ended()
-    assert world.told == ["any"]
+    assert world.notified == ["any"]
     await world.notify("topics/b")
     await world.spawned.ended()
-    assert world.told == ["any", "topic b"]
+    assert world.notified == ["any", "topic b"]
 
 
 async def test_in_the_same_session_only_what_was_notified_has_changed() -> None:
@@ -135,7 +135,7 @@ async def test_in_the_same_session_only_what_was_notified_has_changed() -> None:
     await world.notify("topics/a")
     world.zookeeper.resume(world.session)
     await world.spawned.ended()
-    assert world.told == ["topic a"]
+    assert world.notified == ["topic a"]
 
 
 @pytest.mark.parametrize("method", ["children", "get_many"])
@@ -144,10 +144,10 @@ async def test_answer_that_is_lost_in_a_session_that_stays_makes_nobody_deaf(met
     world.asked.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
     await world.notify("topics/a")
     await world.spawned.ended()
-    assert world.told == ["topic a"]
+    assert world.notified == ["topic a"]
     await world.notify("topics/b")
     await world.spawned.ended()
-    assert world.told == ["topic a", "topic b"]
+    assert world.notified == ["topic a", "topic b"]
 
 
 async def test_changes_that_zookeeper_refused_to_show_are_taken_by_the_next_look() -> None:
@@ -155,9 +155,9 @@ async def test_changes_that_zookeeper_refused_to_show_are_taken_by_the_next_look
     world.asked.refuse("children", ZkError("SessionMoved"))
     await world.notify("topics/a")
     await world.spawned.ended()
-    await world.notify("topics/b")  # nobody watches any more
-    assert world.told == []
+    await world.notify("topics/b")  # the watch is lost
+    assert world.notified == []
     await world.changes.look()
     await world.notify("topics/c")
     await world.spawned.ended()
-    assert world.told == ["topic a", "topic b", "topic c"]
+    assert world.notified == ["topic a", "topic b", "topic c"]

@@ -8,9 +8,9 @@ from broker.settings.config import BrokerConfig, load_broker_config
 from broker.settings.dynamic_config import (
     DYNAMIC,
     NotDynamic,
+    apply_dynamic,
     check_change,
     dynamic_value,
-    in_force,
 )
 from protocol.settings import SettingError
 
@@ -22,7 +22,7 @@ def static(**given: str) -> BrokerConfig:
 
 def test_what_changed_stands_over_the_file_and_the_rest_stays() -> None:
     before = static(log_retention_hours="1", num_partitions="3", log_segment_bytes="99")
-    now = in_force(
+    now = apply_dynamic(
         before,
         {
             "log.retention.ms": "5",
@@ -37,13 +37,13 @@ def test_what_changed_stands_over_the_file_and_the_rest_stays() -> None:
 
 def test_a_value_that_cannot_be_is_named_as_the_broker_names_it() -> None:
     with pytest.raises(SettingError, match=r"log\.roll\.ms"):
-        in_force(static(), {"log.roll.ms": "0"})
+        apply_dynamic(static(), {"log.roll.ms": "0"})
 
 
 @pytest.mark.parametrize("rate", ["-1", "fast"])
 def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
     with pytest.raises(SettingError, match="follower"):
-        in_force(static(), {"follower.replication.throttled.rate": rate})
+        apply_dynamic(static(), {"follower.replication.throttled.rate": rate})
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
 )
 def test_what_cannot_change_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(NotDynamic, match=reason):
-        in_force(static(), {name: "1"})
+        apply_dynamic(static(), {name: "1"})
 
 
 def test_a_name_that_is_no_setting_is_another_error() -> None:
     with pytest.raises(SettingError) as raised:
-        in_force(static(), {"log.retention.msec": "1"})
+        apply_dynamic(static(), {"log.retention.msec": "1"})
     assert not isinstance(raised.value, NotDynamic)
 
 
@@ -74,12 +74,12 @@ def test_every_setting_that_can_change_has_a_value_and_can_be_set_to_it() -> Non
     for name in DYNAMIC:
         value = dynamic_value(config, name)
         text = ",".join(value) if isinstance(value, tuple) else str(value).replace("F", "f")
-        assert dynamic_value(in_force(config, {name: text}), name) == value
+        assert dynamic_value(apply_dynamic(config, {name: text}), name) == value
 
 
 def test_the_cleaner_goes_by_what_changed_and_by_its_file_for_the_rest() -> None:
     before = static(log_cleaner_threads="2", log_cleaner_backoff_ms="7")
-    now = in_force(before, {"log.cleaner.threads": "3", "log.cleaner.io.buffer.size": "99"})
+    now = apply_dynamic(before, {"log.cleaner.threads": "3", "log.cleaner.io.buffer.size": "99"})
     assert (now.cleaner.threads, now.cleaner.io_buffer_size, now.cleaner.backoff_ms) == (3, 99, 7)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from broker.settings.entity_configs import Settings, alter, stored
+from broker.settings.entity_configs import Settings, alter, read_settings
 from protocol.errors import ApiError, ErrorCode
 from zk.api import Op, ZkSession
 from zk.memory import MemoryZooKeeper
@@ -54,9 +54,9 @@ async def test_settings_are_made_then_changed_each_with_a_notification(zk: ZkSes
     async with connected(zk) as session:
         await alter(session, "topics", "t", to(a="1"))
         await alter(session, "topics", "t", to(b="2"))
-        assert (await stored(session, "topics", "t")).settings == {"a": "1", "b": "2"}
+        assert (await read_settings(session, "topics", "t")).settings == {"a": "1", "b": "2"}
         await alter(session, "brokers", "<default>", to(c="3"))
-        assert (await stored(session, "brokers", "<default>")).settings == {"c": "3"}
+        assert (await read_settings(session, "brokers", "<default>")).settings == {"c": "3"}
         assert await notified(session) == ["topics/t", "topics/t", "brokers/<default>"]
 
 
@@ -93,11 +93,11 @@ async def test_what_others_write_meanwhile_is_not_lost(zk: ZkSession) -> None:
     theirs = EntityConfig({"theirs": "2"}).encode()
     async with connected(zk) as session:
         await alter(meddled(session, session.create(PATH, theirs)), "topics", "t", to(a="1"))
-        assert (await stored(session, "topics", "t")).settings == {"theirs": "2", "a": "1"}
+        assert (await read_settings(session, "topics", "t")).settings == {"theirs": "2", "a": "1"}
         await alter(meddled(session, session.set(PATH, theirs)), "topics", "t", to(b="3"))
-        assert (await stored(session, "topics", "t")).settings == {"theirs": "2", "b": "3"}
+        assert (await read_settings(session, "topics", "t")).settings == {"theirs": "2", "b": "3"}
         await alter(meddled(session, session.delete(PATH)), "topics", "t", to(c="4"))
-        assert (await stored(session, "topics", "t")).settings == {"c": "4"}
+        assert (await read_settings(session, "topics", "t")).settings == {"c": "4"}
 
 
 async def test_a_topic_that_is_deleted_meanwhile_leaves_nothing(zk: ZkSession) -> None:

@@ -53,7 +53,7 @@ class Live:
         )
         await changes.start()
         await self.tool.create(PATH, EntityConfig(config=_named(settings)).encode())
-        configs.missing(["t"])
+        configs.read_missing(["t"])
         await self.spawned.ended()
         manager.topic_config = configs.get
         self.replicas.lead("t")

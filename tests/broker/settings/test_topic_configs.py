@@ -77,7 +77,7 @@ class World:
         await self.tool.create(path, data, sequence=True)
 
     async def known(self, *topics: str) -> None:
-        self.configs.missing(topics)
+        self.configs.read_missing(topics)
         await self.spawned.ended()
 
 
@@ -99,7 +99,7 @@ async def test_a_topics_own_settings_stand_over_the_brokers() -> None:
 async def test_a_topic_without_settings_of_its_own_is_known_then() -> None:
     world = await World().start()
     await world.known("t")
-    assert world.configs.missing(["t"]) == ()
+    assert world.configs.read_missing(["t"]) == ()
     assert world.configs.get("t") == DEFAULTS
 
 
@@ -141,15 +141,15 @@ async def test_settings_of_many_new_topics_are_read_some_a_request() -> None:
     await world.set("150", retention_ms="5")
     topics = [str(each) for each in range(2 * READ_AT_ONCE)]
     await world.known(*topics)
-    assert world.configs.missing(topics) == ()
+    assert world.configs.read_missing(topics) == ()
     assert world.configs.get("150").retention_ms == 5
     assert (world.asked.calls["get_many"], world.asked.calls["get"]) == (2, 0)
 
 
 async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
     world = await World().start()
-    world.configs.missing(["t"])
-    world.configs.missing(["t"])
+    world.configs.read_missing(["t"])
+    world.configs.read_missing(["t"])
     assert len(world.spawned.tasks) == 1
     await world.spawned.ended()
 
@@ -334,7 +334,7 @@ async def test_a_session_that_expires_meanwhile_is_followed_by_the_next() -> Non
     world = await World().start()
     await world.set("t", notify=False, retention_ms="5")
     world.zookeeper.suspend(world.session)
-    world.configs.missing(["t"])
+    world.configs.read_missing(["t"])
     await pauses()
     world.zookeeper.expire(world.session)
     world.zookeeper.resume(world.session)
@@ -346,7 +346,7 @@ async def test_a_session_that_expires_meanwhile_is_followed_by_the_next() -> Non
 async def test_a_reader_that_is_closed_meanwhile_ends() -> None:
     world = await World().start()
     world.zookeeper.suspend(world.session)
-    world.configs.missing(["t"])
+    world.configs.read_missing(["t"])
     await pauses()
     await world.session.close()
     await world.spawned.ended()

@@ -24,7 +24,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "LeaderAndIsr is not obeyed before a topic's settings are known",
         "broker.settings.topic_configs:TopicConfigs.when_known",
         "return wait if expired else None",
-        "return answer() if expired else None",
+        "return respond() if expired else None",
     ),
     Remedy(
         "P2",
@@ -36,9 +36,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P2",
         "settings that cannot be understood leave those that were known",
-        "broker.settings.topic_configs:understood",
-        "attrs.evolve(before, is_doubtful=True, mzxid=found.mzxid)",
-        "TopicSettings({}, True, found.mzxid)",
+        "broker.settings.topic_configs:select_valid",
+        "attrs.evolve(before, is_doubtful=True, mzxid=stored.mzxid)",
+        "TopicSettings({}, True, stored.mzxid)",
     ),
     Remedy(
         "P10",
@@ -65,7 +65,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P14",
         "a new session takes what changed alone",
         "broker.settings.topic_configs:TopicConfigs.read_again",
-        "known is not None and known.mzxid != found.mzxid",
+        "known is not None and known.mzxid != stored.mzxid",
         "known is not None",
     ),
     Remedy(
