@@ -203,7 +203,7 @@ class BlockingProducer(Blocking):
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         async def behind_what_was_sent() -> None:
-            await self._handover.all_buffered()
+            await self._handover.wait_until_buffered()
             await closing()
 
         try:
@@ -213,7 +213,7 @@ class BlockingProducer(Blocking):
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def behind_what_was_sent(*arguments: Any, **keywords: Any) -> Any:
-            await self._handover.all_buffered()
+            await self._handover.wait_until_buffered()
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
 

@@ -236,7 +236,7 @@ def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(versi
 
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, version
+            request, ErrorCode.NONE
         )
         broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
             request, ErrorCode.NONE, version
@@ -399,7 +399,7 @@ def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() 
             request, ErrorCode.NOT_COORDINATOR
         )
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, codes.pop(0), 2
+            request, codes.pop(0)
         )
         assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
         assert codes == []

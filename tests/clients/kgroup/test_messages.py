@@ -319,7 +319,7 @@ def test_lines_for_which_a_full_queue_has_no_room_are_named_and_the_others_sent(
     lines = "".join(f"{number}\n" for number in range(100))
     result = dev_cluster.run("kgroup", "produce", "--topic", topic, *options, *drop, stdin=lines)
     assert result.returncode == 1
-    assert "messages wait to be sent already" in result.stderr
+    assert "messages already wait to be sent" in result.stderr
     assert result.stderr.endswith("error: … and more messages\n")
     offsets = dev_cluster.run("kgroup", "offsets", "--topic", topic, "-o", "csv").stdout
     assert 0 < int(offsets.splitlines()[1].split(",")[2]) < 100

@@ -63,8 +63,8 @@ class Scene:
 
         self.loop.call(call())
 
-    def all_buffered(self) -> None:
-        self.loop.call(self.handover.all_buffered())
+    def wait_until_buffered(self) -> None:
+        self.loop.call(self.handover.wait_until_buffered())
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_each_thread_keeps_its_order(work: Scene) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(send_all, range(4)))
-    work.all_buffered()
+    work.wait_until_buffered()
     for name in range(4):
         own = [value for value in work.buffer.records if value.startswith(b"%d " % name)]
         assert own == [b"%d %d" % (name, i) for i in range(1000)]

@@ -275,7 +275,9 @@ def test_record_too_large_for_a_request_or_the_buffer_is_refused_at_once() -> No
             await producer.send("t", b"x" * 500)
 
     async def bound_of_all_readers(producer: Producer, broker: ScriptedBroker) -> None:
-        with pytest.raises(RecordTooLarge, match=f"what any reader takes, {MAX_BATCH_BYTES}"):
+        with pytest.raises(
+            RecordTooLarge, match=f"the size that any reader takes, {MAX_BATCH_BYTES}"
+        ):
             await producer.send("t", bytes(MAX_BATCH_BYTES))
 
     with_producer(request_bound, max_request_size=500)

@@ -156,7 +156,7 @@ async def test_full_queue_drops_at_once_when_told_not_to_wait() -> None:
         await queue.put(messages("abcd"))
     assert asyncio.get_running_loop().time() == 0
     assert hooks.told == [("a", True), ("b", True), ("c", False)], "d was not tried"
-    assert [event.message for event in queue.abandon()] == ["a", "b"]
+    assert [event.message for event in queue.abort()] == ["a", "b"]
     assert queue.metrics.dropped_messages == 1
 
 
@@ -209,7 +209,7 @@ async def test_what_is_queued_at_the_close_is_handled_however_long_it_takes() ->
     async with running(queue):
         await queue.put(messages("abcdefgh"))
     assert handler.batches == [[*"abc"], [*"def"], [*"gh"]]
-    assert queue.abandon() == []
+    assert queue.abort() == []
 
 
 async def test_what_a_cancelled_loop_did_not_handle_is_returned_and_reported() -> None:
@@ -222,7 +222,7 @@ async def test_what_a_cancelled_loop_did_not_handle_is_returned_and_reported() -
     queue.close()
     runner.cancel()
     await asyncio.wait([runner])
-    assert [event.message for event in queue.abandon()] == [*"cde"]
+    assert [event.message for event in queue.abort()] == [*"cde"]
     assert hooks.lost == [*"cde"]
     assert queue.metrics.failed_sends == 3
 
@@ -405,7 +405,7 @@ async def test_hook_that_returns_no_list_fails_its_batch_and_is_named() -> None:
     async with running(queue):
         await queue.put(messages("a"))
     assert hooks.errors == [
-        "after_dequeuing_existing_data returned None, which is no list of messages"
+        "after_dequeuing_existing_data returned None, which is not a list of messages"
     ]
 
 
