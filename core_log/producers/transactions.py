@@ -103,9 +103,9 @@ def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
     behind = known[place:]
     if behind and behind[0].last_offset == transaction.last_offset:
         return False
-    segment.aborted = segment.directory.open_segment(name)
-    segment.aborted.truncate(place * ENTRY.size)
-    segment.aborted.append([encode_transaction_index([transaction, *behind])])
+    segment.transaction_index = segment.directory.open_segment(name)
+    segment.transaction_index.truncate(place * ENTRY.size)
+    segment.transaction_index.append([encode_transaction_index([transaction, *behind])])
     return True
 
 
@@ -128,7 +128,7 @@ def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
             continue
         misfit = _misfit(segment, name, end_offset)
         if misfit is not None:
-            logger.warning("%s/%s is made anew: %s", directory.path, name, misfit)
+            logger.warning("%s/%s is rebuilt: %s", directory.path, name, misfit)
         if misfit is not None or segment.base_offset >= unsynced_from:
             directory.remove(name)
             markers_from = min(markers_from, segment.base_offset)
@@ -160,6 +160,6 @@ def _fits(transaction: AbortedTransaction, segment: Segment, end_offset: int) ->
 def sync_indexes(segments: SegmentList) -> None:
     """Have on disk what was noted, and removed, while a log was loaded. Raises OSError."""
     for segment in segments:
-        if segment.aborted is not None:
-            segment.aborted.fsync()
+        if segment.transaction_index is not None:
+            segment.transaction_index.fsync()
     segments.directory.fsync_dir()

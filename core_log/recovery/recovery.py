@@ -123,7 +123,7 @@ def open_log(
         _tell_missing(directory, epochs.entries[0][1], segments[0].base_offset, clean_shutdown)
     segments[-1].activate(config)
     if cut is not None:
-        segments[-1].forget_transactions(end_offset)
+        segments[-1].truncate_transactions(end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
     if cut is not None or not clean_shutdown:
@@ -239,7 +239,7 @@ class _Walk:
             if next_base is not None and end_offset > next_base:
                 raise CorruptRecord("the next segment has its last offsets too")
         except CorruptIndex as error:
-            logger.warning("%s: %s; the indexes are made anew", self.directory.path, error)
+            logger.warning("%s: %s; the indexes are rebuilt", self.directory.path, error)
             return self._check(base_offset, next_base)
         except CorruptRecord:
             return self._check(base_offset, next_base)

@@ -1,13 +1,13 @@
-"""Walk the batches of a log file by their headers, without reading what they hold.
+"""Walk the batches of a log file by their headers, without reading their records.
 
 All formats start with int64 offset | int32 size | 4 bytes | int8 magic. Format 2 carries the
-first offset and the distance to the last; in formats 0 and 1 an entry is one message, or a
-compressed wrapper whose offset is that of its last message, so that the offset is the last one.
-A file may end within a batch: what is left of it is not a batch.
+first offset and the distance to the last. In formats 0 and 1 an entry is one message, or a
+compressed wrapper whose offset is that of its last message, so the offset is the last one. A file
+may end within a batch: the rest of it is not a batch.
 
-Whoever reads whole segments of small batches turns a loop a million times. So batches of format 2
-that are as they should be are gone through with as few calls as there can be; `_walk` reads all
-others, and knows what is wrong.
+Whoever reads whole segments of small batches turns a loop a million times. So the walk over good
+batches of format 2 makes as few calls as there can be. `_walk` reads all others, and says what is
+wrong.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _V1_TIMESTAMP = struct.Struct(">q")
 
 
 class ShallowBatch(NamedTuple):
-    """What a batch's header says, and where the batch is. Whether it is a transaction's marker only
-    `scan_checked` tells."""
+    """A batch's position and the fields of its header. Only `scan_checked` sets `is_control`."""
 
     position: int
     size: int
@@ -70,36 +69,43 @@ class ShallowBatch(NamedTuple):
 
 
 def scan(file: ReadableFile, start: int = 0) -> Iterator[ShallowBatch]:
-    """The whole batches from position `start` on. Raises CorruptRecord."""
+    """Yield the whole batches from position `start` on. Raises CorruptRecord."""
     for batch, _ in _walk(file, start, SCAN_BYTES, bodies=False):
         yield batch
 
 
 def scan_checked(file: ReadableFile) -> Iterator[ShallowBatch]:
-    """The whole batches, each read and its checksum tested. Raises CorruptRecord."""
-    position, end, is_more = 0, file.size, True
+    """Yield the whole batches of a file, and check the checksum of each. Raises CorruptRecord."""
+    position = 0
+    end = file.size
+    is_more = True
     while is_more:
-        chunk, start = (
-            memoryview(file.read(position, min(RECOVERY_BYTES, end - position))),
-            position,
-        )
+        # Most batches are good ones of format 2.
+        chunk = memoryview(file.read(position, min(RECOVERY_BYTES, end - position)))
+        start = position
         for batch in _good_batches(chunk, start):
             yield batch
             position = batch.end_position
 
+        # The slow walk reads up to the next batch of format 2, or raises.
         is_more = position > start
         if not is_more:
             for batch, body in _up_to_a_batch(file, position, RECOVERY_BYTES, bodies=True):
                 header = read_header(body) if batch.magic == 2 else read_message_header(body)
                 check_entry(body, 0, header)
                 yield batch._replace(is_control=True) if header.is_control else batch
-                position, is_more = batch.end_position, True
+                position = batch.end_position
+                is_more = True
 
 
 def _good_batches(chunk: memoryview, start: int) -> Iterator[ShallowBatch]:
-    """The batches with which a chunk begins, which is the file's from `start` on: up to one that is
-    not whole, not of format 2, or not good."""
-    unpack, new, end = _CHECKED.unpack_from, tuple.__new__, len(chunk)
+    """Yield the good batches of format 2 at the beginning of a chunk, up to any other.
+
+    The chunk is the file's from `start` on.
+    """
+    unpack = _CHECKED.unpack_from
+    new = tuple.__new__
+    end = len(chunk)
     at = 0
     while end - at >= HEADER_BYTES:
         offset, length, epoch, magic, crc, attributes, delta, max_timestamp = unpack(chunk, at)
@@ -116,9 +122,13 @@ def _good_batches(chunk: memoryview, start: int) -> Iterator[ShallowBatch]:
 
 
 def scan_produced(file: ReadableFile, start: int = 0) -> Iterator[BatchHeader]:
-    """The headers of the batches from `start` on that name their producer. Raises CorruptRecord."""
-    unpack, new, position, end = _PRODUCED.unpack_from, tuple.__new__, start, file.size
-    wanted, is_more = SCAN_BYTES, True
+    """Yield the headers from `start` on that name a producer. Raises CorruptRecord."""
+    unpack = _PRODUCED.unpack_from
+    new = tuple.__new__
+    position = start
+    end = file.size
+    wanted = SCAN_BYTES
+    is_more = True
     while is_more:
         chunk = file.read(position, min(wanted, end - position))
         at = 0
@@ -138,13 +148,17 @@ def scan_produced(file: ReadableFile, start: int = 0) -> Iterator[BatchHeader]:
             for batch, head in _up_to_a_batch(file, position, SCAN_BYTES, bodies=False):
                 if batch.magic == 2 and (header := read_header(head)).producer_id >= 0:
                     yield header
-                position, is_more = batch.end_position, True
+                position = batch.end_position
+                is_more = True
 
 
 def _up_to_a_batch(
     file: ReadableFile, position: int, chunk_bytes: int, *, bodies: bool
 ) -> Iterator[tuple[ShallowBatch, memoryview]]:
-    """Old messages from `position` on, and the first batch behind them. Raises CorruptRecord."""
+    """Walk old messages from `position` on, and the first batch behind them.
+
+    Raises CorruptRecord.
+    """
     for batch, body in _walk(file, position, chunk_bytes, bodies=bodies):
         yield batch, body
         if batch.magic == 2:
@@ -152,8 +166,11 @@ def _up_to_a_batch(
 
 
 def begins_at_or_below(offset: int, file: ReadableFile, batch: ShallowBatch) -> bool:
-    """Whether a batch's first offset is `offset` or less. For it a message of formats 0 and 1 that
-    holds others is opened: brokers of old index those by their first. Raises CorruptRecord."""
+    """Return whether a batch's first offset is `offset` or less. Raises CorruptRecord.
+
+    A compressed message of formats 0 and 1 is opened for that: old brokers index those by their
+    first offset.
+    """
     if batch.base_offset <= offset or batch.magic >= 2:
         return batch.base_offset <= offset
     body = file.read(batch.position, batch.size)
@@ -171,11 +188,13 @@ def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
     total = LOG_OVERHEAD + size
     if size < MIN_RECORD_BYTES or magic > 2:
         raise CorruptRecord(f"no batch at position {position}: size {size}, magic {magic}")
+
     if magic == 2:
         _, _, epoch, _, delta, max_timestamp = _V2.unpack_from(chunk, at)
         if total < HEADER_BYTES or delta < 0:
             raise CorruptRecord(f"no batch at position {position}: size {size}, delta {delta}")
         return ShallowBatch(position, total, offset, offset + delta, epoch, max_timestamp, magic)
+
     timestamp = _V1_TIMESTAMP.unpack_from(chunk, at + 18)[0] if magic == 1 else NO_TIMESTAMP
     return ShallowBatch(position, total, offset, offset, -1, timestamp, magic)
 
@@ -183,28 +202,32 @@ def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
 def _walk(
     file: ReadableFile, position: int, chunk_bytes: int, *, bodies: bool
 ) -> Iterator[tuple[ShallowBatch, memoryview]]:
-    """Batches, each with its bytes if `bodies`, else with those of its header at least.
+    """Yield batches with their bytes if `bodies`, else at least with those of their headers.
 
-    One read serves as many as it holds; of batches too large for that the headers alone are read.
+    One read serves all the batches that it holds. Of batches too large for that only the headers
+    are read.
     """
-    chunk, chunk_start, wanted, end = memoryview(b""), position, chunk_bytes, file.size
+    chunk = memoryview(b"")
+    chunk_start = position
+    wanted = chunk_bytes
+    end = file.size
     while position + LOG_OVERHEAD + MIN_RECORD_BYTES <= end:
         at = position - chunk_start
+        # Read on if the chunk ends within a header. An old message may be shorter than one.
         if len(chunk) - at < HEADER_BYTES and chunk_start + len(chunk) < end:
             chunk = memoryview(file.read(position, min(wanted, end - position)))
             chunk_start, at = position, 0
         if len(chunk) - at < HEADER_BYTES:
-            chunk = memoryview(
-                bytes(chunk[at:]).ljust(HEADER_BYTES, b"\0")
-            )  # an old message is short
+            chunk = memoryview(bytes(chunk[at:]).ljust(HEADER_BYTES, b"\0"))
             chunk_start, at = position, 0
         batch = parse(chunk, at, position)
         if batch.end_position > end:
             return
+
+        # Read the whole batch if it is asked for.
         if bodies and len(chunk) - at < batch.size:
-            chunk = memoryview(
-                file.read(position, max(batch.size, min(chunk_bytes, end - position)))
-            )
+            size = max(batch.size, min(chunk_bytes, end - position))
+            chunk = memoryview(file.read(position, size))
             chunk_start, at = position, 0
         yield batch, chunk[at : at + batch.size]
         position = batch.end_position

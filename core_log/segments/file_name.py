@@ -3,8 +3,8 @@
 00000000000000001200.log  .index  .timeindex         a segment and its two indexes
 00000000000000001200.txnindex                        its aborted transactions, if there are any
 00000000000000001200.log.cleaned                     a copy that is being written
-00000000000000001200.log.swap                        one that is about to take its originals' place
-00000000000000001200.log.deleted                     a file on its way out
+00000000000000001200.log.swap                        a copy about to take its originals' place
+00000000000000001200.log.deleted                     a deleted file
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX)
-"""What every segment has."""
+"""The files that every segment has."""
 ALL_SUFFIXES = (*SUFFIXES, TRANSACTION_INDEX)
-"""What a segment may have."""
+"""The files that a segment may have."""
 
 CLEANED = ".cleaned"
 SWAP = ".swap"
@@ -24,12 +24,12 @@ DELETED = ".deleted"
 
 
 def file_name(base_offset: int, suffix: str) -> str:
-    """The name of a segment's file, of `suffix` with its dot."""
+    """Name a segment's file, of `suffix` with its dot."""
     return f"{base_offset:020d}{suffix}"
 
 
 def base_offset_of(name: str) -> int:
-    """The base offset in a file's name. Raises ValueError if it is no segment's file."""
+    """Read the base offset from a file's name. Raises ValueError if it is no segment's file."""
     digits, _, _ = name.partition(".")
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{name} is not named as a segment's file is")

@@ -1,7 +1,7 @@
-"""Both indexes of a segment, made from its batches.
+"""Build both indexes of a segment from its batches.
 
 Offsets are outside of a batch's checksum. One that is too high shows only in the batch behind it,
-which then seems to go back; so where offsets go back, it is the earlier batch that is wrong if the
+which then seems to go back. So where offsets go back, the earlier batch is the wrong one if the
 later one goes on from what was before both.
 """
 
@@ -22,8 +22,10 @@ from protocol.records.corrupt_record import CorruptRecord
 
 @attrs.frozen
 class Built:
-    """The good batches end at `position`, before `offset`; `fault` says what is wrong there.
-    `has_markers`: some of them end transactions."""
+    """The good batches end at `position`, before `offset`; `reason` says what is wrong there.
+
+    `has_markers` is set if some of them end transactions.
+    """
 
     offset: int
     position: int
@@ -39,27 +41,30 @@ def build_indexes(
     end_offset: int | None,
     next_base: int | None,
 ) -> Built:
-    """Fill the indexes, which are open and empty, from `batches`, which raise CorruptRecord where
-    they are not good.
+    """Fill empty, open indexes from `batches`, which raise CorruptRecord where they are not good.
 
-    Leader epochs that `epochs` does not have are added to it. `end_offset` is where the log is
-    known to have ended once: no gap reaches over it; at `next_base` the next segment begins.
-    Raises OffsetOverflow.
+    Leader epochs that `epochs` lacks are added to it. `end_offset` is an offset where the log
+    ended once, so no gap reaches over it. The next segment begins at `next_base`. Raises
+    OffsetOverflow.
     """
-    fault = "the file ends within a batch"
+    reason = "the file ends within a batch"
     offset, end_position = before = segment.base_offset, 0
     last_possible = segment.base_offset + INT_MAX
-    index_from, has_markers = index_interval_bytes, False
-    latest_timestamp, latest_epoch = segment.latest.timestamp, epochs.latest_epoch
+    index_from = index_interval_bytes
+    has_markers = False
+    latest_timestamp = segment.latest.timestamp
+    latest_epoch = epochs.latest_epoch
 
     # Small batches are many: in most turns of this loop nothing is called.
     try:
         for batch in batches:
             position, size, base_offset, last_offset, epoch, timestamp, _, is_control = batch
+
+            # Offsets go up, and stay in this segment.
             if base_offset < offset:
                 if before[0] <= base_offset:
                     offset, end_position = before
-                    _forget(segment, offset)
+                    _truncate_indexes(segment, offset)
                 raise CorruptRecord(f"offset {base_offset} is out of order")
             if next_base is not None and last_offset >= next_base:
                 raise CorruptRecord(f"offset {last_offset} belongs into the next segment")
@@ -71,6 +76,7 @@ def build_indexes(
                     f"ended at {end_offset}"
                 )
 
+            # Note what is later than anything before.
             if timestamp > latest_timestamp:
                 segment.latest = TimestampOffset(timestamp, last_offset)
                 latest_timestamp = timestamp
@@ -82,20 +88,21 @@ def build_indexes(
                 latest_epoch = epochs.latest_epoch
             has_markers |= is_control
 
+            # Remember two ends, to go back if this batch turns out to be wrong.
             before = offset, end_position
             offset, end_position = last_offset + 1, position + size
     except CorruptRecord as error:
-        fault = str(error)
-    return Built(offset, end_position, fault, has_markers)
+        reason = str(error)
+    return Built(offset, end_position, reason, has_markers)
 
 
 def _reaches_over(batch: ShallowBatch, offset: int, end_offset: int) -> bool:
-    """Messages of the old formats do not tell their first offset."""
+    """Return whether a batch leaves a gap over `end_offset`. Old formats name no first offset."""
     return offset < end_offset <= batch.base_offset and batch.magic == 2
 
 
-def _forget(segment: Segment, offset: int) -> None:
-    """What was indexed from `offset` on was wrong."""
+def _truncate_indexes(segment: Segment, offset: int) -> None:
+    """Remove the wrong entries from `offset` on."""
     segment.offset_index.truncate_to(offset)
     segment.time_index.truncate_to(offset)
     segment.latest = segment.time_index.last

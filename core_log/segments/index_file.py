@@ -1,10 +1,10 @@
-"""Fixed-size entries in a file: what the offset index and the time index are made of.
+"""Fixed-size entries in a file: the common part of the offset index and the time index.
 
-The file of the active segment is lengthened with zeros to its greatest size when it becomes
-active and cut to its entries when the segment is rolled or closed, as Kafka's mapped files are.
-Entries are not kept in memory: the page cache has them, and a lookup is a binary search of reads
-of one entry each (18 for the index of a full gigabyte). Only the active segment's index keeps its
-file open.
+The file of the active segment is lengthened with zeros to its greatest size when the segment
+becomes active, and truncated to its entries when the segment is rolled or closed, as Kafka's mapped
+files are. Entries are not kept in memory: the page cache has them, and a lookup is a binary search
+of reads of one entry each (18 for the index of a full gigabyte). Only the active segment's index
+keeps its file open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CorruptIndex(ValueError):
 
 @attrs.define(eq=False)
 class IndexFile:
-    """Entries of one `layout`; `count` of them are valid, whatever the file's length is."""
+    """Entries of one `layout`. `count` of them are valid, whatever the file's length is."""
 
     directory: Directory
     name: str
@@ -36,7 +36,7 @@ class IndexFile:
 
     @classmethod
     def load(cls, directory: Directory, name: str, layout: struct.Struct) -> IndexFile:
-        """Look at an index that was cut to its entries. Raises CorruptIndex."""
+        """Open an index that was truncated to its entries. Raises CorruptIndex."""
         size = directory.size(name)
         if size is None or size % layout.size:
             raise CorruptIndex(f"{name} is missing or has {size} bytes")
@@ -44,38 +44,40 @@ class IndexFile:
 
     @property
     def is_active(self) -> bool:
-        """Whether entries are being added: the file is open, and longer than its entries."""
+        """True while entries are added: the file is open, and longer than its entries."""
         return self._file is not None
 
     @property
     def length(self) -> int:
-        """Bytes of the file, with what is kept free for entries to come."""
+        """Bytes of the file, with free slots for entries to come."""
         return self.count * self.layout.size if self._file is None else self._file.size
 
     @property
     def max_count(self) -> int:
-        """How many entries fit before the segment has to be rolled; of the active one only."""
+        """Number of entries that fit before the segment must be rolled; of the active one only."""
         assert self._file is not None
         return self._file.size // self.layout.size
 
     def activate(self, max_bytes: int) -> None:
-        """Keep the file open, and lengthen it to `max_bytes` (rounded down to whole entries)."""
+        """Keep the file open, and lengthen it to `max_bytes`, rounded down to whole entries."""
         if self._file is None:
             self._file = self.directory.open_segment(self.name)
         size = self.layout.size
         self._file.truncate(max(max_bytes // size, self.count) * size)
 
     def hold(self) -> None:
-        """Keep the file open, for its name is about to go."""
+        """Keep the file open, for it is about to lose its name."""
         self._held = self._opened()
 
     def gather(self) -> None:
-        """Write the entries that come now together, when they are looked at or the file is sealed:
-        that of a segment which is being recovered, for which nobody waits."""
+        """Collect new entries, to write them together at the next read or at the end.
+
+        Recovery does this: nobody waits for the index of its segment.
+        """
         self._gathered = bytearray()
 
     def seal(self) -> None:
-        """Cut the file to its entries and let go of it."""
+        """Truncate the file to its entries and close it."""
         self._opened().truncate(self.count * self.layout.size)
         self._file = self._gathered = None
 
@@ -89,13 +91,13 @@ class IndexFile:
         self.count += 1
 
     def entry(self, slot: int) -> tuple[int, ...]:
-        """The fields of entry `slot`, from 0."""
+        """Read the fields of entry `slot`, from 0."""
         assert 0 <= slot < self.count
         size = self.layout.size
         return self.layout.unpack(self._opened().read(slot * size, size))
 
     def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The fields of the first entry and of the last one."""
+        """Read the fields of the first entry and of the last one."""
         file, layout = self._opened(), self.layout
         first, last = 0, (self.count - 1) * layout.size
         return (
@@ -104,7 +106,7 @@ class IndexFile:
         )
 
     def last_slot_at_most(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
-        """The last entry whose `key` is not above `target`; -1 if there is none."""
+        """Return the last slot whose `key` is not above `target`, -1 if there is none."""
         file, layout, size = self._opened(), self.layout, self.layout.size
 
         def key_of(slot: int) -> int:
@@ -113,19 +115,20 @@ class IndexFile:
         return bisect_right(range(self.count), target, key=key_of) - 1
 
     def truncate(self, count: int) -> None:
-        """Forget the entries from `count` on. The file's length stays."""
-        if count < self.count:  # what is forgotten is zeroed, as a fresh slot is
+        """Remove the entries from `count` on. The file's length stays."""
+        if count < self.count:  # removed entries are zeroed, as free slots are
             size = self.layout.size
             self._opened().write(count * size, bytes((self.count - count) * size))
             self.count = count
 
     def file(self) -> StorageFile:
-        """The file, to be fsynced."""
+        """Return the file, to fsync it."""
         return self._opened()
 
     def _opened(self) -> StorageFile:
         file = self._file or self._held or self.directory.open_segment(self.name)
         if self._gathered:
-            gathered, self._gathered = bytes(self._gathered), bytearray()
+            gathered = bytes(self._gathered)
+            self._gathered = bytearray()
             file.write(self.count * self.layout.size - len(gathered), gathered)
         return file

@@ -2,12 +2,12 @@
 
     entry = int32 offset - base_offset | int32 position                  (big-endian)
 
-An entry says that the batch at `position` holds `offset` or lower ones: the search for an offset
-starts at the last entry not above it and goes on in the log. Kafka writes the last offset of what
-was appended there (older ones the first); both serve.
+An entry says that the batch at `position` holds `offset` or lower ones. The search for an offset
+starts at the last entry that is not above it, and goes on in the log. Kafka writes the last offset
+of an append (older versions the first); both serve.
 
-A file that was found may hold anything, so whoever looks something up in it checks what he finds
-against the log; entries that were made from the log in this run are `proven`.
+A file that was found may hold anything, so whoever looks something up in it checks the entry
+against the log. Entries that were made from the log in this run are `proven`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRY = struct.Struct(">ii")
 
 
 class OffsetPosition(NamedTuple):
-    """An entry with its offset made absolute."""
+    """An entry with its absolute offset."""
 
     offset: int
     position: int
@@ -41,15 +41,15 @@ class OffsetIndex:
 
     @classmethod
     def create(cls, directory: Directory, name: str, base_offset: int) -> OffsetIndex:
-        """An index with no entries, over whatever the file holds."""
+        """Create an index without entries. A file of this name is removed."""
         directory.remove(name)
         return cls(base_offset, IndexFile(directory, name, ENTRY), base_offset, is_proven=True)
 
     @classmethod
     def load(cls, directory: Directory, name: str, base_offset: int, log_size: int) -> OffsetIndex:
-        """Open an index that was sealed. Raises CorruptIndex.
+        """Open a sealed index. Raises CorruptIndex.
 
-        An index left at its full length by a crash ends in entries of zero, which is seen here.
+        An index that a crash left at its full length ends in entries of zero, which shows here.
         """
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), base_offset)
         if index.file.count:
@@ -63,31 +63,31 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the active index has no slot left."""
+        """True if the active index has no slot left."""
         return self.file.count >= self.file.max_count
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry; offsets go up."""
+        """Add an entry. Offsets go up."""
         assert self.file.count == 0 or offset > self.last_offset
         self.file.append(offset - self.base_offset, position)
         self.last_offset = offset
 
     def remove_last(self) -> None:
-        """Forget the last entry, whose batch could not be kept. Writes nothing."""
+        """Remove the last entry, whose batch was taken back. Writes nothing."""
         self.file.count -= 1
         self.last_offset = self.last().offset
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry not above `offset`; the segment's start if there is none."""
+        """Find the last entry not above `offset`, or the segment's start."""
         slot = self.file.last_slot_at_most(offset - self.base_offset, _relative_offset)
         return self._at(slot)
 
     def last(self) -> OffsetPosition:
-        """The last entry; the segment's start if there is none."""
+        """Return the last entry, or the segment's start."""
         return self._at(self.file.count - 1)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         below = offset - self.base_offset - 1
         self.file.truncate(self.file.last_slot_at_most(below, _relative_offset) + 1)
         self.last_offset = self.last().offset

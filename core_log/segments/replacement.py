@@ -1,22 +1,22 @@
-"""A cleaned copy takes the place of the segments it was made from, whatever the power does.
+"""A cleaned copy takes the place of the segments it was made from, even through a power loss.
 
     .log.cleaned ──1──▶ .log.swap ──3──▶ .log          (the indexes likewise)
     the originals ────────2────────▶ .deleted          (removed a while later)
 
 The copy is on disk before step 1. The directory is synced after steps 1 and 2, so a crash leaves
-one of these, and `recovery` knows what comes next:
+one of these, and `recovery` knows the next step:
 
     .cleaned and originals              undone: the copies go
     .swap and originals, any of them    done: the originals go, the copy gets its name
     plain and .deleted                  done: the marked files go
 
-Between 1 and 3 there is always one whole set of files under names that recovery keeps; a swap is
+Between 1 and 3 there is always one whole set of files under names that recovery keeps. A swap is
 never renamed before every original is marked (KAFKA-2118). A swap that came back beside the
-`.cleaned` files of the next pass would be taken for one that was never finished: step 3 must be on
-disk before that pass begins.
+`.cleaned` files of the next pass would count as unfinished, so step 3 must be on disk before that
+pass begins.
 
-All of it is a thread's work. The event loop reads the originals meanwhile, so what is found by
-their names is held beforehand.
+All of this is a thread's work. The event loop reads the originals meanwhile, so whatever it finds
+by their names is held before.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from core_log.storage import Directory
 
 @attrs.define(eq=False)
 class Replacement:
-    """The `.cleaned` files of the first of `originals` take the place of all. `hold` comes first,
-    and `run` when nobody is amid a read that began before it.
+    """Puts the `.cleaned` files of the first of `originals` in the place of all.
 
-    Then there is `copy`, the new segment, and `renamed` says what the originals' files are called.
+    Call `hold` first, then `run` when nobody is in a read that began before `hold`. Afterwards
+    `copy` is the new segment, and `renamed` are the names of the originals' files.
     """
 
     originals: Sequence[Segment]
@@ -56,7 +56,7 @@ class Replacement:
     copy: Segment = attrs.field(init=False)
 
     def hold(self) -> None:
-        """Have the originals readable without their names, in whatever thread.
+        """Keep the originals readable without their names, in any thread.
 
         Raises CorruptIndex for a copy that cannot be used, and OSError, with nothing changed.
         """
@@ -66,9 +66,14 @@ class Replacement:
             original.hold()
 
     def run(self) -> None:
-        """Rename, in whatever thread. Raises OSError, after which only recovery knows what is
-        there, and CorruptIndex."""
-        directory, base_offset = self.originals[0].directory, self.originals[0].base_offset
+        """Rename the files, in any thread.
+
+        Raises CorruptIndex, and OSError, after which only recovery knows what is there.
+        """
+        first = self.originals[0]
+        directory, base_offset = first.directory, first.base_offset
+
+        # Steps 1 to 3 of the module's head.
         _rename(directory, base_offset, CLEANED, SWAP)
         directory.fsync_dir()
         for original in self.originals:

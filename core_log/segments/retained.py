@@ -1,8 +1,8 @@
-"""Segments that retention took out of a log: what is left to be done to their files.
+"""Segments that retention took out of a log: the rest of the work is on their files.
 
-The log goes on without them from the moment it was decided; the files are marked as deleted in any
-thread, the oldest first, and each is gone for good before the next one goes: a power loss that
-brought back one without the other would leave a hole in the log.
+The log goes on without them from the moment of the decision. Any thread may mark the files as
+deleted, the oldest first. Each is gone for good before the next one goes: a power loss that brought
+back one without another would leave a hole in the log.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from core_log.storage import DISK_FULL, Directory
 
 @attrs.define(eq=False)
 class Retention:
-    """The oldest segments of a log, and the producers' snapshots at offsets below its new start.
+    """The oldest segments of a log, and the producers' snapshots below its new start.
 
-    `name_changes` is how often names had changed in the directory when it began; `renamed` what the
-    files are called that `run` has marked.
+    `name_changes` counts how often names had changed in the directory when this began. `renamed`
+    are the new names of the files that `run` has marked.
     """
 
     directory: Directory
@@ -34,8 +34,10 @@ class Retention:
     renamed: list[str] = attrs.field(factory=list)
 
     def run(self) -> None:
-        """Mark the files. Raises OSError; a lack of room keeps none of them, for the little that is
-        written here is written with the next flush as well."""
+        """Mark the files. Raises OSError.
+
+        A lack of room keeps none of them: the epochs are written with the next flush as well.
+        """
         for segment in self.segments:
             self.directory.fsync_dir()
             self.renamed += segment.rename_files(DELETED)

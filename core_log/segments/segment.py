@@ -2,9 +2,9 @@
 
     00000000000000001200.log  .index  .timeindex
 
-The last segment of a log is active: it alone is written to, and its indexes have their full
-length. An index entry is due when more than index.interval.bytes were appended since the last
-one; it is judged before the append and points at it, so that a search never walks much further.
+The last segment of a log is active: it alone is written to, and its indexes have their full length.
+An index entry is due when more than index.interval.bytes were appended since the last one. That is
+decided before the append, and the entry points at its start, so a search never walks much further.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ logger = logging.getLogger(__name__)
 
 
 class BadIndex(Exception):
-    """A look-up has found an index of `segment` that does not fit its log, and may not make it
-    anew: that reads the segment whole."""
+    """A look-up found an index of `segment` that does not fit its log, and may not rebuild it.
+
+    A rebuild reads the segment whole.
+    """
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"segment {segment.base_offset}: {segment.bad_index}")
@@ -54,7 +56,7 @@ class BadIndex(Exception):
 
 @attrs.frozen
 class HeldFiles:
-    """What the files of a segment say that are found by their names."""
+    """Facts about a segment from files that are found by their names."""
 
     modified_ms: int
     aborted: Sequence[AbortedTransaction]
@@ -62,7 +64,11 @@ class HeldFiles:
 
 @attrs.define(eq=False)
 class Segment:
-    """One segment of a log, open for reading; the active one also for writing."""
+    """One segment of a log, open for reading; the active one also for writing.
+
+    `latest` is the latest timestamp of its records, with the last offset of the batch that has it.
+    `first_timestamp` is that of its first batch, None until it is known.
+    """
 
     directory: Directory
     base_offset: int
@@ -74,18 +80,19 @@ class Segment:
     first_timestamp: int | None = None
     bytes_since_index_entry: int = 0
     suffix: str = ""
-    aborted: StorageFile | None = None
+    transaction_index: StorageFile | None = None
+    """The `.txnindex` file, if entries were added to it since the segment was opened."""
     bad_index: str | None = None
-    """What is wrong with its indexes, from the moment that is found until they are made anew."""
+    """Why its indexes are bad, until they are rebuilt."""
     _held: HeldFiles | None = None
 
     @classmethod
     def create(
         cls, directory: Directory, base_offset: int, monotonic_ms: int, suffix: str = ""
     ) -> Segment:
-        """A segment with nothing in it; files that have its names are taken for leftovers.
+        """Create an empty segment. Files that have its names are removed.
 
-        A `suffix`, CLEANED, ends the names of its files while it is not a part of the log.
+        A `suffix`, CLEANED, ends the names of its files while it is not part of the log.
         """
         for kind in (LOG, TRANSACTION_INDEX):
             directory.remove(file_name(base_offset, kind) + suffix)
@@ -95,12 +102,12 @@ class Segment:
     def open_without_indexes(
         cls, directory: Directory, base_offset: int, monotonic_ms: int, suffix: str = ""
     ) -> Segment:
-        """Open the log file; the indexes are empty and wait for recovery."""
+        """Open the log file. The indexes are empty and wait for recovery."""
         return cls(
             directory,
             base_offset,
             _log_file(directory, base_offset, suffix),
-            *_no_indexes(directory, base_offset, suffix),
+            *_create_indexes(directory, base_offset, suffix),
             monotonic_ms,
             TimestampOffset(NO_TIMESTAMP, base_offset),
             suffix=suffix,
@@ -108,7 +115,7 @@ class Segment:
 
     @classmethod
     def load(cls, directory: Directory, base_offset: int, monotonic_ms: int) -> Segment:
-        """Open a segment that was sealed. Raises CorruptIndex."""
+        """Open a sealed segment. Raises CorruptIndex."""
         log = _log_file(directory, base_offset)
         offset_index = OffsetIndex.load(
             directory, file_name(base_offset, INDEX), base_offset, log.size
@@ -125,27 +132,29 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The latest timestamp of a record in ms; without any, when the file was last written."""
+        """Latest timestamp of a record in ms; without any, the time of the last write."""
         if self.latest.timestamp >= 0:
             return self.latest.timestamp
         return self.modified_ms
 
     @property
     def modified_ms(self) -> int:
-        """When the log file was last written to."""
+        """Time when the log file was last written to."""
         if self._held is not None:
             return self._held.modified_ms
         return self.directory.modified_ms(file_name(self.base_offset, LOG) + self.suffix)
 
     def hold(self) -> None:
-        """Have all that is read of it readable though its files lose their names. It is sealed, and
-        changes no more. Raises OSError and CorruptIndex."""
+        """Keep all that is read of a sealed segment readable when its files lose their names.
+
+        Raises OSError and CorruptIndex.
+        """
         self.offset_index.file.hold()
         self.time_index.file.hold()
         self._held = HeldFiles(self.modified_ms, self.aborted_transactions())
 
     def aborted_transactions(self) -> Sequence[AbortedTransaction]:
-        """Those that ended in it. Raises OSError and CorruptIndex."""
+        """Read the transactions that were aborted in it. Raises OSError and CorruptIndex."""
         if self._held is not None:
             return self._held.aborted
         return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
@@ -158,21 +167,23 @@ class Segment:
         max_timestamp: int,
         monotonic_ms: Callable[[], int],
     ) -> bool:
-        """Whether a new segment must begin before `size` bytes up to `last_offset` are appended.
+        """Return whether a new segment must begin before `size` bytes are appended.
 
-        Time is judged by the first batch's timestamp against the new one's, and by the clock
-        only where the first has none (KAFKA-4099). An empty segment is never rolled onto itself
-        (KAFKA-6388), it only gives way to offsets it cannot index.
+        Time is judged by the first batch's timestamp against the new one's, and by the clock only
+        if the first batch has none (KAFKA-4099). An empty segment is never rolled onto itself
+        (KAFKA-6388); it only gives way to offsets that it cannot index.
         """
         if last_offset - self.base_offset > INT_MAX:
             return True
         if self.size == 0:
             return False
+
         started = self.read_first_timestamp()
         if started >= 0:
             age_ms = max_timestamp - started
         else:
             age_ms = monotonic_ms() - self.created_ms
+
         return (
             self.size > config.segment_bytes - size
             or age_ms > config.max_segment_ms - self._jitter_ms(config)
@@ -191,7 +202,8 @@ class Segment:
 
         `latest` is the latest timestamp in them and the last offset of the batch that has it.
         """
-        position, before = self.log.size, (self.latest, self.first_timestamp)
+        position = self.log.size
+        before = self.latest, self.first_timestamp
         size = sum(map(len, buffers))
         assert position + size <= INT_MAX
         assert 0 <= last_offset - self.base_offset <= INT_MAX
@@ -200,6 +212,8 @@ class Segment:
             self.first_timestamp = latest.timestamp
         if latest.timestamp > self.latest.timestamp:
             self.latest = latest
+
+        # An entry that cannot be written takes the batches back.
         try:
             if self.bytes_since_index_entry > index_interval_bytes:
                 self.add_index_entry(last_offset, position)
@@ -207,10 +221,11 @@ class Segment:
             self.log.truncate(position)
             self.latest, self.first_timestamp = before
             raise
+
         self.bytes_since_index_entry += size
 
     def add_index_entry(self, offset: int, position: int) -> None:
-        """Index the batch, or batches, at `position` that end with `offset`."""
+        """Index the batches at `position` that end with `offset`. Raises OSError."""
         self.offset_index.append(offset, position)
         try:
             self.time_index.maybe_append(*self.latest)
@@ -220,7 +235,7 @@ class Segment:
         self.bytes_since_index_entry = 0
 
     def index(self, batch: ShallowBatch, index_interval_bytes: int) -> None:
-        """Index a batch that is in the log file, and that is the next one."""
+        """Index the next batch of the log file."""
         if batch.max_timestamp > self.latest.timestamp:
             self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
         if self.bytes_since_index_entry > index_interval_bytes:
@@ -228,9 +243,9 @@ class Segment:
         self.bytes_since_index_entry += batch.size
 
     def find(self, offset: int, start: int = 0, *, may_rebuild: bool = True) -> ShallowBatch | None:
-        """The first batch at or behind position `start` that holds `offset` or a later one.
+        """Find the first batch at or behind position `start` with `offset` or a later one.
 
-        Raises CorruptRecord and, where an index is bad that it may not rebuild, BadIndex.
+        Raises CorruptRecord and, if an index is bad and `may_rebuild` is not set, BadIndex.
         """
         position = max(start, self.position_before(offset, may_rebuild=may_rebuild))
         before = self.base_offset - 1
@@ -239,122 +254,148 @@ class Segment:
                 return batch
             if batch.last_offset <= before:
                 raise CorruptRecord(f"offset {batch.last_offset} is out of order")
-            position, before = batch.end_position, batch.last_offset
-        if position < self.size:  # or its offsets would seem to be in no segment
+            position = batch.end_position
+            before = batch.last_offset
+
+        # Without this error the file's last offsets would seem to be in no segment.
+        if position < self.size:
             raise CorruptRecord(f"the batch at position {position} reaches over the file's end")
         return None
 
     def end_below(self, offset: int) -> int:
-        """Where the last batch ends that is wholly below `offset`; the base offset without one."""
+        """Return the end of the last batch wholly below `offset`, or the base offset."""
         return self._last_below(offset)[0]
 
     def _last_below(self, offset: int) -> tuple[int, int]:
-        """The end offset and the end position of the last batch that is wholly below `offset`.
+        """Find the end offset and end position of the last batch wholly below `offset`.
 
-        Damage that lies before it ends the search: what is to be cut is cut there too.
+        The search ends at damage: whoever truncates the segment there removes the damage too.
         """
         for start in (self.position_before(offset - 1), 0):
-            end_offset, position = self.base_offset, 0
+            end_offset = self.base_offset
+            position = 0
             with contextlib.suppress(CorruptRecord):
                 for batch in scan(self.log, start):
                     if batch.last_offset >= offset:
                         break
-                    end_offset, position = batch.last_offset + 1, batch.end_position
+                    end_offset = batch.last_offset + 1
+                    position = batch.end_position
             if position > 0:
                 break
         return end_offset, position
 
     def position_before(self, offset: int, *, may_rebuild: bool = True) -> int:
-        """Where to begin to look for the batch that holds `offset`, by the index. Raises BadIndex
-        for one that is bad, unless it may be rebuilt."""
+        """Return the position, by the index, where a search for `offset` begins.
+
+        Raises BadIndex for a bad index unless `may_rebuild` is set.
+        """
         if self.bad_index is not None:
-            self._mend(may_rebuild)
-        found = self.offset_index.lookup(offset)
-        if not self.offset_index.is_proven and not self._is_of_log(found):
-            self.bad_index = f"{self._name(INDEX)} has {found}"
-            self._mend(may_rebuild)
-            found = self.offset_index.lookup(offset)
-        return found.position
+            self._rebuild(may_rebuild)
+        entry = self.offset_index.lookup(offset)
+
+        # An entry of a file that was found is believed only if the log confirms it.
+        if not self.offset_index.is_proven and not self._points_at_batch(entry):
+            self.bad_index = f"{self._name(INDEX)} has {entry}"
+            self._rebuild(may_rebuild)
+            entry = self.offset_index.lookup(offset)
+        return entry.position
 
     def position_before_time(self, timestamp: int, offset: int, *, may_rebuild: bool = True) -> int:
-        """Where to begin to look for the first record from `offset` on that is not earlier than
-        `timestamp`, by the indexes. Raises BadIndex like `position_before`."""
-        if self.bad_index is not None:
-            self._mend(may_rebuild)
-        found = self.time_index.lookup(timestamp)
-        if not self.time_index.is_proven and not self._is_true(found, may_rebuild):
-            self.bad_index = f"{self._name(TIME_INDEX)} has {found}"
-            self._mend(may_rebuild)
-            found = self.time_index.lookup(timestamp)
-        return self.position_before(max(found.offset, offset), may_rebuild=may_rebuild)
+        """Return the position, by the indexes, where a search for a time begins.
 
-    def _mend(self, may_rebuild: bool) -> None:
+        The search is for the first record from `offset` on that is not earlier than `timestamp`.
+        Raises BadIndex like `position_before`.
+        """
+        if self.bad_index is not None:
+            self._rebuild(may_rebuild)
+        entry = self.time_index.lookup(timestamp)
+        if not self.time_index.is_proven and not self._fits_log(entry, may_rebuild):
+            self.bad_index = f"{self._name(TIME_INDEX)} has {entry}"
+            self._rebuild(may_rebuild)
+            entry = self.time_index.lookup(timestamp)
+        return self.position_before(max(entry.offset, offset), may_rebuild=may_rebuild)
+
+    def _rebuild(self, may_rebuild: bool) -> None:
         if not may_rebuild:
             raise BadIndex(self)
         self.rebuild_bad_indexes()
 
     def rebuild_bad_indexes(self) -> None:
-        """Make the indexes anew if they are known to be bad. Raises OSError."""
+        """Rebuild the indexes if they are known to be bad. Raises OSError."""
         if self.bad_index is not None:
             self.rebuild_indexes(self.bad_index)
             self.bad_index = None
 
     def check_end(self) -> int:
-        """`next_offset` of a segment that was loaded, once the end of its indexes is found to be
-        that of the log. Raises CorruptIndex and CorruptRecord."""
-        indexed, latest = self.offset_index.last(), self.time_index.last
-        if not self._is_of_log(indexed):
+        """Check that the indexes of a loaded segment end where its log does.
+
+        Returns `next_offset`. Raises CorruptIndex and CorruptRecord.
+        """
+        indexed = self.offset_index.last()
+        latest = self.time_index.last
+        if not self._points_at_batch(indexed):
             raise CorruptIndex(f"{self._name(INDEX)} ends with {indexed}")
-        end_offset, position = self.base_offset, indexed.position
-        is_true = latest.timestamp < 0
+
+        # Walk the batches behind the last entry, and meet the latest timestamp if it is there.
+        end_offset = self.base_offset
+        position = indexed.position
+        is_confirmed = latest.timestamp < 0
         for batch in scan(self.log, indexed.position):
             if batch.base_offset < end_offset:
                 raise CorruptRecord(f"offset {batch.base_offset} is out of order")
             if batch.max_timestamp > latest.timestamp:
                 raise CorruptIndex(f"{self._name(TIME_INDEX)} ends before {batch.max_timestamp}")
             if end_offset <= latest.offset <= batch.last_offset:
-                is_true = is_true or batch.max_timestamp == latest.timestamp
-            end_offset, position = batch.last_offset + 1, batch.end_position
+                is_confirmed = is_confirmed or batch.max_timestamp == latest.timestamp
+            end_offset = batch.last_offset + 1
+            position = batch.end_position
+
         if position < self.size:
             raise CorruptRecord(f"{self.size - position} bytes behind the last batch")
-        if not (is_true or self._is_true(latest)):
+        if not (is_confirmed or self._fits_log(latest)):
             raise CorruptIndex(f"{self._name(TIME_INDEX)} ends with {latest}")
         return end_offset
 
     def next_offset(self) -> int:
-        """One above the last offset in it; the base offset if it is empty.
+        """Return one above its last offset, or the base offset if it is empty.
 
-        Raises CorruptRecord when the file does not end with a whole batch.
+        Raises CorruptRecord if the file does not end with a whole batch.
         """
-        offset, position = self.base_offset, self.offset_index.last().position
+        offset = self.base_offset
+        position = self.offset_index.last().position
         for batch in scan(self.log, position):
-            offset, position = batch.last_offset + 1, batch.end_position
+            offset = batch.last_offset + 1
+            position = batch.end_position
         if position != self.size:
             raise CorruptRecord(f"{self.size - position} bytes behind the last batch")
         return offset
 
     def rebuild_indexes(self, reason: str) -> None:
-        """Make the indexes, which do not fit the log, anew from its headers. Raises OSError."""
-        logger.warning("%s/%s; the indexes are made anew", self.directory.path, reason)
+        """Rebuild indexes that do not fit the log from its headers. Raises OSError."""
+        logger.warning("%s/%s; the indexes are rebuilt", self.directory.path, reason)
+
+        # Keep the length of the files: that of active indexes includes free slots.
         lengths = [index.file.length for index in (self.offset_index, self.time_index)]
         is_active = self.offset_index.file.is_active
         self.reset_indexes()
         files = self.offset_index.file, self.time_index.file
         for file, length in zip(files, lengths, strict=True):
             file.activate(length)
+
         next_offset = self.base_offset
-        with contextlib.suppress(CorruptRecord):  # who reads there will say so
+        with contextlib.suppress(CorruptRecord):  # whoever reads there reports it
             for batch in scan(self.log):
                 if not next_offset <= batch.last_offset <= self.base_offset + INT_MAX:
                     break
                 self.index(batch, REBUILT_INTERVAL_BYTES)
                 next_offset = batch.last_offset + 1
+
         if not is_active:
             self.seal()
 
     def reset_indexes(self) -> None:
-        """Start over with empty indexes, to build them from the log."""
-        self.offset_index, self.time_index = _no_indexes(
+        """Start again with empty indexes, to build them from the log."""
+        self.offset_index, self.time_index = _create_indexes(
             self.directory, self.base_offset, self.suffix
         )
         self.latest = self.time_index.last
@@ -362,62 +403,71 @@ class Segment:
         self.bytes_since_index_entry = 0
 
     def activate(self, config: LogConfig) -> None:
-        """Make it the segment that is written to: the indexes get their full length, and with
-        `preallocate` a log file that is still empty the room it will fill."""
+        """Make this the segment that is written to.
+
+        The indexes get their full length. With `preallocate` an empty log file gets the room that
+        it will fill.
+        """
         if config.preallocate and self.size == 0 and not self.suffix:
             self.log.reserve(config.segment_bytes)
         self.offset_index.file.activate(config.segment_index_bytes)
         self.time_index.file.activate(config.segment_index_bytes)
 
     def seal(self) -> None:
-        """Make it one that is only read, after the last append: its files end as they must."""
+        """Close the segment to appends: its files end with their contents."""
         self.log.trim()
         self.time_index.maybe_append(*self.latest)
         self.offset_index.file.seal()
         self.time_index.file.seal()
 
     def truncate_to(self, offset: int, monotonic_ms: int) -> None:
-        """Cut off the batch that holds `offset`, and all behind it; the segment is active."""
-        _, position = self._last_below(offset)  # by the indexes, so before they are cut
+        """Truncate the active segment before the batch that holds `offset`."""
+        _, position = self._last_below(offset)  # reads the indexes, so before they are truncated
         if position < self.size:
             self.log.truncate(position)
 
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        if not self._ends_are_of_log():
-            self.rebuild_indexes(f"{self._name(LOG)} was cut at {offset}")
+        if not self._index_ends_fit_log():
+            self.rebuild_indexes(f"{self._name(LOG)} was truncated at {offset}")
 
-        self.forget_transactions(offset)
+        self.truncate_transactions(offset)
         if self.log.size == 0:
-            self.created_ms, self.first_timestamp = monotonic_ms, None
+            self.created_ms = monotonic_ms
+            self.first_timestamp = None
         self.bytes_since_index_entry = 0
         if self.latest.offset >= offset:
             self.reload_latest()
 
-    def forget_transactions(self, offset: int) -> None:
-        """Drop the aborted transactions that ended at `offset` or above."""
+    def truncate_transactions(self, offset: int) -> None:
+        """Delete the aborted transactions that ended at `offset` or above."""
         name = file_name(self.base_offset, TRANSACTION_INDEX) + self.suffix
         truncate_transaction_index(self.directory, name, offset)
-        self.aborted = None
+        self.transaction_index = None
 
     def reload_latest(self) -> None:
-        """Find the latest timestamp: the last indexed one, or one behind the last indexed batch,
-        for both indexes get their entries together, as far as that can be read."""
+        """Find the latest timestamp, as far as the log can be read.
+
+        It is the last indexed one, or one behind the last indexed batch, for both indexes get
+        their entries together.
+        """
         self.latest = self.time_index.last
-        with contextlib.suppress(CorruptRecord):  # who reads there will say so
+        with contextlib.suppress(CorruptRecord):  # whoever reads there reports it
             for batch in scan(self.log, self.offset_index.last().position):
                 if batch.max_timestamp > self.latest.timestamp:
                     self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
 
     def files_to_flush(self) -> list[StorageFile]:
-        """The files to fsync; the indexes once it is sealed, for until then recovery makes them."""
-        files = [self.log] if self.aborted is None else [self.log, self.aborted]
+        """List the files to fsync: sealed indexes too, for recovery rebuilds only active ones."""
+        files = [self.log]
+        if self.transaction_index is not None:
+            files.append(self.transaction_index)
         if self.offset_index.file.is_active:
             return files
         return [*files, self.offset_index.file.file(), self.time_index.file.file()]
 
     def rename_files(self, suffix: str) -> list[str]:
-        """Add `suffix` to the names of all its files; the new names. Readers keep theirs."""
+        """Add `suffix` to the names of all its files. Returns the new names."""
         renamed = []
         for kind in ALL_SUFFIXES:
             name = file_name(self.base_offset, kind)
@@ -429,22 +479,29 @@ class Segment:
     def _name(self, kind: str) -> str:
         return file_name(self.base_offset, kind) + self.suffix
 
-    def _ends_are_of_log(self) -> bool:
-        """Whether what comes next can be indexed behind the last entries: they are true. Who looks
-        up an entry before them checks that one himself."""
-        offsets, times = self.offset_index, self.time_index
-        return (offsets.is_proven or self._is_of_log(offsets.last())) and (
-            times.is_proven or self._is_true(times.last)
+    def _index_ends_fit_log(self) -> bool:
+        """Return whether the last entries fit the log, so that others can follow them.
+
+        Whoever looks up an earlier entry checks that one.
+        """
+        offsets = self.offset_index
+        times = self.time_index
+        return (offsets.is_proven or self._points_at_batch(offsets.last())) and (
+            times.is_proven or self._fits_log(times.last)
         )
 
-    def _is_of_log(self, entry: OffsetPosition) -> bool:
-        """Whether there is a batch at the position, with offsets that go up to the entry's or
-        less, and one that goes on from it: what a search that starts there needs."""
+    def _points_at_batch(self, entry: OffsetPosition) -> bool:
+        """Return whether a search for the entry's offset may start at its position.
+
+        A batch must begin there, with offsets that go up to the entry's or less, and the batch
+        behind it must go on from it.
+        """
         if entry.position <= 0:
             return entry.position == 0
         batches = scan(self.log, entry.position)
         try:
-            first, second = next(batches, None), next(batches, None)
+            first = next(batches, None)
+            second = next(batches, None)
             if first is None or first.base_offset < self.base_offset:
                 return False
             if not begins_at_or_below(entry.offset, self.log, first):
@@ -453,41 +510,43 @@ class Segment:
             return False
         return second is None or second.base_offset > first.last_offset
 
-    def _is_true(self, entry: TimestampOffset, may_rebuild: bool = True) -> bool:
-        """Whether the batch that holds the offset has this latest timestamp, so that what is later
-        lies behind it."""
+    def _fits_log(self, entry: TimestampOffset, may_rebuild: bool = True) -> bool:
+        """Return whether the batch that holds the entry's offset has its timestamp as the latest.
+
+        Then records with later timestamps lie behind it.
+        """
         if entry.timestamp < 0:
             return entry.offset == self.base_offset
         try:
             batch = self.find(entry.offset, may_rebuild=may_rebuild)
         except CorruptRecord:
             return False
-        is_of_log = batch is not None and batch.max_timestamp == entry.timestamp
-        return is_of_log and self.time_index.is_in_order(entry)
+        has_timestamp = batch is not None and batch.max_timestamp == entry.timestamp
+        return has_timestamp and self.time_index.is_in_order(entry)
 
     def read_first_timestamp(self) -> int:
-        """The latest timestamp in its first batch, -1 without any; it is read only once."""
+        """Return the latest timestamp in its first batch, -1 without any. It is read only once."""
         if self.first_timestamp is None:
             first = next(scan(self.log), None)
             self.first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
         return self.first_timestamp
 
     def _jitter_ms(self, config: LogConfig) -> int:
-        """A part of segment.jitter.ms that differs from log to log and segment to segment."""
+        """Return a part of segment.jitter.ms that differs by log and by segment."""
         most = min(config.segment_jitter_ms, config.max_segment_ms)
-        return (
-            zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % most if most else 0
-        )
+        if not most:
+            return 0
+        return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % most
 
 
 def _log_file(directory: Directory, base_offset: int, suffix: str = "") -> StorageFile:
     file = directory.open_segment(file_name(base_offset, LOG) + suffix)
-    if file.size > INT_MAX:  # an index entry could not name a position behind
+    if file.size > INT_MAX:  # an index entry could not hold a position behind that
         raise ValueError(f"segment {base_offset} has {file.size} bytes, more than {INT_MAX}")
     return file
 
 
-def _no_indexes(
+def _create_indexes(
     directory: Directory, base_offset: int, suffix: str
 ) -> tuple[OffsetIndex, TimeIndex]:
     return (

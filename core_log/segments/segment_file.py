@@ -19,14 +19,16 @@ SYNC_FILE_RANGE_WRITE = 2
 
 
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Linux's, where the C library has it: it begins to write pages, and waits for nothing but room
-    in the disk's queue."""
+    """Return Linux's sync_file_range, if the C library has it.
+
+    It begins to write pages, and waits only for room in the disk's queue.
+    """
     try:
-        found = ctypes.CDLL(None).sync_file_range
+        function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError, TypeError):
         return None
-    found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return cast(Callable[[int, int, int, int], int], found)
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast(Callable[[int, int, int, int], int], function)
 
 
 SYNC_FILE_RANGE = _sync_file_range()
@@ -35,8 +37,8 @@ SYNC_FILE_RANGE = _sync_file_range()
 class SharedFile(io.FileIO):
     """A file that closes quietly when its last holder lets go.
 
-    Readers may hold ranges of a segment that retention has dropped since, so nobody knows the
-    right moment to close it but the reference count.
+    Readers may hold ranges of a segment that retention has removed, so only the reference count
+    knows when to close it.
     """
 
     def __del__(self) -> None:
@@ -44,7 +46,7 @@ class SharedFile(io.FileIO):
 
 
 class SegmentFile:
-    """The StorageFile of `directory.LogDirectory`. Its size is kept, not asked of the disk."""
+    """The StorageFile of `directory.LogDirectory`. It knows its size without the disk."""
 
     __slots__ = ("_fd", "_reserved", "raw", "size")
 
@@ -55,7 +57,7 @@ class SegmentFile:
         self._reserved = False
 
     def append(self, buffers: Sequence[BytesLike]) -> None:
-        """Write all of `buffers` at the end, or nothing: a failed write is cut off again."""
+        """Write all of `buffers` at the end, or nothing: a failed write is taken back."""
         total = sum(map(len, buffers))
         try:
             written = os.pwritev(self._fd, buffers, self.size)
@@ -68,17 +70,18 @@ class SegmentFile:
         self.size += total
 
     def write(self, position: int, data: bytes) -> None:
-        """Write inside the file, or over its end."""
+        """Write within the file, or across its end."""
         self._write_all(position, data)
         self.size = max(self.size, position + len(data))
 
     def read(self, start: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only where the file ends."""
+        """Read up to `size` bytes; fewer only at the file's end."""
         if self._reserved:
             size = max(0, min(size, self.size - start))
         data = os.pread(self._fd, size, start)
         if len(data) == size or not data:
             return data
+
         parts = [data]
         while data and (size := size - len(data)):
             start += len(data)
@@ -87,9 +90,9 @@ class SegmentFile:
         return b"".join(parts)
 
     def is_cached(self, start: int, size: int) -> bool:
-        """Whether these bytes begin and end in the page cache, asked by reads that do not wait.
+        """True if these bytes begin and end in the page cache, by reads that do not wait.
 
-        Where there are none (not on Linux, not on this file system), nobody can tell: they do.
+        True also where no such reads exist (not on Linux, not on this file system).
         """
         probe = bytearray(1)
         try:
@@ -102,19 +105,20 @@ class SegmentFile:
         return True
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it with zeros. The same size leaves its mtime (KAFKA-3802)."""
+        """Shorten the file, or lengthen it with zeros. The same size leaves mtime (KAFKA-3802)."""
         if size != self.size:
             os.ftruncate(self._fd, size)
-            self.size, self._reserved = size, False
+            self.size = size
+            self._reserved = False
 
     def reserve(self, size: int) -> None:
-        """Have the disk keep room for a file of `size` bytes: a full disk says so now."""
+        """Reserve room on the disk for a file of `size` bytes. A full disk raises now."""
         if size > self.size:
             os.posix_fallocate(self._fd, 0, size)
             self._reserved = True
 
     def trim(self) -> None:
-        """Give back what is reserved."""
+        """Release the reserved bytes."""
         if self._reserved:
             os.ftruncate(self._fd, self.size)
             self._reserved = False
@@ -126,12 +130,12 @@ class SegmentFile:
 
     @off_loop
     def write_back(self, start: int, size: int) -> None:
-        """Have the system begin to write these bytes to the disk, if it can be told to."""
+        """Have the system begin to write these bytes to the disk, if it can."""
         if SYNC_FILE_RANGE is not None:
             SYNC_FILE_RANGE(self._fd, start, size, SYNC_FILE_RANGE_WRITE)
 
     def range(self, start: int, size: int) -> FileRange:
-        """Name bytes of this file, to be sent later."""
+        """Name bytes of this file, to send them later."""
         return FileRange(self, start, size)
 
     def _write_all(self, position: int, data: bytes) -> None:

@@ -1,9 +1,8 @@
-"""The segments of a log in order: how they come and go, and how offsets and times are found there.
+"""The segments of a log in order: how they come and go, and how offsets and times are looked up.
 
-A fetch costs one search for its first batch (index, then a few headers); where it ends is simply
-a size, and may be within a batch, as a Kafka broker's answer may. A consumer that keeps up does
-not even search: the positions where recent reads ended are remembered, and that is where the next
-one starts.
+A fetch costs one search for its first batch (index, then a few headers). Its end is simply a size,
+and may be within a batch, as a Kafka broker's response may. A consumer that keeps up needs no
+search: the list remembers where recent reads ended, and that is where the next one starts.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ EARLIEST_TIME = -2
 LATEST_TIME = -1
 REMEMBERED_POSITIONS = 16
 SOON_READ_BYTES = 16 * 1024
-"""Of a batch; larger ones, and compressed ones, are looked into beside the event loop."""
+"""Batches that are larger, or compressed, are searched off the event loop."""
 
 logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class SegmentList:
-    """At least one segment, by base offset, the last one active; the log ends at `end_offset`.
+    """At least one segment, by base offset, the last one active. The log ends at `end_offset`.
 
-    Which segments there are is on disk, too, before it changes again: a power loss might otherwise
-    leave a segment without those before it, a hole in the log (`FlushState.make_names_safe`).
+    The set of segments is on disk before it changes again. Otherwise a power loss might leave a
+    segment without those before it, a hole in the log (`FlushState.make_names_safe`).
     """
 
     directory: Directory
@@ -76,59 +75,64 @@ class SegmentList:
         return self.segments[-1]
 
     def begin(self, base_offset: int, config: LogConfig, monotonic_ms: int) -> None:
-        """Put a new active segment behind the others. Raises OSError."""
+        """Add a new active segment behind the others. Raises OSError."""
         assert not self.segments or base_offset > self.active.base_offset
         self.flushes.make_names_safe(self.directory)
         try:
             segment = Segment.create(self.directory, base_offset, monotonic_ms)
             segment.activate(config)
         except OSError:
-            self._remove_begun(base_offset)
+            self._remove_files(base_offset)
             raise
+
         self.segments.append(segment)
         self.flushes.name_changes += 1
         self.flushes.has_closed = True
 
-    def _remove_begun(self, base_offset: int) -> None:
-        """Leave nothing of a segment that could not be begun: it may hold room that is scarce."""
+    def _remove_files(self, base_offset: int) -> None:
+        """Remove what there is of a segment that could not be created: it may hold scarce room."""
         with contextlib.suppress(OSError):
             for suffix in ALL_SUFFIXES:
                 self.directory.remove(file_name(base_offset, suffix))
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Take the oldest `count` segments out, whose files are to be marked as deleted."""
-        gone = self.segments[:count]
+        """Take out the oldest `count` segments. The caller marks their files as deleted."""
+        assert count < len(self.segments)
+        removed = self.segments[:count]
         self.segments = self.segments[count:]
         self._positions.clear()
-        return gone
+        return removed
 
     def delete_later(self, names: Iterable[str], due_ms: int) -> None:
-        """Have files that were marked as deleted removed when they are due."""
+        """Remove files that are marked as deleted when they are due."""
         self._deleted_files.add(names, due_ms)
 
     def truncate_to(self, offset: int, config: LogConfig, monotonic_ms: int) -> None:
         """End with the batch that ends at `offset`. Raises OSError."""
-        keep = self.floor(offset) + 1
-        gone = self.segments[keep:]
-        self._put(gone[::-1], self.segments[:keep], config, monotonic_ms)
-        if gone:
-            self.directory.fsync_dir()  # or they may stand behind a shorter one
+        count = self.floor(offset) + 1
+        removed = self.segments[count:]
+        self._keep(self.segments[:count], removed[::-1], config, monotonic_ms)
+        if removed:
+            self.directory.fsync_dir()  # otherwise they may stand behind a shorter segment
             self.active.activate(config)
         self.active.truncate_to(offset, monotonic_ms)
-        self.active.log.fsync()  # or what comes next may stand among what was cut
+        self.active.log.fsync()  # otherwise later bytes may stand among truncated ones
         self.end_at(offset)
 
     def end_below(self, offset: int) -> int:
-        """Where the log ends without the batch that holds `offset`, or damage that lies before."""
+        """Return where the log ends below the batch that holds `offset`, or below damage."""
         return self.segments[self.floor(offset)].end_below(offset)
 
     def remove_all(self, config: LogConfig, monotonic_ms: int) -> None:
-        """Take all segments out; a new one is to begin. Raises OSError."""
-        self._put(self.segments[::-1], [], config, monotonic_ms)
+        """Take out all segments. The caller begins a new one. Raises OSError."""
+        self._keep([], self.segments[::-1], config, monotonic_ms)
 
     def begin_replacement(self, replaced: Sequence[int], monotonic_ms: int) -> Replacement | None:
-        """What puts the `.cleaned` files of the first of `replaced` in the place of the segments of
-        these base offsets; None, unless they follow each other here and none is active."""
+        """Begin to put the `.cleaned` files of the first of `replaced` in the place of all.
+
+        `replaced` are base offsets. Returns None unless these segments follow each other here and
+        none is active.
+        """
         number = self.floor(replaced[0])
         originals = self.segments[number : number + len(replaced)]
         is_here = [original.base_offset for original in originals] == list(replaced)
@@ -137,8 +141,10 @@ class SegmentList:
         return Replacement(originals, monotonic_ms)
 
     def end_replacement(self, replacement: Replacement, removal_ms: int) -> None:
-        """Go on with the copy that `replacement.run` has put there; the originals' files are
-        removed at `removal_ms`."""
+        """Go on with the copy that `replacement.run` has put in place.
+
+        The originals' files are removed at `removal_ms`.
+        """
         originals = replacement.originals
         number = self.segments.index(originals[0])
         behind = self.segments[number + len(originals) :]
@@ -148,52 +154,57 @@ class SegmentList:
         self._deleted_files.add(replacement.renamed, removal_ms)
 
     def take_due(self, monotonic_ms: int) -> list[str]:
-        """The files whose time to be removed has come."""
+        """Take the names of the files that are due for removal."""
         return self._deleted_files.take_due(monotonic_ms)
 
     def files_to_flush(self, offset: int) -> list[StorageFile]:
-        """The files to fsync of the segments from the one that holds `offset` on."""
+        """List the files to fsync, from the segment that holds `offset` on."""
         unflushed = self.segments[self.floor(offset) :]
         return [file for segment in unflushed for file in segment.files_to_flush()]
 
     def floor(self, offset: int) -> int:
-        """The number of the last segment that starts at or below `offset`, 0 if none does."""
+        """Return the number of the last segment that starts at or below `offset`, or 0."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def reread_from(self, recovery_point: int) -> int:
-        """The base offset from which on segments may be read again: unflushed, or the last two."""
+        """Return the first base offset that may be read again: unflushed, or the last two."""
         oldest = min(self.floor(recovery_point), max(0, len(self.segments) - 2))
         return self.segments[oldest].base_offset
 
     def end_at(self, offset: int) -> None:
-        """The log was cut: what was remembered of it may be wrong."""
+        """Set the log's end after a truncation, and forget the positions of reads."""
         self.end_offset = offset
         self._positions.clear()
 
     def read(self, offset: int, max_bytes: int, end_offset: int, min_one: bool) -> FileRange | None:
-        """Bytes of one segment from the batch that holds `offset`, or the next one, on.
+        """Return bytes of one segment, from the batch that holds `offset` or the next one on.
 
-        They stay below `end_offset`. If the first batch alone is more than `max_bytes`, that is
-        what is read with `min_one`, and nothing without. Raises BadIndex, as all that looks up
-        offsets and times for readers does.
+        They stay below `end_offset`. If the first batch is larger than `max_bytes`, it is returned
+        whole with `min_one` and not at all without. Like all look-ups for readers this raises
+        BadIndex.
         """
         segment, position = self._locate(offset)
         end_segment, end_position = self._locate(end_offset)
         if end_segment is not segment:
             end_position = segment.size
+
+        # Cut at the size that was asked for, but not within the first batch.
         available = end_position - position
         size = min(available, max_bytes)
         if size < available:
             first = _batch_size(segment, position)
             if size < first:
                 size = min(available, first) if min_one else 0
+
         if size == available:
             self._remember(end_offset, segment, end_position)
         return segment.log.range(position, size) if size > 0 else None
 
     def bytes_between(self, offset: int, end_offset: int, enough: int) -> int:
-        """Bytes of the batches from `offset` up to `end_offset`, or to the log's end; not all are
-        counted where `enough` of them are."""
+        """Count the bytes of the batches from `offset` up to `end_offset`, or to the log's end.
+
+        The count may stop once it has reached `enough`.
+        """
         if offset >= end_offset:
             return 0
         first, position = self._locate(offset)
@@ -201,40 +212,48 @@ class SegmentList:
         if first is last:
             return end_position - position
 
-        found = first.size - position
+        # Add whole segments up to the last one.
+        count = first.size - position
         for segment in self.segments[self.floor(first.base_offset) + 1 :]:
             if segment is last:
-                return found + end_position
-            if found >= enough:
+                return count + end_position
+            if count >= enough:
                 break
-            found += segment.size
-        return found
+            count += segment.size
+        return count
 
     def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
-        """The batches that may hold the first record from `start_offset` on that is not earlier
-        than `timestamp`; the first of them does, as a rule (see `find_record`)."""
+        """Find the batches that may hold the first record not earlier than `timestamp`.
+
+        Records below `start_offset` do not count. As a rule the first batch has the record (see
+        `find_record`).
+        """
         for segment in self.segments:
-            if segment.bad_index is not None:  # its latest timestamp may be on its way, too
+            if segment.bad_index is not None:  # its latest timestamp may be wrong, too
                 raise BadIndex(segment)
             if segment.largest_timestamp >= timestamp:
                 for batch in _candidates(segment, timestamp, start_offset):
                     yield segment.log.range(batch.position, batch.size)
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with data from `offset` to `end_offset`: each is told of in the
-        segment where it ended, which may be a later one. Raises OSError and CorruptIndex."""
-        found: list[AbortedTransaction] = []
+        """Collect the aborted transactions with records from `offset` to `end_offset`.
+
+        A transaction is listed in the segment where it ended, which may be a later one. Raises
+        OSError and CorruptIndex.
+        """
+        transactions: list[AbortedTransaction] = []
         for segment in self.segments[self.floor(offset) :]:
-            more, is_complete = collect_aborted(segment.aborted_transactions(), offset, end_offset)
-            found += more
+            index = segment.aborted_transactions()
+            of_segment, is_complete = collect_aborted(index, offset, end_offset)
+            transactions += of_segment
             if is_complete:
                 break
-        return found
+        return transactions
 
     def produced_from(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of the batches from `offset` on that name their producer.
+        """Read the headers of the batches from `offset` on that name their producer.
 
-        A segment that is damaged ends where it is, and the log goes on with the next one.
+        A damaged segment ends at its damage, and the log goes on with the next one.
         """
         for segment in self.segments[self.floor(offset) :]:
             try:
@@ -247,7 +266,7 @@ class SegmentList:
                 )
 
     def last_written_by(self, time_ms: int, log_start_offset: int, now_ms: int) -> list[int]:
-        """Where segments begin that were last written by `time_ms`, newest first.
+        """List where segments begin that were last written by `time_ms`, newest first.
 
         Time -1 (latest) begins with the log end offset, -2 (earliest) is the log start alone.
         """
@@ -257,6 +276,7 @@ class SegmentList:
         ]
         if self.active.size:
             times.append((self.end_offset, now_ms))
+
         if time_ms == EARLIEST_TIME:
             times = times[:1]
         elif time_ms != LATEST_TIME:
@@ -265,23 +285,23 @@ class SegmentList:
         return [offset for offset, _ in reversed(times)]
 
     def ages(self) -> list[SegmentAge]:
-        """What retention asks of each segment."""
+        """List the facts about each segment that retention needs."""
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.end_offset]
         return [
             SegmentAge(end_offset, segment.size, segment.largest_timestamp)
             for segment, end_offset in zip(self.segments, ends, strict=True)
         ]
 
-    def _put(
-        self, gone: list[Segment], kept: list[Segment], config: LogConfig, monotonic_ms: int
+    def _keep(
+        self, kept: list[Segment], removed: list[Segment], config: LogConfig, monotonic_ms: int
     ) -> None:
-        """Go on with other segments; who walks over the list walks on over those there were, and
-        their files can be read until nobody holds them.
+        """Go on with the `kept` segments, and mark the files of the `removed` ones.
 
-        Each is gone for good before the next one goes: a power loss that brought back one without
-        the other would leave a hole in the log.
+        Whoever iterates over the list goes on over the old one, and its files stay readable until
+        nobody holds them. Each removal is on disk before the next one: a power loss that brought
+        back one segment without another would leave a hole in the log.
         """
-        for number, segment in enumerate(gone):
+        for number, segment in enumerate(removed):
             if number:
                 self.directory.fsync_dir()
             self._deleted_files.mark([segment], monotonic_ms + config.file_delete_delay_ms)
@@ -289,12 +309,13 @@ class SegmentList:
         self._positions.clear()
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
-        """Where the first batch is that holds `offset` or a later one; else the log's end."""
+        """Return the first batch that holds `offset` or a later one, or the log's end."""
         if offset >= self.end_offset:
             return self.active, self.active.size
-        known = self._positions.get(offset)
-        if known is not None and known[1] < known[0].size:
-            return known
+        remembered = self._positions.get(offset)
+        if remembered is not None and remembered[1] < remembered[0].size:
+            return remembered
+
         for number in range(self.floor(offset), len(self.segments)):
             batch = self.segments[number].find(offset, may_rebuild=False)
             if batch is not None:
@@ -317,7 +338,7 @@ def _batch_size(segment: Segment, position: int) -> int:
 
 
 def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator[ShallowBatch]:
-    """The batches of a segment that may hold the record looked for."""
+    """Scan a segment for batches that may hold the record."""
     position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
     for batch in scan(segment.log, position):
         if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
@@ -325,8 +346,7 @@ def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator
 
 
 def is_cheap_to_read(batch: FileRange) -> bool:
-    """Whether there is little to read of a batch, and nothing to decompress. Raises
-    CorruptRecord."""
+    """True if little of a batch must be read, and nothing decompressed. Raises CorruptRecord."""
     if batch.size > SOON_READ_BYTES or not batch.is_cached:
         return False
     data = batch.read()
@@ -335,9 +355,9 @@ def is_cheap_to_read(batch: FileRange) -> bool:
 
 
 def find_record(batch: FileRange, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """The first record of a batch from `start_offset` on that is not earlier than `timestamp`.
+    """Find the first record of a batch from `start_offset` on, not earlier than `timestamp`.
 
-    May run in any thread. Raises CorruptRecord and OSError.
+    This may run in any thread. Raises CorruptRecord and OSError.
     """
     data = batch.read()
     for record in decode_batch(data, 0, read_entry(data, 0, len(data))):

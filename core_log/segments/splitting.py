@@ -1,10 +1,10 @@
-"""A segment whose offsets lie too far apart for its indexes, cut into several (KAFKA-6264).
+"""Split a segment whose offsets lie too far apart for its indexes (KAFKA-6264).
 
-An index names an offset by its distance from the segment's base, in 31 bits. Brokers of before
-could write further: the cleaner joined segments, and followers of compacted logs appended to them,
-without a look at the distance. Such a segment is found when its log is loaded. The parts are
-written as `.cleaned` and renamed to `.swap`, the last one first; what then follows is what follows
-a crash at this point (`recovery`), so a crash at any other is covered too.
+An index names an offset by its distance from the segment's base, in 31 bits. Older brokers could
+write further: the cleaner joined segments, and followers of compacted logs appended to them,
+without checking the distance. Such a segment is found when its log is loaded. The parts are written
+as `.cleaned` and renamed to `.swap`, the last one first. The rest is what follows a crash at this
+point (`recovery`), so a crash at any other point is covered too.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class OffsetOverflow(Exception):
 
 
 def overflow_error(segment: Segment, batch: ShallowBatch) -> OffsetOverflow | CorruptRecord:
-    """What to raise for a batch too far from the base. An offset has no checksum: it is believed
-    if the ones behind go on from there."""
+    """Return the error for a batch too far from the base.
+
+    An offset has no checksum. It is believed if the batches behind go on from there.
+    """
     expected = batch.base_offset
     try:
         for later in scan(segment.log, batch.position):
@@ -52,7 +54,7 @@ def overflow_error(segment: Segment, batch: ShallowBatch) -> OffsetOverflow | Co
 def check_overflow(segment: Segment, next_base: int | None) -> None:
     """Raise OffsetOverflow if the segment, by its indexes, ends too far from its base.
 
-    `next_base` is where the next segment begins; near enough, nothing has to be read.
+    The next segment begins at `next_base`. If that is near enough, nothing is read.
     """
     if next_base is not None and next_base - 1 - segment.base_offset <= INT_MAX:
         return
@@ -60,26 +62,33 @@ def check_overflow(segment: Segment, next_base: int | None) -> None:
         if segment.next_offset() - 1 - segment.base_offset > INT_MAX:
             raise OffsetOverflow(segment.base_offset)
     except CorruptRecord:
-        return  # which is another story
+        return  # the check of the batches reports it
 
 
 def split_segment(directory: Directory, base_offset: int) -> None:
-    """Write the parts of a segment, and leave them to recovery. Raises OSError, CorruptRecord."""
+    """Write the parts of a segment as `.swap`, for recovery. Raises OSError and CorruptRecord."""
     source = directory.open_segment(file_name(base_offset, LOG))
     modified_ms = directory.modified_ms(file_name(base_offset, LOG))
     parts = list(_parts(source))
     transactions = read_transaction_index(directory, file_name(base_offset, TRANSACTION_INDEX))
+
+    # Write all parts before the first of them gets its name.
     names = []
     for first_offset, start, end, last_offset in parts:
         name = file_name(first_offset, LOG)
         _copy(source, start, end, directory, name + CLEANED)
         directory.set_modified_ms(name + CLEANED, modified_ms)
         names.append(name)
-        aborted = [each for each in transactions if first_offset <= each.last_offset <= last_offset]
+        aborted = [
+            transaction
+            for transaction in transactions
+            if first_offset <= transaction.last_offset <= last_offset
+        ]
         if aborted:
             name = file_name(first_offset, TRANSACTION_INDEX)
             directory.write_atomic(name + CLEANED, encode_transaction_index(aborted))
             names.append(name)
+
     directory.fsync_dir()
     for name in reversed(names):
         directory.rename(name + CLEANED, name + SWAP)
@@ -89,7 +98,7 @@ def split_segment(directory: Directory, base_offset: int) -> None:
 
 
 def _parts(source: StorageFile) -> Iterator[tuple[int, int, int, int]]:
-    """First offset, start, end and last offset of each part; as large as can be indexed."""
+    """Yield first offset, start, end and last offset of each part, as large as can be indexed."""
     base_offset = start = end = last_offset = 0
     for batch in scan(source):
         if batch.last_offset - base_offset > INT_MAX or not end:
@@ -101,7 +110,7 @@ def _parts(source: StorageFile) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _first_offset(source: StorageFile, batch: ShallowBatch) -> int:
-    """A message of the old formats tells its last offset only; the first one is inside."""
+    """Return a batch's first offset. Old formats name only the last one; the first is inside."""
     data = source.read(batch.position, batch.size)
     if batch.magic == 2:
         return batch.base_offset

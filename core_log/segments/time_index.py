@@ -3,8 +3,8 @@
     entry = int64 timestamp | int32 offset - base_offset                 (big-endian)
 
 An entry says that up to `offset` no record is later than `timestamp`. Entries are added together
-with those of the offset index and only when the timestamp grew; when the segment is rolled or
-closed a last one is added for its latest record, for which one slot is kept free.
+with those of the offset index, and only when the timestamp grew. When the segment is rolled or
+closed, its latest record gets a last entry, for which one slot is kept free.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class TimeIndex:
 
     @classmethod
     def create(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
-        """An index with no entries, over whatever the file holds."""
+        """Create an index without entries. A file of this name is removed."""
         directory.remove(name)
         index_file = IndexFile(directory, name, ENTRY)
         return cls(base_offset, index_file, _none(base_offset), is_proven=True)
 
     @classmethod
     def load(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
-        """Open an index that was sealed. Raises CorruptIndex."""
+        """Open a sealed index. Raises CorruptIndex."""
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), _none(base_offset))
         goes_back = False
         if index.file.count:
@@ -59,7 +59,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the active index has but the slot of the last entry left."""
+        """True if the active index has only the slot of the last entry left."""
         return self.file.count >= self.file.max_count - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
@@ -69,19 +69,19 @@ class TimeIndex:
             self.last = TimestampOffset(timestamp, offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry not later than `timestamp`; (-1, base offset) if there is none."""
+        """Find the last entry not later than `timestamp`, or (-1, base offset)."""
         return self._at(self.file.last_slot_at_most(timestamp, lambda entry: entry[0]))
 
     def is_in_order(self, entry: TimestampOffset) -> bool:
-        """Whether the entry that `lookup` found goes up to the one behind it."""
-        slot = self.file.last_slot_at_most(entry.timestamp, lambda each: each[0]) + 1
+        """Return whether the entry that `lookup` found goes up to the one behind it."""
+        slot = self.file.last_slot_at_most(entry.timestamp, lambda fields: fields[0]) + 1
         if slot == self.file.count:
             return True
         following = self._at(slot)
         return entry.timestamp < following.timestamp and entry.offset < following.offset
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at and above `offset`."""
+        """Remove the entries at and above `offset`."""
         below = offset - self.base_offset - 1
         self.file.truncate(self.file.last_slot_at_most(below, lambda entry: entry[1]) + 1)
         self.last = self._at(self.file.count - 1)

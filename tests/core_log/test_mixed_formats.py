@@ -96,7 +96,7 @@ def test_an_index_of_the_first_offsets_in_compressed_messages_is_believed(
     untrue = struct.pack(">ii", 5, last_at)
     directory.write_atomic("00000000000000000000.index", untrue)
     assert open_log(directory).numbers(5) == [5, 6, 7, 8]
-    assert "the indexes are made anew" in caplog.text
+    assert "the indexes are rebuilt" in caplog.text
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 1000])

@@ -252,7 +252,7 @@ def test_an_index_of_another_segment_is_made_anew(
     for number in range(COUNT):
         assert again.numbers(number)[0] == number
         assert again.log.offset_for_timestamp(T0 + number) == (T0 + number, number)
-    lines = [r.getMessage() for r in caplog.records if "made anew" in r.getMessage()]
+    lines = [r.getMessage() for r in caplog.records if "rebuilt" in r.getMessage()]
     assert len(lines) == 1, lines
 
 
@@ -271,7 +271,7 @@ def test_an_entry_within_that_is_wrong_is_found_when_it_is_used(
             assert after_flush(again.log, partial(again.numbers, number))[0] == number
             found = after_flush(again.log, partial(again.log.offset_for_timestamp, T0 + number))
             assert found == (T0 + number, number)
-        assert caplog.text.count("made anew") <= 1
+        assert caplog.text.count("rebuilt") <= 1
 
 
 def copied(directory: MemoryDirectory) -> MemoryDirectory:

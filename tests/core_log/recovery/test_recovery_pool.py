@@ -98,7 +98,7 @@ def test_workers_leave_what_recovery_here_leaves_and_the_same_is_said(
         )
         states[name] = state(manager)
         manager.close()
-    twice = {line for line in lines["apart"] if "made anew" in line[2]}  # it is read here once more
+    twice = {line for line in lines["apart"] if "rebuilt" in line[2]}  # it is read here once more
     assert set(lines["apart"]) - twice == set(lines["here"]) - twice
     assert bool(twice - set(lines["here"])) == damaged
     assert any("recovery cuts" in message for _, _, message in lines["here"])

@@ -97,8 +97,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P1",
         "an index that was loaded is cut, and not made anew",
-        "core_log.segments.segment:Segment._ends_are_of_log",
-        "offsets.is_proven or self._is_of_log(offsets.last())",
+        "core_log.segments.segment:Segment._index_ends_fit_log",
+        "offsets.is_proven or self._points_at_batch(offsets.last())",
         "offsets.is_proven",
     ),
     Remedy(
