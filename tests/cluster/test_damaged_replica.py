@@ -119,7 +119,7 @@ def test_without_another_replica_one_partition_is_off_line_until_it_is_repaired(
             cluster.dev.run, "kbroker", "log", "repair", str(directory), "--yes"
         )
         assert told.returncode == 0, told.stderr
-        assert "alone-0 was cut, it has lost offsets 25 to 49" in told.stdout
+        assert "alone-0 was truncated, it has lost offsets 25 to 49" in told.stdout
         await cluster.start(0)
         assert await values(cluster, ALONE) == list(range(25))
         assert await values(cluster, OTHER) == list(range(COUNT))

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from broker.kbroker.log.entries import entries
-from broker.kbroker.log.records import records
+from broker.kbroker.log.entries import read_entries
+from broker.kbroker.log.records import read_records
 from broker.settings.config import BrokerConfig
 from clients.high_level.config import ConsumerConfig
 from core_log.appending.message_validator import validate_set
@@ -119,8 +119,8 @@ def test_largest_batch_is_opened_by_the_cleaner() -> None:
 def test_largest_batch_is_shown_by_dump(largest: bytes) -> None:
     file = MemoryDirectory("data").open_segment("0.log")
     file.append([largest])
-    (entry,) = entries(file)
-    (read,) = records(entry)
+    (entry,) = read_entries(file)
+    (read,) = read_records(entry)
     assert read.key == b"k"
 
 

@@ -1,1 +1,1 @@
-"""Print files of a log: `kbroker dump`."""
+"""`kbroker dump` prints log files and indexes as text."""

@@ -1,8 +1,8 @@
-"""`kbroker dump`: the files of logs as text, as Kafka's DumpLogSegments prints them.
+"""`kbroker dump`: print log files and indexes as text, in the lines of Kafka's DumpLogSegments.
 
-Files are only read, and may be in use. What is wrong with an index is said on stderr when all files
-have been shown, in Kafka's words; where Kafka's tool stops with a stack trace, this one says in one
-line what it met and goes on with the next file. The exit code is 1 then, too.
+Files are only read, and may be in use. Defects of indexes are reported on stderr in Kafka's words,
+after all files. Where Kafka's tool stops with a stack trace, this command prints one line and goes
+on with the next file. Both make the exit code 1.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 import click
 
 from broker.kbroker.comma_lists import split_names
-from broker.kbroker.dump.files import WRONG, Asked, dumped
+from broker.kbroker.dump.files import FILE_ERRORS, DumpOptions, dump_file
 from broker.kbroker.dump.findings import Findings
 from broker.kbroker.dump.payloads import (
     PayloadDecoder,
-    decoder_of,
-    field_decoder,
-    offsets_payload,
-    transaction_payload,
+    choose_field_decoder,
+    decode_offsets_payload,
+    decode_transaction_payload,
+    make_payload_decoder,
 )
 from clients.output import EXIT_FAILED
 
@@ -36,27 +36,35 @@ Examples:
   kbroker dump --files 00000000000000000000.index,00000000000000000000.timeindex""",
 )
 @click.argument("paths", metavar="FILE…", nargs=-1)
-@click.option("--files", metavar="A,B", help="Kafka's way to say FILE….")
-@click.option("--deep-iteration", is_flag=True, help="Each record, besides the batches.")
-@click.option("--print-data-log", is_flag=True, help="Each record with its key and payload.")
+@click.option("--files", metavar="A,B", help="Kafka's spelling of FILE….")
+@click.option("--deep-iteration", is_flag=True, help="Print each record, besides the batches.")
+@click.option("--print-data-log", is_flag=True, help="Print each record with key and payload.")
 @click.option(
-    "--key-decoder-class", metavar="CLASS", help="One of Kafka's decoders, or module:name of yours."
+    "--key-decoder-class",
+    metavar="CLASS",
+    help="Decoder of keys: one of Kafka's, or module:name of your own.",
 )
-@click.option("--value-decoder-class", metavar="CLASS", help="Likewise, for payloads.")
-@click.option("--offsets-decoder", is_flag=True, help="Records of __consumer_offsets as text.")
 @click.option(
-    "--transaction-log-decoder", is_flag=True, help="Records of __transaction_state as text."
+    "--value-decoder-class", metavar="CLASS", help="Decoder of payloads, named in the same way."
 )
-@click.option("--skip-record-metadata", is_flag=True, help="Only the key and payload of records.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode the records of __consumer_offsets.")
+@click.option(
+    "--transaction-log-decoder", is_flag=True, help="Decode the records of __transaction_state."
+)
+@click.option(
+    "--skip-record-metadata", is_flag=True, help="Print only the key and payload of records."
+)
 @click.option("--verify-index-only", is_flag=True, help="Check indexes without printing them.")
 @click.option(
-    "--index-sanity-check", is_flag=True, help="Only what a broker checks of them as it starts."
+    "--index-sanity-check",
+    is_flag=True,
+    help="Make only the checks that a starting broker makes of indexes.",
 )
 @click.option(
     "--max-message-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Taken for Kafka's sake: batches of any size are read.",
+    help="Accepted for Kafka's sake; no effect: batches of any size are read.",
 )
 def command(
     paths: tuple[str, ...],
@@ -72,59 +80,64 @@ def command(
     index_sanity_check: bool,
     max_message_size: int | None,
 ) -> None:
-    """Show what is in the files of logs: .log, .index, .timeindex, .txnindex and .snapshot.
+    """Print the content of log files: .log, .index, .timeindex, .txnindex and .snapshot.
 
-    A decoder, and --print-data-log, show records with their keys and payloads.
+    With a decoder or --print-data-log, records are printed with their keys and payloads.
     """
     if offsets_decoder and transaction_log_decoder:
-        raise click.UsageError("one of --offsets-decoder and --transaction-log-decoder")
+        raise click.UsageError("give --offsets-decoder or --transaction-log-decoder, not both")
+
     decoder: PayloadDecoder | None = None
     if offsets_decoder:
-        decoder = offsets_payload
+        decoder = decode_offsets_payload
     elif transaction_log_decoder:
-        decoder = transaction_payload
+        decoder = decode_transaction_payload
     elif print_data_log or key_decoder_class or value_decoder_class:
         try:
-            decoder = decoder_of(
-                field_decoder(key_decoder_class), field_decoder(value_decoder_class)
+            decoder = make_payload_decoder(
+                choose_field_decoder(key_decoder_class), choose_field_decoder(value_decoder_class)
             )
         except LookupError as error:
             raise click.UsageError(str(error.args[0])) from None
-    named = (*paths, *split_names(files))
-    if not named:
-        raise click.UsageError("which files? Give FILE… or --files A,B")
-    asked = Asked(
-        deep_iteration or decoder is not None,
-        decoder,
-        not skip_record_metadata,
-        not verify_index_only,
-        index_sanity_check,
+
+    all_paths = (*paths, *split_names(files))
+    if not all_paths:
+        raise click.UsageError("say which files: FILE…, or --files A,B")
+    options = DumpOptions(
+        print_records=deep_iteration or decoder is not None,
+        decoder=decoder,
+        print_metadata=not skip_record_metadata,
+        print_index=not verify_index_only,
+        sanity_check_only=index_sanity_check,
     )
+
     findings = Findings()
-    for path in named:
-        print_lines(dumped(path, asked, findings), findings, path)
+    for path in all_paths:
+        print_lines(dump_file(path, options, findings), findings, path)
     for line in findings.lines():
         click.echo(line, err=True)
-    if findings.failed:
+    if findings.has_failures:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
 def print_lines(lines: Iterator[str], findings: Findings, path: str) -> None:
-    """Print lines as they come, many at once, up to what spoils them."""
+    """Print the lines of a file, LINES_AT_ONCE together; report an error that ends them."""
     out = sys.stdout
-    waiting: list[str] = []
+    batch: list[str] = []
+    failure = None
     try:
         for line in lines:
-            waiting.append(line)
-            if len(waiting) == LINES_AT_ONCE:
-                out.write("\n".join((*waiting, "")))
-                waiting.clear()
-        fault = None
-    except WRONG as error:
+            batch.append(line)
+            if len(batch) == LINES_AT_ONCE:
+                out.write("\n".join((*batch, "")))
+                batch.clear()
+    except FILE_ERRORS as error:
         if isinstance(error, BrokenPipeError):
             raise
-        fault = error
-    out.write("\n".join((*waiting, "")))
-    if fault is not None:
-        strerror = fault.strerror if isinstance(fault, OSError) else None
-        findings.error(path, strerror or str(fault))
+        failure = error
+
+    # The lines before the error are good.
+    out.write("\n".join((*batch, "")))
+    if failure is not None:
+        strerror = failure.strerror if isinstance(failure, OSError) else None
+        findings.report_error(path, strerror or str(failure))

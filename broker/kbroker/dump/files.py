@@ -1,4 +1,4 @@
-"""One file of a log as lines of text; which lines depends on its kind."""
+"""Turn one file of a log into lines of text, by the kind of the file."""
 
 from __future__ import annotations
 
@@ -13,185 +13,205 @@ import click
 from broker.kbroker.dump.findings import Findings
 from broker.kbroker.dump.lines import (
     INDENT,
-    aborted_line,
-    batch_line,
-    producer_line,
-    record_line,
-    record_prefix,
+    format_aborted,
+    format_batch,
+    format_producer,
+    format_record,
+    format_record_context,
 )
 from broker.kbroker.dump.payloads import PayloadDecoder, UndecodableRecord
-from broker.kbroker.log.entries import Entry, entries, is_room
+from broker.kbroker.log.entries import Entry, is_preallocated, read_entries
 from broker.kbroker.log.indexes import (
-    JudgedTime,
-    aborted_transactions,
+    CheckedTime,
     check_offset_index,
+    check_positions,
     check_time_index,
-    judged_positions,
-    judged_times,
-    offset_entries,
-    time_entries,
+    check_times,
+    read_aborted_transactions,
+    read_offset_entries,
+    read_time_entries,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyFile
-from broker.kbroker.log.records import records
+from broker.kbroker.log.records import read_records
 from core_log.producers.producer_snapshots import SNAPSHOT, decode
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, base_offset_of
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
 
-WRONG = (CompressionUnavailable, OSError, ValueError)
-"""What a file may have against being dumped: all that says "corrupt" is a ValueError."""
+FILE_ERRORS = (CompressionUnavailable, OSError, ValueError)
+"""Errors that end the dump of a file; all errors of corruption are ValueErrors."""
 
 
-@attrs.frozen
-class Asked:
-    """How files are to be shown."""
+@attrs.frozen(kw_only=True)
+class DumpOptions:
+    """The contents to print.
 
-    deep: bool
+    `print_records`: each record, besides the batches. `decoder`: decodes keys and payloads, which
+    are printed then. `print_metadata`: offsets, sizes and times of records. `print_index`: the
+    entries of indexes. `sanity_check_only`: only a broker's own checks of indexes.
+    """
+
+    print_records: bool
     decoder: PayloadDecoder | None
-    metadata: bool
+    print_metadata: bool
     print_index: bool
-    sanity_only: bool
+    sanity_check_only: bool
 
 
-def dumped(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """The lines of one file. Raises one of WRONG."""
+def dump_file(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of one file. Raises one of FILE_ERRORS."""
     yield f"Dumping {path}"
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "it is a directory: name the files in it")
-    os.stat(path)  # what is not there is no unknown file
-    dump = KINDS.get(os.path.splitext(path)[1])
+    os.stat(path)  # a missing file is an error, whatever its kind
+
+    dump = DUMPERS.get(os.path.splitext(path)[1])
     if dump is None:
         click.echo(f"Ignoring unknown file {path}", err=True)
     else:
-        yield from dump(path, asked, findings)
+        yield from dump(path, options, findings)
 
 
-def log_lines(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """A `.log`: its batches, and their records if asked for."""
-    yield f"Starting offset: {_base_offset(path)}"
+def dump_log(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of a `.log`: its batches, and their records if wanted."""
+    yield f"Starting offset: {_parse_base_offset(path)}"
     file = ReadOnlyFile(path)
-    position, before = 0, -1
+    position = 0
+    previous_offset = -1
     gaps: list[tuple[int, int]] = []
-    fault = None
+    failure = None
+
     try:
-        for entry in entries(file):
-            yield batch_line(entry)
+        for entry in read_entries(file):
+            yield format_batch(entry)
             position = entry.end_position
-            if asked.deep:
-                before = yield from _record_lines(path, entry, asked, findings, before, gaps)
+            if options.print_records:
+                previous_offset = yield from _dump_records(
+                    path, entry, options, findings, previous_offset, gaps
+                )
     except CorruptRecord as error:
-        fault = error
+        failure = error
+
     if gaps:
         findings.gaps[os.path.abspath(path)] = gaps
     if file.size > position:
         yield f"Found {file.size - position} invalid bytes at the end of {os.path.basename(path)}"
-    if fault is not None and not is_room(file, position):
-        raise fault
+    if failure is not None and not is_preallocated(file, position):
+        raise failure
 
 
-def _record_lines(
+def _dump_records(
     path: str,
     entry: Entry,
-    asked: Asked,
+    options: DumpOptions,
     findings: Findings,
-    before: int,
+    previous_offset: int,
     gaps: list[tuple[int, int]],
 ) -> Generator[str, None, int]:
-    """An entry's records; the last offset, `before` if there is none."""
+    """Yield the lines of an entry's records, and add gaps between their offsets to `gaps`.
+
+    Returns the last offset; `previous_offset`, the one before the entry, if it has no records.
+    """
     try:
-        found = records(entry)
+        records = read_records(entry)
     except (CorruptRecord, CompressionUnavailable) as error:
-        findings.error(path, f"the batch at position {entry.position}: {error}")
-        return before
-    common = record_prefix(entry, found[0].offset if found else -1)
-    for record in found:
-        if before not in (-1, record.offset - 1):
-            gaps.append((before, record.offset))
-        before = record.offset
-        line = record_line(entry, common, record) if asked.metadata else ""
-        if asked.decoder is not None and not entry.header.is_control:
+        findings.report_error(path, f"the batch at position {entry.position}: {error}")
+        return previous_offset
+
+    context = format_record_context(entry, records[0].offset if records else -1)
+    for record in records:
+        if previous_offset not in (-1, record.offset - 1):
+            gaps.append((previous_offset, record.offset))
+        previous_offset = record.offset
+
+        line = format_record(entry, context, record) if options.print_metadata else ""
+        if options.decoder is not None and not entry.header.is_control:
             try:
-                key, payload = asked.decoder(record)
+                key, payload = options.decoder(record)
             except UndecodableRecord as error:
-                findings.error(path, f"the record at offset {record.offset}: {error}")
+                findings.report_error(path, f"the record at offset {record.offset}: {error}")
                 key = payload = None
             if key is not None:
-                line += f"{' ' if asked.metadata else INDENT}key: {key}"
+                line += f"{' ' if options.print_metadata else INDENT}key: {key}"
             if payload is not None:
                 line += f" payload: {payload}"
         yield line
-    return before
+    return previous_offset
 
 
-def index_lines(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """A `.index`, held against its log."""
-    base_offset = _base_offset(path)
+def dump_offset_index(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of a `.index`, compared with its log."""
+    base_offset = _parse_base_offset(path)
     index = ReadOnlyFile(path)
-    found = offset_entries(index, base_offset)
-    first = next(found, None)
+    offset_entries = read_offset_entries(index, base_offset)
+    first = next(offset_entries, None)
     if first is None:
         yield f"{path} is empty."
         return
-    if asked.sanity_only:
+
+    if options.sanity_check_only:
         check_offset_index(index, base_offset)
         yield f"{path} passed sanity check."
         return
+
     mismatches: list[tuple[int, int]] = []
-    log = ReadOnlyFile(_log_of(path))
-    for entry, log_offset in judged_positions(chain([first], found), log):
+    log = ReadOnlyFile(_log_path(path))
+    for entry, log_offset in check_positions(chain([first], offset_entries), log):
         if log_offset is not None:
             mismatches.append((entry.offset, log_offset))
-        if asked.print_index:
+        if options.print_index:
             yield f"offset: {entry.offset} position: {entry.position}"
     if mismatches:
         findings.index_mismatches[os.path.abspath(path)] = mismatches
 
 
-def time_index_lines(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """A `.timeindex`, held against its log."""
-    base_offset = _base_offset(path)
+def dump_time_index(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of a `.timeindex`, compared with its log."""
+    base_offset = _parse_base_offset(path)
     index = ReadOnlyFile(path)
-    if asked.sanity_only:
+    if options.sanity_check_only:
         check_time_index(index, base_offset)
         yield f"{path} passed sanity check."
         return
-    wrong: list[JudgedTime] = []
-    found = time_entries(index, base_offset)
-    for judged in judged_times(found, ReadOnlyFile(_log_of(path)), base_offset):
-        if not judged.is_true:
-            wrong.append(judged)
-        if asked.print_index:
-            yield f"timestamp: {judged.entry.timestamp} offset: {judged.entry.offset}"
-    if wrong:
-        findings.times[os.path.abspath(path)] = wrong
+
+    incorrect: list[CheckedTime] = []
+    time_entries = read_time_entries(index, base_offset)
+    for time in check_times(time_entries, ReadOnlyFile(_log_path(path)), base_offset):
+        if not time.is_correct:
+            incorrect.append(time)
+        if options.print_index:
+            yield f"timestamp: {time.entry.timestamp} offset: {time.entry.offset}"
+    if incorrect:
+        findings.times[os.path.abspath(path)] = incorrect
 
 
-def transaction_index_lines(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """A `.txnindex`."""
-    for aborted in aborted_transactions(ReadOnlyFile(path)):
-        yield aborted_line(aborted)
+def dump_transaction_index(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of a `.txnindex`."""
+    for aborted in read_aborted_transactions(ReadOnlyFile(path)):
+        yield format_aborted(aborted)
 
 
-def snapshot_lines(path: str, asked: Asked, findings: Findings) -> Iterator[str]:
-    """A `.snapshot` of producers."""
+def dump_snapshot(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
+    """Yield the lines of a producer `.snapshot`."""
     file = ReadOnlyFile(path)
     for producer_id, producer in decode(file.read(0, file.size)).items():
-        yield producer_line(producer_id, producer)
+        yield format_producer(producer_id, producer)
 
 
-KINDS: dict[str, Callable[[str, Asked, Findings], Iterator[str]]] = {
-    LOG: log_lines,
-    INDEX: index_lines,
-    TIME_INDEX: time_index_lines,
-    TRANSACTION_INDEX: transaction_index_lines,
-    SNAPSHOT: snapshot_lines,
+DUMPERS: dict[str, Callable[[str, DumpOptions, Findings], Iterator[str]]] = {
+    LOG: dump_log,
+    INDEX: dump_offset_index,
+    TIME_INDEX: dump_time_index,
+    TRANSACTION_INDEX: dump_transaction_index,
+    SNAPSHOT: dump_snapshot,
 }
+"""Suffix of a file -> the function that dumps it."""
 
 
-def _base_offset(path: str) -> int:
+def _parse_base_offset(path: str) -> int:
     return base_offset_of(os.path.basename(path))
 
 
-def _log_of(path: str) -> str:
-    """The log of an index."""
+def _log_path(path: str) -> str:
+    """Return the path of an index's log."""
     return os.path.splitext(path)[0] + LOG

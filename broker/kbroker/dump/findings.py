@@ -1,4 +1,4 @@
-"""What `kbroker dump` finds wrong, and Kafka's words for it."""
+"""`kbroker dump` collects the defects of files and reports them in Kafka's words."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from collections.abc import Callable, Iterator
 import attrs
 import click
 
-from broker.kbroker.log.indexes import JudgedTime
+from broker.kbroker.log.indexes import CheckedTime
 
 
 @attrs.define(eq=False)
 class Findings:
-    """What is told when all files have been shown, by the file's path; in the order of the file."""
+    """Defects by the path of their file, in the file's order; reported after all files.
+
+    `index_mismatches`: offset in the index and in the log. `times`: entries of a time index that
+    are not correct. `gaps`: offsets of two records that follow each other.
+    """
 
     index_mismatches: dict[str, list[tuple[int, int]]] = attrs.field(factory=dict)
-    times: dict[str, list[JudgedTime]] = attrs.field(factory=dict)
+    times: dict[str, list[CheckedTime]] = attrs.field(factory=dict)
     gaps: dict[str, list[tuple[int, int]]] = attrs.field(factory=dict)
-    errors: int = 0
+    error_count: int = 0
 
     @property
-    def failed(self) -> bool:
-        """Whether anything is wrong. Gaps are not: compaction leaves them."""
-        return bool(self.index_mismatches or self.times or self.errors)
+    def has_failures(self) -> bool:
+        """True if a file is damaged. Gaps do not count: compaction leaves them."""
+        return bool(self.index_mismatches or self.times or self.error_count)
 
-    def error(self, path: str, what: str) -> None:
-        """Tell at once what keeps a file from being shown."""
-        self.errors += 1
+    def report_error(self, path: str, message: str) -> None:
+        """Print at once why a file, or part of it, cannot be dumped."""
+        self.error_count += 1
         sys.stdout.flush()
-        click.echo(f"error: {path}: {what}", err=True)
+        click.echo(f"error: {path}: {message}", err=True)
 
     def lines(self) -> Iterator[str]:
-        """All that was found, as Kafka says it."""
+        """Yield the report in the words of Kafka's tool."""
         for path, mismatches in self.index_mismatches.items():
             yield f"Mismatches in :{path}"
             for index_offset, log_offset in reversed(mismatches):
@@ -44,28 +48,30 @@ class Findings:
                 yield f"  {first} is followed by {second}"
 
     def _time_lines(self) -> Iterator[str]:
-        def those(holds: Callable[[JudgedTime], bool]) -> Iterator[tuple[str, list[JudgedTime]]]:
-            for path, times in self.times.items():
-                if chosen := [each for each in times if holds(each)]:
-                    yield path, chosen
+        Selection = Iterator[tuple[str, list[CheckedTime]]]
 
-        for path, times in those(lambda each: each.log_timestamp is not None):
+        def select(has_defect: Callable[[CheckedTime], bool]) -> Selection:
+            for path, times in self.times.items():
+                if selected := [time for time in times if has_defect(time)]:
+                    yield path, selected
+
+        for path, times in select(lambda time: time.log_timestamp is not None):
             yield f"Found timestamp mismatch in :{path}"
-            for each in times:
+            for time in times:
                 yield (
-                    f"  Index timestamp: {each.entry.timestamp},"
-                    f" log timestamp: {each.log_timestamp}"
+                    f"  Index timestamp: {time.entry.timestamp},"
+                    f" log timestamp: {time.log_timestamp}"
                 )
-        for path, times in those(lambda each: each.earlier is not None):
+
+        for path, times in select(lambda time: time.previous_timestamp is not None):
             yield f"Found out of order timestamp in :{path}"
-            for each in times:
+            for time in times:
                 yield (
-                    f"  Index timestamp: {each.entry.timestamp},"
-                    f" Previously indexed timestamp: {each.earlier}"
+                    f"  Index timestamp: {time.entry.timestamp},"
+                    f" Previously indexed timestamp: {time.previous_timestamp}"
                 )
-        for _, times in those(lambda each: each.found_offset is not None):
+
+        for _, times in select(lambda time: time.log_offset is not None):
             yield "The following indexed offsets are not found in the log."
-            for each in times:
-                yield (
-                    f"Indexed offset: {each.entry.offset}, found log offset: {each.found_offset}"
-                )
+            for time in times:
+                yield f"Indexed offset: {time.entry.offset}, found log offset: {time.log_offset}"

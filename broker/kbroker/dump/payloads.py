@@ -1,9 +1,8 @@
-"""Keys and values of records as text, for `kbroker dump --print-data-log` and its decoders.
+"""Decode keys and values of records to text, for `kbroker dump` with a decoder.
 
-A decoder takes a record and gives the text of its key and of its payload, None for one that has
-none. What a decoder cannot read is an UndecodableRecord. The members of a group, and the partitions
-of a transaction, are in the order in which they are stored; Kafka's tool has that of its hash
-tables.
+A decoder takes a record and returns the texts of its key and its payload; None for a null one. It
+raises UndecodableRecord. Members of a group and partitions of a transaction keep the order in which
+they are stored; Kafka's tool prints them in the order of its hash tables.
 """
 
 from __future__ import annotations
@@ -50,107 +49,115 @@ TRANSACTION_STATES = (
 
 
 class UndecodableRecord(ValueError):
-    """A record that is not what the decoder asked for takes it to be."""
+    """The decoder does not understand the record."""
 
 
-# Any topic
+# --- any topic ------------------------------------------------------------------------------------
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", JAVAS)
+def _decode_text(data: bytes) -> str:
+    return data.decode("utf-8", JAVA_REPLACEMENT)
 
 
-def _replaced(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what is malformed, and one, too, for the bytes of a surrogate."""
+def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
+    """Replace malformed bytes by one U+FFFD; the bytes of a surrogate too give one, not three."""
     assert isinstance(error, UnicodeDecodeError)
-    data, end = error.object, error.end
+    data = error.object
+    end = error.end
     if data[error.start] == 0xED:
         while end < min(error.start + 3, len(data)) and 0x80 <= data[end] < 0xC0:
             end += 1
     return "\ufffd", end
 
 
-JAVAS = "kbroker-java"
-"""How Java reads bytes that are not UTF-8, by its name as an error handler of codecs."""
-codecs.register_error(JAVAS, _replaced)
+JAVA_REPLACEMENT = "kbroker-java"
+"""The name of a codecs error handler that replaces malformed UTF-8 as Java does."""
+codecs.register_error(JAVA_REPLACEMENT, _replace_malformed)
 
 
-def _number(data: bytes) -> str:
+def _decode_number(data: bytes) -> str:
     return str(int.from_bytes(data, "big", signed=True))
 
 
-KAFKAS_DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "StringDecoder": _text,
-    "IntegerDecoder": _number,
-    "LongDecoder": _number,
+KAFKA_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "StringDecoder": _decode_text,
+    "IntegerDecoder": _decode_number,
+    "LongDecoder": _decode_number,
     "DefaultDecoder": bytes,
 }
-"""By the class's name, whatever its package."""
+"""Name of Kafka's class, without its package -> decoder."""
 
 
-def field_decoder(name: str | None) -> Callable[[bytes], Any]:
-    """What `--key-decoder-class` and its sister name: UTF-8 without one, a decoder of Kafka's, or
-    `module:name` of ours: a callable on bytes, or an object with `from_bytes`.
+def choose_field_decoder(name: str | None) -> Callable[[bytes], Any]:
+    """Return the decoder that `--key-decoder-class` or `--value-decoder-class` names.
 
-    Raises LookupError for any other.
+    None is UTF-8. A name is one of Kafka's decoders, or `module:name`: a callable on bytes, or an
+    object with `from_bytes`. Raises LookupError for any other.
     """
     if name is None or ":" not in name:
-        known = (name or "StringDecoder").rpartition(".")[2]
-        if known not in KAFKAS_DECODERS:
-            raise LookupError(f"{name!r} is no decoder of Kafka's, nor module:Class")
-        return KAFKAS_DECODERS[known]
-    found = named_object(name)
-    decoder = getattr(found, "from_bytes", found)
+        class_name = (name or "StringDecoder").rpartition(".")[2]
+        if class_name not in KAFKA_DECODERS:
+            raise LookupError(f"{name!r} is neither a decoder of Kafka nor module:Class")
+        return KAFKA_DECODERS[class_name]
+
+    target = named_object(name)
+    decoder = getattr(target, "from_bytes", target)
     if not callable(decoder):
         raise LookupError(f"{name!r} cannot be called and has no from_bytes")
-    checked: Callable[[bytes], Any] = decoder
-    return checked
+    typed_decoder: Callable[[bytes], Any] = decoder
+    return typed_decoder
 
 
-def decoder_of(key: Callable[[bytes], Any], value: Callable[[bytes], Any]) -> PayloadDecoder:
-    """A decoder from one of keys and one of values."""
-    return partial(_decoded, key, value)
+def make_payload_decoder(
+    decode_key: Callable[[bytes], Any], decode_value: Callable[[bytes], Any]
+) -> PayloadDecoder:
+    """Make a record decoder of one for keys and one for values."""
+    return partial(_decode_fields, decode_key, decode_value)
 
 
-def _decoded(
-    key: Callable[[bytes], Any], value: Callable[[bytes], Any], record: LoggedRecord
+def _decode_fields(
+    decode_key: Callable[[bytes], Any], decode_value: Callable[[bytes], Any], record: LoggedRecord
 ) -> Texts:
     try:
         return (
-            None if record.key is None else str(key(record.key)),
-            None if record.value is None else str(value(record.value)),
+            None if record.key is None else str(decode_key(record.key)),
+            None if record.value is None else str(decode_value(record.value)),
         )
-    except Exception as error:  # a decoder that the user brought may raise whatever it likes
+    except Exception as error:  # the user's own decoder may raise anything
         raise UndecodableRecord(f"the decoder fails: {error}") from error
 
 
-# __consumer_offsets
+# --- __consumer_offsets ---------------------------------------------------------------------------
 
 
-def offsets_payload(record: LoggedRecord) -> Texts:
-    """A record of `__consumer_offsets`."""
+def decode_offsets_payload(record: LoggedRecord) -> Texts:
+    """Decode a record of `__consumer_offsets`."""
     try:
         key = decode_key(record.key)
         value = decode_value(key, record.value)
     except RecordError as error:
         raise UndecodableRecord(str(error)) from error
+
     if isinstance(key, OffsetKey):
         partition = TopicPartition(key.topic, key.partition)
         name = f"offset_commit::group={key.group},partition={partition}"
     else:
         name = f"group_metadata::group={key.group}"
+
     if value is None:
         return name, DELETED
-    return name, _offset(value) if isinstance(value, CommittedOffset) else _group(value)
+    if isinstance(value, CommittedOffset):
+        return name, _format_offset(value)
+    return name, _format_group(value)
 
 
-def _offset(committed: CommittedOffset) -> str:
-    note = f",metadata={committed.metadata}" if committed.metadata else ""
-    return f"offset={committed.offset}{note}"
+def _format_offset(committed: CommittedOffset) -> str:
+    metadata = f",metadata={committed.metadata}" if committed.metadata else ""
+    return f"offset={committed.offset}{metadata}"
 
 
-def _group(group: GroupMetadata) -> str:
-    members = ",".join(_member(member, group.protocol_type) for member in group.members)
+def _format_group(group: GroupMetadata) -> str:
+    members = ",".join(_format_member(member, group.protocol_type) for member in group.members)
     return json.dumps(
         {
             "protocolType": group.protocol_type,
@@ -163,27 +170,32 @@ def _group(group: GroupMetadata) -> str:
     )
 
 
-def _member(member: GroupMember, protocol_type: str) -> str:
+def _format_member(member: GroupMember, protocol_type: str) -> str:
     if protocol_type != CONSUMER:
         return f"{member.member_id}={_hex(member.assignment)}"
     if not member.assignment:
         return f"{member.member_id}=[]"
+
     try:
         assignment, end = decode(Assignment, 0, member.assignment)
     except WireError as error:
         raise UndecodableRecord(f"assignment of {member.member_id}: {error}") from error
+
     partitions = [
-        f"{topic.topic}-{each}" for topic in assignment.topics for each in topic.partitions
+        f"{topic.topic}-{partition_id}"
+        for topic in assignment.topics
+        for partition_id in topic.partitions
     ]
-    own = member.assignment[end + 4 :]  # behind its length
-    return f"{member.member_id}=[{', '.join(partitions)}]" + (f":{_hex(own)}" if own else "")
+    text = f"{member.member_id}=[{', '.join(partitions)}]"
+    user_data = member.assignment[end + 4 :]  # behind its length
+    return f"{text}:{_hex(user_data)}" if user_data else text
 
 
 def _hex(data: bytes) -> str:
     return f"{int.from_bytes(data, 'big'):X}" if data else ""
 
 
-# __transaction_state
+# --- __transaction_state --------------------------------------------------------------------------
 
 
 @nested
@@ -204,7 +216,7 @@ class TransactionKey:
 
 @message()
 class TransactionValue:
-    """Its value. Only an Empty transaction has no partitions."""
+    """The value of a record of `__transaction_state`; `partitions` is None in state Empty."""
 
     version: int = wire(INT16)
     producer_id: int = wire(INT64)
@@ -218,8 +230,8 @@ class TransactionValue:
     start_ms: int = wire(INT64)
 
 
-def transaction_payload(record: LoggedRecord) -> Texts:
-    """A record of `__transaction_state`."""
+def decode_transaction_payload(record: LoggedRecord) -> Texts:
+    """Decode a record of `__transaction_state`."""
     try:
         key, _ = decode(TransactionKey, 0, record.key or b"")
         name = f"transaction_metadata::transactionalId={key.transactional_id}"
@@ -230,9 +242,12 @@ def transaction_payload(record: LoggedRecord) -> Texts:
             raise UndecodableRecord(f"versions {key.version} and {value.version} are not known")
         state = TRANSACTION_STATES[value.status]
     except (WireError, IndexError) as error:
-        raise UndecodableRecord(f"no record of a transaction: {error}") from error
+        raise UndecodableRecord(f"not a record of a transaction: {error}") from error
+
     partitions = ",".join(
-        f"{topic.topic}-{each}" for topic in value.partitions or () for each in topic.partitions
+        f"{topic.topic}-{partition_id}"
+        for topic in value.partitions or ()
+        for partition_id in topic.partitions
     )
     return name, (
         f"producerId:{value.producer_id},producerEpoch:{value.producer_epoch},state={state},"

@@ -1,1 +1,1 @@
-"""Look at log directories, verify and repair them: `kbroker log`."""
+"""`kbroker log` reads log directories, verifies them and repairs them."""

@@ -1,4 +1,4 @@
-"""`kbroker log cleaner`: how dirty the compacted logs are, and what the cleaner made of them."""
+"""`kbroker log cleaner`: show how dirty compacted logs are and what the cleaner did with them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from broker.kbroker.log.describe import moment
-from broker.kbroker.log.describe_segments import segments_of
+from broker.kbroker.log.describe import format_time
+from broker.kbroker.log.describe_segments import describe_segments
 from broker.kbroker.log.directories import (
-    LogDirectoryOf,
-    Where,
-    find,
+    BrokerLogDirectory,
+    Location,
+    find_log_directories,
+    list_partitions,
     log_directory_options,
-    partitions_in,
     read_offsets,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
@@ -28,8 +28,8 @@ from protocol.errors import ApiError, ErrorCode
 Item = dict[str, Any]
 
 
-def share(ratio: float | None) -> str:
-    """A cell with a ratio, in percent."""
+def format_ratio(ratio: float | None) -> str:
+    """Format a ratio in percent for a table's cell."""
     return "-" if ratio is None else f"{ratio:.1%}"
 
 
@@ -40,15 +40,15 @@ COLUMNS = (
     Column("STATE"),
     Column("FIRST-DIRTY-OFFSET"),
     Column("DIRTY-BYTES"),
-    Column("DIRTY", key="dirty_ratio", text=share),
-    Column("LAST-PASS", key="last_pass_ms", text=moment),
+    Column("DIRTY", key="dirty_ratio", text=format_ratio),
+    Column("LAST-PASS", key="last_pass_ms", text=format_time),
     Column("BYTES-PER-SECOND"),
     Column("BYTES-READ", wide=True),
     Column("BYTES-WRITTEN", wide=True),
     Column("MESSAGES-READ", wide=True),
     Column("MESSAGES-WRITTEN", wide=True),
     Column("FAILURES", wide=True),
-    Column("NEXT-TRY", key="next_try_ms", text=moment),
+    Column("NEXT-TRY", key="next_try_ms", text=format_time),
     Column("REASON"),
     Column("LOG-DIR"),
 )
@@ -65,69 +65,92 @@ Examples:
 @click.option("--quarantined", is_flag=True, help="Only logs that cannot be cleaned.")
 @log_directory_options
 @output_option
-def cleaner(topic: str | None, quarantined: bool, where: Where, output: str) -> None:
-    """How dirty compacted logs are, when they were cleaned last, and what keeps them from it.
+def cleaner(topic: str | None, quarantined: bool, location: Location, output: str) -> None:
+    """Show how dirty compacted logs are, when they were cleaned, and why cleaning failed.
 
-    Without TOPIC these are the logs that a cleaner has looked at. DIRTY-BYTES is what lies between
-    the first dirty offset and the active segment. The state is what the broker wrote down last; of
-    one that was stopped, or of stock Kafka, the offsets are known and no more.
+    Without TOPIC the logs are those that a cleaner has looked at. DIRTY-BYTES are the bytes between
+    the first dirty offset and the active segment. STATE is the one that the broker stored last. Of
+    a stopped broker, and of stock Kafka, only the offsets are known.
     """
-    directories, failures = asyncio.run(find(where))
+    directories, failures = asyncio.run(find_log_directories(location))
     items = [
         item
         for directory in directories
         if directory.is_here
-        for item in _rows(directory, topic, failures)
+        for item in _build_items(directory, topic, failures)
         if not quarantined or item["state"] == "quarantined"
     ]
+
     if topic is not None and not items and not failures and not quarantined:
-        error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no log of it is here")
+        error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no log of this topic here")
         failures.append(Failure.of(topic, error))
     show(Listing("cleaner", COLUMNS, items, failures), output)
 
 
-def _rows(directory: LogDirectoryOf, topic: str | None, failures: list[Failure]) -> Iterator[Item]:
-    opened = directory.open()
-    offsets = read_offsets(opened, CLEANER_OFFSETS)
+def _build_items(
+    directory: BrokerLogDirectory, topic: str | None, failures: list[Failure]
+) -> Iterator[Item]:
+    """Yield an item for each wanted partition; add an error of a partition to `failures`."""
+    log_dir = directory.open()
+    offsets = read_offsets(log_dir, CLEANER_OFFSETS)
     try:
-        status = decode_status(opened.read(STATUS_FILE))
+        status = decode_status(log_dir.read(STATUS_FILE))
     except StatusError as error:
-        failures.append(Failure.of(f"{opened.path}/{STATUS_FILE}", error))
+        failures.append(Failure.of(f"{log_dir.path}/{STATUS_FILE}", error))
         status = {}
-    for tp, name in partitions_in(opened):
-        is_asked_for = tp in offsets or name in status if topic is None else tp.topic == topic
-        if not is_asked_for:
+
+    for topic_partition, name in list_partitions(log_dir):
+        # Without a topic, only the logs that a cleaner has looked at.
+        if topic is None:
+            is_wanted = topic_partition in offsets or name in status
+        else:
+            is_wanted = topic_partition.topic == topic
+        if not is_wanted:
             continue
+
         try:
-            dirty = _dirty(opened.child(name), offsets.get(tp))
+            dirty = _measure_dirt(log_dir.child(name), offsets.get(topic_partition))
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):  # that was deleted since
-                failures.append(Failure.of(f"{opened.path}/{name}", error))
+            # A partition may be deleted at any time.
+            if not isinstance(error, FileNotFoundError):
+                failures.append(Failure.of(f"{log_dir.path}/{name}", error))
             continue
-        place = {"broker": directory.broker, "log_dir": directory.path}
-        here = {"topic": tp.topic, "partition": tp.partition}
-        yield place | here | dirty | _told(status.get(name, PartitionStatus()))
+
+        place = {
+            "broker": directory.broker,
+            "log_dir": directory.path,
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+        }
+        yield place | dirty | _build_status_item(status.get(name, PartitionStatus()))
 
 
-def _dirty(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
-    """What a cleaning would find; whether it must wait for something only the broker knows."""
-    closed = list(segments_of(directory))[:-1]
+def _measure_dirt(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
+    """Measure what the next cleaning would read; the broker may have reasons to wait with it.
+
+    `checkpoint`: the cleaner offset of the partition, None before its first cleaning.
+    """
+    closed = list(describe_segments(directory))[:-1]
     bases = [segment.base_offset for segment in closed]
     first_dirty = max(checkpoint or 0, bases[0]) if bases else checkpoint or 0
-    number = max(0, bisect_right(bases, first_dirty) - 1)
+
+    # Whole segments count, from the one that holds the first dirty offset.
+    index = max(0, bisect_right(bases, first_dirty) - 1)
     if closed and first_dirty >= closed[-1].end_offset:
-        number = len(closed)
-    dirty = sum(segment.size_bytes for segment in closed[number:])
-    total = sum(segment.size_bytes for segment in closed)
+        index = len(closed)
+
+    dirty_bytes = sum(segment.size_bytes for segment in closed[index:])
+    total_bytes = sum(segment.size_bytes for segment in closed)
     return {
         "first_dirty_offset": first_dirty,
-        "dirty_bytes": dirty,
-        "dirty_ratio": round(dirty / total, 4) if total else 0.0,
+        "dirty_bytes": dirty_bytes,
+        "dirty_ratio": round(dirty_bytes / total_bytes, 4) if total_bytes else 0.0,
     }
 
 
-def _told(status: PartitionStatus) -> Item:
-    item: Item = {"state": _state(status)}
+def _build_status_item(status: PartitionStatus) -> Item:
+    item: Item = {"state": _format_state(status)}
+
     if status.last is not None:
         statistics = status.last.statistics
         item |= {
@@ -138,6 +161,7 @@ def _told(status: PartitionStatus) -> Item:
             "messages_read": statistics.messages_read,
             "messages_written": statistics.messages_written,
         }
+
     if status.quarantine is not None:
         item |= {
             "failures": status.quarantine.failures,
@@ -147,7 +171,7 @@ def _told(status: PartitionStatus) -> Item:
     return item
 
 
-def _state(status: PartitionStatus) -> str:
+def _format_state(status: PartitionStatus) -> str:
     if status.running is not None:
         return plain(f"{status.running.phase} {status.running.percent:.0f}%")
     if status.quarantine is not None:

@@ -1,4 +1,4 @@
-"""`kbroker log describe`: what each log on disk is made of."""
+"""`kbroker log describe`: show the segments of logs on disk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 import click
 
-from broker.kbroker.log.describe_segments import epochs_of, segments_of
+from broker.kbroker.log.describe_segments import describe_segments, read_epochs
 from broker.kbroker.log.directories import (
-    LogDirectoryOf,
-    Where,
-    find,
+    BrokerLogDirectory,
+    Location,
+    find_log_directories,
+    list_partitions,
     log_directory_options,
-    partitions_in,
     read_offsets,
 )
 from clients.output import Column, Failure, Listing, output_option, plain, show
@@ -26,20 +26,20 @@ from protocol.errors import ApiError, ErrorCode
 Item = dict[str, Any]
 
 
-def moment(time_ms: int | None) -> str:
-    """A cell with a time, in UTC to the millisecond."""
+def format_time(time_ms: int | None) -> str:
+    """Format a time for a table's cell, in UTC to the millisecond."""
     if time_ms is None:
         return "-"
     try:
         at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # whatever a producer sent
+    except (OverflowError, ValueError, OSError):  # producers may send any number
         return plain(time_ms)
     return f"{at:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
-def epochs_text(epochs: list[dict[str, int]] | None) -> str:
-    """A cell with leader epochs: `epoch:start offset,…`."""
-    return ",".join(f"{each['epoch']}:{each['start_offset']}" for each in epochs or ()) or "-"
+def format_epochs(epochs: list[dict[str, int]] | None) -> str:
+    """Format leader epochs for a table's cell: `epoch:start offset,…`."""
+    return ",".join(f"{epoch['epoch']}:{epoch['start_offset']}" for epoch in epochs or ()) or "-"
 
 
 COLUMNS = (
@@ -49,14 +49,14 @@ COLUMNS = (
     Column("BASE-OFFSET"),
     Column("END-OFFSET"),
     Column("BYTES"),
-    Column("FIRST-TIME", key="first_timestamp_ms", text=moment),
-    Column("LAST-TIME", key="last_timestamp_ms", text=moment),
+    Column("FIRST-TIME", key="first_timestamp_ms", text=format_time),
+    Column("LAST-TIME", key="last_timestamp_ms", text=format_time),
     Column("INDEX-ENTRIES"),
     Column("TIME-INDEX-ENTRIES", wide=True),
     Column("LOG-START-OFFSET", wide=True),
     Column("RECOVERY-POINT", wide=True),
     Column("HIGH-WATERMARK", wide=True),
-    Column("EPOCHS", wide=True, text=epochs_text),
+    Column("EPOCHS", wide=True, text=format_epochs),
     Column("LOG-DIR"),
 )
 
@@ -71,61 +71,72 @@ Examples:
 @click.argument("topic", required=False)
 @log_directory_options
 @output_option
-def describe(topic: str | None, where: Where, output: str) -> None:
-    """Every segment of a topic's partitions, or of all, as they are on disk.
+def describe(topic: str | None, location: Location, output: str) -> None:
+    """Show every segment of a topic's partitions, or of all partitions, as on disk.
 
-    END-OFFSET is one above the segment's last. The recovery point (what is below was synced), the
-    high watermark and the log's start are those that were last written down. Logs on other machines
-    are shown with their sizes alone.
+    END-OFFSET is the last offset plus one. The recovery point (all below it was synced), the high
+    watermark and the log start offset are those of the broker's checkpoints. For logs on other
+    machines only the sizes are known.
     """
-    directories, failures = asyncio.run(find(where))
+    directories, failures = asyncio.run(find_log_directories(location))
     items = [
         item
         for directory in directories
-        for item in described(directory, failures)
+        for item in build_items(directory, failures)
         if topic is None or item["topic"] == topic
     ]
+
     if topic is not None and not items and not failures:
-        error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no log of it is there")
+        error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no log of this topic")
         failures.append(Failure.of(topic, error))
     show(Listing("segments", COLUMNS, items, failures), output)
-    if not items:  # nor failures, with which `show` does not come back
-        places = ", ".join(directory.path for directory in directories)
-        click.echo(f"no logs in {places or 'any log directory'}", err=True)
+
+    # There are no failures either: with failures `show` does not return.
+    if not items:
+        paths = ", ".join(directory.path for directory in directories)
+        click.echo(f"no logs in {paths or 'any log directory'}", err=True)
 
 
-def described(directory: LogDirectoryOf, failures: list[Failure]) -> Iterator[Item]:
-    """Its rows: a segment in each; if it is elsewhere, a partition in each."""
+def build_items(directory: BrokerLogDirectory, failures: list[Failure]) -> Iterator[Item]:
+    """Yield an item for each segment; for each partition if the directory is elsewhere.
+
+    An error of a partition is added to `failures`.
+    """
     place: Item = {"broker": directory.broker, "log_dir": directory.path}
     if directory.sizes is not None:
-        for tp, size in sorted(directory.sizes.items()):
-            yield place | {"topic": tp.topic, "partition": tp.partition, "bytes": size}
+        for (topic, partition_id), size_bytes in sorted(directory.sizes.items()):
+            yield place | {"topic": topic, "partition": partition_id, "bytes": size_bytes}
         return
-    opened = directory.open()
-    starts, points, watermarks = (
-        read_offsets(opened, name) for name in (LOG_START_OFFSETS, RECOVERY_POINTS, HIGH_WATERMARKS)
-    )
-    for tp, name in partitions_in(opened):
+
+    log_dir = directory.open()
+    start_offsets = read_offsets(log_dir, LOG_START_OFFSETS)
+    recovery_points = read_offsets(log_dir, RECOVERY_POINTS)
+    high_watermarks = read_offsets(log_dir, HIGH_WATERMARKS)
+
+    for topic_partition, name in list_partitions(log_dir):
         try:
-            partition = opened.child(name)
-            segments = list(segments_of(partition))
-            epochs = epochs_of(partition)
+            partition = log_dir.child(name)
+            segments = list(describe_segments(partition))
+            epochs = read_epochs(partition)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):  # that was deleted since
-                failures.append(Failure.of(f"{opened.path}/{name}", error))
+            # A partition may be deleted at any time.
+            if not isinstance(error, FileNotFoundError):
+                failures.append(Failure.of(f"{log_dir.path}/{name}", error))
             continue
+
         for segment in segments:
             row = attrs.asdict(segment)
             row["bytes"] = row.pop("size_bytes")
+            start_offset = max(start_offsets.get(topic_partition, 0), segments[0].base_offset)
             yield (
                 place
                 | row
                 | {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "log_start_offset": max(starts.get(tp, 0), segments[0].base_offset),
-                    "recovery_point": points.get(tp),
-                    "high_watermark": watermarks.get(tp),
+                    "topic": topic_partition.topic,
+                    "partition": topic_partition.partition,
+                    "log_start_offset": start_offset,
+                    "recovery_point": recovery_points.get(topic_partition),
+                    "high_watermark": high_watermarks.get(topic_partition),
                     "epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in epochs],
                 }
             )

@@ -1,7 +1,7 @@
-"""What can be told of a partition's log at little cost.
+"""Describe the segments of a partition at little cost.
 
-Nothing is read whole: of each segment the first batch, the ends of its indexes, and the headers of
-the batches behind the last index entry.
+No file is read whole. Each segment costs its first batch, the ends of its indexes, and the headers
+of the batches behind the last index entry.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import attrs
 
-from broker.kbroker.log.entries import entries
-from broker.kbroker.log.indexes import OFFSET_LAYOUT, TIME_LAYOUT, entry_count
+from broker.kbroker.log.entries import read_entries
+from broker.kbroker.log.indexes import OFFSET_LAYOUT, TIME_LAYOUT, count_entries
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
 from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs
 from core_log.segments.batch_scan import scan
@@ -24,9 +24,10 @@ from protocol.records.legacy import NO_TIMESTAMP
 
 @attrs.frozen
 class SegmentDescription:
-    """One segment; times in ms are None where no record has one.
+    """A description of one segment; a time is None if no record has one.
 
-    `end_offset` and the times are what the headers say. `index_entries` is None without an index.
+    `end_offset` and the times come from the headers. `index_entries` and `time_index_entries` are
+    None without such an index.
     """
 
     base_offset: int
@@ -38,8 +39,8 @@ class SegmentDescription:
     time_index_entries: int | None
 
 
-def segments_of(directory: ReadOnlyDirectory) -> Iterator[SegmentDescription]:
-    """The segments of a partition, in order; those that go meanwhile are left out."""
+def describe_segments(directory: ReadOnlyDirectory) -> Iterator[SegmentDescription]:
+    """Describe the segments of a partition in order; leave out those deleted meanwhile."""
     bases = []
     for name in directory.files():
         if name.endswith(LOG):
@@ -47,42 +48,53 @@ def segments_of(directory: ReadOnlyDirectory) -> Iterator[SegmentDescription]:
                 bases.append(base_offset_of(name))
             except ValueError:
                 continue
+
     for base_offset in sorted(bases):
         try:
-            yield _described(directory, base_offset)
+            yield _describe_segment(directory, base_offset)
         except FileNotFoundError:
             continue
 
 
-def epochs_of(directory: ReadOnlyDirectory) -> list[tuple[int, int]]:
-    """The partition's leader epochs and where each begins; none if they cannot be read."""
+def read_epochs(directory: ReadOnlyDirectory) -> list[tuple[int, int]]:
+    """Read the partition's leader epochs and start offsets; none if the file is corrupt."""
     try:
         return decode_epochs(directory.read(LEADER_EPOCHS))
     except CheckpointError:
         return []
 
 
-def _described(directory: ReadOnlyDirectory, base_offset: int) -> SegmentDescription:
-    index = _opened(directory, file_name(base_offset, INDEX))
-    times = _opened(directory, file_name(base_offset, TIME_INDEX))
-    index_entries = None if index is None else entry_count(index, OFFSET_LAYOUT)
-    time_entries = None if times is None else entry_count(times, TIME_LAYOUT)
-    relative, position, latest = 0, 0, NO_TIMESTAMP
+def _describe_segment(directory: ReadOnlyDirectory, base_offset: int) -> SegmentDescription:
+    # The last entries of the indexes say where to begin, and the latest time before.
+    index = _open_if_there(directory, file_name(base_offset, INDEX))
+    index_entries = None if index is None else count_entries(index, OFFSET_LAYOUT)
+    relative, position = 0, 0
     if index is not None and index_entries:
         at = (index_entries - 1) * OFFSET_LAYOUT.size
         relative, position = OFFSET_LAYOUT.unpack(index.read(at, OFFSET_LAYOUT.size))
-    if times is not None and time_entries:
+
+    time_index = _open_if_there(directory, file_name(base_offset, TIME_INDEX))
+    time_entries = None if time_index is None else count_entries(time_index, TIME_LAYOUT)
+    latest = NO_TIMESTAMP
+    if time_index is not None and time_entries:
         at = (time_entries - 1) * TIME_LAYOUT.size
-        latest, _ = TIME_LAYOUT.unpack(times.read(at, TIME_LAYOUT.size))
+        latest, _ = TIME_LAYOUT.unpack(time_index.read(at, TIME_LAYOUT.size))
+
+    # An index that is wrong about its batch is not used.
     log = directory.open(file_name(base_offset, LOG))
-    end_offset, end_position = base_offset, 0
-    if not _begins_at(log, position, base_offset, base_offset + relative):  # the index lies
+    if not _has_batch_at(log, position, base_offset, base_offset + relative):
         position = 0
-    with suppress(CorruptRecord):  # or room that was set aside
+
+    # The headers behind it, to the end: corruption, or preallocated space.
+    end_offset = base_offset
+    end_position = 0
+    with suppress(CorruptRecord):
         for batch in scan(log, position):
-            end_offset, end_position = batch.last_offset + 1, batch.end_position
+            end_offset = batch.last_offset + 1
+            end_position = batch.end_position
             latest = max(latest, batch.max_timestamp)
-    first = _first_timestamp(log)
+
+    first = _read_first_timestamp(log)
     return SegmentDescription(
         base_offset,
         end_offset,
@@ -94,8 +106,8 @@ def _described(directory: ReadOnlyDirectory, base_offset: int) -> SegmentDescrip
     )
 
 
-def _begins_at(log: ReadOnlyFile, position: int, first_offset: int, last_offset: int) -> bool:
-    """Whether a batch begins there, at one of these offsets."""
+def _has_batch_at(log: ReadOnlyFile, position: int, first_offset: int, last_offset: int) -> bool:
+    """True if a batch begins at `position` with a base offset in this range, both inclusive."""
     if position < 0:
         return False
     try:
@@ -105,20 +117,22 @@ def _begins_at(log: ReadOnlyFile, position: int, first_offset: int, last_offset:
     return batch is not None and first_offset <= batch.base_offset <= last_offset
 
 
-def _first_timestamp(log: ReadOnlyFile) -> int:
+def _read_first_timestamp(log: ReadOnlyFile) -> int:
     try:
-        entry = next(entries(log), None)
+        entry = next(read_entries(log), None)
     except CorruptRecord:
         entry = None
     if entry is None:
         return NO_TIMESTAMP
+
+    # A batch with LogAppendTime has one time for all records.
     header = entry.header
     if isinstance(header, BatchHeader) and not header.timestamp_type:
         return header.base_timestamp
     return header.max_timestamp
 
 
-def _opened(directory: ReadOnlyDirectory, name: str) -> ReadOnlyFile | None:
+def _open_if_there(directory: ReadOnlyDirectory, name: str) -> ReadOnlyFile | None:
     try:
         return directory.open(name)
     except FileNotFoundError:

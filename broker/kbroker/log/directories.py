@@ -1,9 +1,8 @@
-"""Which log directories a command looks at, and the partitions in them.
+"""A command finds log directories in one of three ways, and lists the partitions in them.
 
-Those that are named (`--log-dirs`), those of a cluster that `kbroker dev` keeps (`--data`), or
-those that the brokers say they have. Of the latter only the ones on this machine can be read: a
-directory is taken for a broker's when its meta.properties says so. Of the others there are the
-sizes.
+`--log-dirs` names directories, `--data` names a cluster of `kbroker dev`; without both the brokers
+report their directories. Some of those are on this machine: there the path exists, and its
+meta.properties has the broker's id. Directories elsewhere have only the sizes that brokers report.
 """
 
 from __future__ import annotations
@@ -31,24 +30,25 @@ T = TypeVar("T")
 
 
 class NoLogDirectory(click.UsageError):
-    """There is nothing to be looked at where the command line points."""
+    """The command line points at something that is no log directory."""
 
 
 @attrs.frozen
-class Where:
-    """What a command line says about the log directories to look at; `target` counts if nothing."""
+class Location:
+    """Places of log directories, from the command line: `log_dirs`, or `data`, or the brokers."""
 
     target: Target
+    """The brokers to ask if neither `log_dirs` nor `data` is given."""
     log_dirs: tuple[Path, ...] = ()
     data: Path | None = None
 
 
 @attrs.frozen
-class LogDirectoryOf:
-    """A log directory of `broker`, which is None where nobody was asked and nothing is stored.
+class BrokerLogDirectory:
+    """A log directory of `broker`; None if neither a broker nor meta.properties names one.
 
-    `sizes` has the bytes of each partition, by the broker's word, of a directory that is elsewhere
-    and None of one that can be read here.
+    `sizes` has the bytes of each partition in a directory on another machine, as its broker
+    reports them. It is None for a directory that can be read here.
     """
 
     path: str
@@ -57,126 +57,133 @@ class LogDirectoryOf:
 
     @property
     def is_here(self) -> bool:
-        """Whether it can be read."""
+        """True if the directory can be read on this machine."""
         return self.sizes is None
 
     def open(self) -> ReadOnlyDirectory:
-        """The directory itself, if it is here. Raises OSError."""
+        """Open the directory, which must be here. Raises OSError."""
         assert self.is_here
         return ReadOnlyDirectory(self.path)
 
 
 def log_directory_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that say where to look; the command gets them as one `where`."""
+    """Add the options that locate log directories; the command gets them as one `location`."""
 
     @functools.wraps(command)
-    def with_where(
+    def with_location(
         *args: Any, target: Target, log_dirs: str | None, data: Path | None, **kwargs: Any
     ) -> T:
         if log_dirs is not None and data is not None:
             raise click.UsageError("give --log-dirs or --data, not both")
         paths = tuple(map(Path, split_names(log_dirs)))
-        return command(*args, where=Where(target, paths, data), **kwargs)
+        return command(*args, location=Location(target, paths, data), **kwargs)
 
-    for option in reversed(WHERE_OPTIONS):
-        with_where = option(with_where)
-    return target_options(with_where)
+    for option in reversed(LOCATION_OPTIONS):
+        with_location = option(with_location)
+    return target_options(with_location)
 
 
-WHERE_OPTIONS = (
+LOCATION_OPTIONS = (
     click.option(
         "--log-dirs",
         metavar="DIR[,DIR…]",
-        help="Log directories to read; no broker is asked.",
+        help="Log directories to read, without asking brokers.",
     ),
     click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Those of all brokers that kbroker dev keeps in DIR.",
+        help="Read the log directories of a kbroker dev cluster in DIR.",
     ),
 )
 
 
-async def find(where: Where) -> tuple[list[LogDirectoryOf], list[Failure]]:
-    """The log directories to look at, and what spoke against some of them.
+async def find_log_directories(
+    location: Location,
+) -> tuple[list[BrokerLogDirectory], list[Failure]]:
+    """Return the log directories, and a failure for each that is off-line.
 
     Raises NoLogDirectory, and as `connected` when the brokers have to be asked.
     """
-    if where.data is not None:
-        paths = sorted(path for path in where.data.glob("broker-*") if path.is_dir())
+    if location.data is not None:
+        paths = sorted(path for path in location.data.glob("broker-*") if path.is_dir())
         if not paths:
-            raise NoLogDirectory(f"{where.data} has no broker's directory")
+            raise NoLogDirectory(f"{location.data} has no broker's directory")
     else:
-        paths = list(where.log_dirs)
+        paths = list(location.log_dirs)
         if not paths:
-            return await _asked(where.target)
+            return await _ask_brokers(location.target)
+
     for path in paths:
         if not path.is_dir():
-            raise NoLogDirectory(f"{path} is no directory")
+            raise NoLogDirectory(f"{path} is not a directory")
         if any(path.glob(f"*{LOG}")):
             raise NoLogDirectory(
-                f"{path} is one partition's directory: name the log directory that it is in"
+                f"{path} is the directory of one partition: name the log directory above it"
             )
-    return [LogDirectoryOf(str(path), stored_broker(path)) for path in paths], []
+    return [BrokerLogDirectory(str(path), read_broker_id(path)) for path in paths], []
 
 
-async def _asked(target: Target) -> tuple[list[LogDirectoryOf], list[Failure]]:
-    found: list[LogDirectoryOf] = []
+async def _ask_brokers(target: Target) -> tuple[list[BrokerLogDirectory], list[Failure]]:
+    directories: list[BrokerLogDirectory] = []
     failures: list[Failure] = []
+
     async with connected(target) as sessions:
         cluster = await sessions.admin.describe_cluster()
-        for broker in sorted(each.node_id for each in cluster.brokers):
-            directories = await sessions.admin.describe_log_dirs(broker)
-            for path, description in sorted(directories.items()):
+        for broker_id in sorted(broker.node_id for broker in cluster.brokers):
+            descriptions = await sessions.admin.describe_log_dirs(broker_id)
+            for path, description in sorted(descriptions.items()):
                 if description.error is not ErrorCode.NONE:
-                    refused = ApiError(description.error, f"off-line on broker {broker}")
-                    failures.append(Failure.of(path, refused))
-                elif _is_here(Path(path), broker, cluster.cluster_id):
-                    found.append(LogDirectoryOf(path, broker))
+                    error = ApiError(description.error, f"off-line on broker {broker_id}")
+                    failures.append(Failure.of(path, error))
+                elif _is_here(Path(path), broker_id, cluster.cluster_id):
+                    directories.append(BrokerLogDirectory(path, broker_id))
                 else:
-                    sizes = {tp: each.size_bytes for tp, each in description.replicas.items()}
-                    found.append(LogDirectoryOf(path, broker, sizes))
-    return found, failures
+                    sizes = {
+                        topic_partition: replica.size_bytes
+                        for topic_partition, replica in description.replicas.items()
+                    }
+                    directories.append(BrokerLogDirectory(path, broker_id, sizes))
+    return directories, failures
 
 
 def _is_here(path: Path, broker: int, cluster_id: str | None) -> bool:
-    """Whether `path` of this machine is that broker's: another machine may have one like it."""
-    meta = _stored(path)
+    """True if `path` on this machine belongs to that broker, and not to one of the same path."""
+    meta = _read_meta_properties(path)
     return meta is not None and meta.broker_id == broker and meta.cluster_id in (None, cluster_id)
 
 
-def stored_broker(path: Path) -> int | None:
-    """The broker whose directory it is, as far as its meta.properties tells."""
-    meta = _stored(path)
+def read_broker_id(path: Path) -> int | None:
+    """Return the broker id in the directory's meta.properties; None if it has none."""
+    meta = _read_meta_properties(path)
     return None if meta is None else meta.broker_id
 
 
-def _stored(path: Path) -> MetaProperties | None:
+def _read_meta_properties(path: Path) -> MetaProperties | None:
     try:
         return MetaProperties.decode((path / META_PROPERTIES).read_bytes())
     except (OSError, InconsistentMetaProperties):
         return None
 
 
-def partitions_in(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartition, str]]:
-    """The partitions in a log directory, in order, and the names of their directories.
+def list_partitions(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartition, str]]:
+    """List the partitions of a log directory, in order, with the names of their directories.
 
-    Those that are being deleted or moved here are left out, and what is no partition's.
+    Left out are partitions that are being deleted or moved here, and other directories.
     """
-    found = []
+    partitions = []
     for name in directory.children():
         try:
             topic_partition, kind = parse(name)
         except DirectoryNameError:
             continue
         if kind is Kind.CURRENT:
-            found.append((topic_partition, name))
-    yield from sorted(found)
+            partitions.append((topic_partition, name))
+    yield from sorted(partitions)
 
 
 def read_offsets(directory: ReadOnlyDirectory, name: str) -> dict[TopicPartition, int]:
-    """One of a log directory's checkpoints; one that cannot be read counts as empty."""
+    """Read one of a log directory's checkpoints; a corrupt one counts as empty."""
     try:
         return decode_offsets(directory.read(name))
     except CheckpointError:

@@ -1,4 +1,4 @@
-"""`kbroker log dirs`: the brokers' log directories, as kafka-log-dirs.sh tells of them."""
+"""`kbroker log dirs`: describe the brokers' log directories in the JSON of kafka-log-dirs.sh."""
 
 from __future__ import annotations
 
@@ -24,28 +24,35 @@ Example:
   kbroker log dirs --describe --broker-list 0,1 --topic-list flights -b localhost:9092""",
 )
 @target_options
-@click.option("--describe", is_flag=True, help="What it does; Kafka wants it said.")
+@click.option("--describe", is_flag=True, help="Accepted because Kafka's tool requires it.")
 @click.option("--broker-list", metavar=NAMES, help="Ids of the brokers.  [default: all]")
 @click.option("--topic-list", metavar=NAMES, help="Topics.  [default: all]")
 def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: str | None) -> None:
-    """Print in one line of JSON which replicas are where, their sizes, and how far they lag."""
+    """Print each log directory's replicas, their sizes and lags, in one line of JSON."""
     try:
         brokers = sorted({int(number) for number in split_names(broker_list)})
     except ValueError:
-        raise click.UsageError(f"--broker-list {broker_list} is not ids of brokers") from None
+        raise click.UsageError(f"--broker-list {broker_list} is not broker ids") from None
     topics = set(split_names(topic_list))
-    described = asyncio.run(ask(target, brokers))
+
+    log_dirs = asyncio.run(describe_log_dirs(target, brokers))
     click.echo("Querying brokers for log directories information")
-    click.echo(f"Received log directory information from brokers {','.join(map(str, described))}")
-    found = [
-        {"broker": broker, "logDirs": [entry(path, each, topics) for path, each in found.items()]}
-        for broker, found in described.items()
+    click.echo(f"Received log directory information from brokers {','.join(map(str, log_dirs))}")
+
+    members = [
+        {
+            "broker": broker,
+            "logDirs": [build_member(path, log_dir, topics) for path, log_dir in of_broker.items()],
+        }
+        for broker, of_broker in log_dirs.items()
     ]
-    click.echo(json.dumps({"version": 1, "brokers": found}, separators=(",", ":")))
+    click.echo(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
 
 
-async def ask(target: Target, brokers: list[int]) -> dict[int, dict[str, LogDirDescription]]:
-    """The log directories of these brokers, or of all, by path."""
+async def describe_log_dirs(
+    target: Target, brokers: list[int]
+) -> dict[int, dict[str, LogDirDescription]]:
+    """Return the log directories of these brokers, or of all, by broker and path."""
     async with connected(target) as sessions:
         if not brokers:
             cluster = await sessions.admin.describe_cluster()
@@ -53,19 +60,19 @@ async def ask(target: Target, brokers: list[int]) -> dict[int, dict[str, LogDirD
         return {broker: await sessions.admin.describe_log_dirs(broker) for broker in brokers}
 
 
-def entry(path: str, directory: LogDirDescription, topics: set[str]) -> dict[str, Any]:
-    """One log directory under Kafka's names."""
+def build_member(path: str, directory: LogDirDescription, topics: set[str]) -> dict[str, Any]:
+    """Build the JSON member of one log directory, with Kafka's keys."""
     return {
         "logDir": path,
         "error": None if directory.error is ErrorCode.NONE else directory.error.name,
         "partitions": [
             {
-                "partition": str(tp),
+                "partition": str(topic_partition),
                 "size": replica.size_bytes,
                 "offsetLag": replica.offset_lag,
                 "isFuture": replica.is_future,
             }
-            for tp, replica in sorted(directory.replicas.items())
-            if not topics or tp.topic in topics
+            for topic_partition, replica in sorted(directory.replicas.items())
+            if not topics or topic_partition.topic in topics
         ],
     }

@@ -1,7 +1,7 @@
-"""The entries of a log file one after the other: batches, or messages of the formats before.
+"""Read the entries of a log file one after the other: batches, or messages of formats 0 and 1.
 
-What is looked at may be damaged, and is to be shown as far as it goes: a wrong checksum is told
-(`Entry.fault`), not raised. Only where an entry cannot be told from garbage does the walk end.
+A damaged log is read as far as possible. A wrong checksum is reported in `Entry.fault` and not
+raised; the walk ends only where no entry can be recognised.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_BYTES = 1024 * 1024
 
 @attrs.frozen(slots=False)
 class Entry:
-    """A whole entry, and the byte of its file at which it is."""
+    """A whole entry, which begins at byte `position` of its file."""
 
     position: int
     header: EntryHeader
@@ -30,12 +30,12 @@ class Entry:
 
     @property
     def end_position(self) -> int:
-        """Where the next one is."""
+        """The position of the next entry."""
         return self.position + len(self.data)
 
     @cached_property
     def fault(self) -> str | None:
-        """What is wrong with its checksum; None if nothing is."""
+        """Check the entry's checksum: a message if it is wrong, else None."""
         try:
             check_entry(self.data, 0, self.header)
         except CorruptRecord as error:
@@ -43,17 +43,24 @@ class Entry:
         return None
 
 
-def entries(file: ReadableFile, start: int = 0, end: int | None = None) -> Iterator[Entry]:
-    """The whole entries from position `start` to `end`; the file may end within one.
+def read_entries(file: ReadableFile, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+    """Yield the whole entries from position `start` to `end`; an incomplete last one is left out.
 
-    Raises CorruptRecord for what cannot be an entry.
+    Raises CorruptRecord at bytes that cannot be an entry.
     """
-    chunk, chunk_start = memoryview(b""), start
-    position, end = start, file.size if end is None else end
+    chunk = memoryview(b"")
+    chunk_start = start
+    position = start
+    if end is None:
+        end = file.size
+
     while end - position > BYTES_TO_MAGIC:
+        # The header.
         at = position - chunk_start
         if len(chunk) - at < min(HEADER_BYTES, end - position):
-            chunk, chunk_start, at = _read(file, position, READ_BYTES, end), position, 0
+            chunk = _read(file, position, READ_BYTES, end)
+            chunk_start = position
+            at = 0
         size = size_at(chunk, at)
         if size < SMALLEST_ENTRY or chunk[at + MAGIC_AT] > MAGIC:
             raise CorruptRecord(
@@ -61,18 +68,22 @@ def entries(file: ReadableFile, start: int = 0, end: int | None = None) -> Itera
             )
         if size > end - position:
             return
+
+        # The whole entry.
         if len(chunk) - at < size:
-            chunk, chunk_start, at = _read(file, position, max(size, READ_BYTES), end), position, 0
-            if len(chunk) < size:  # it was cut since it was opened
+            chunk = _read(file, position, max(size, READ_BYTES), end)
+            chunk_start = position
+            at = 0
+            if len(chunk) < size:  # the file was truncated since it was opened
                 return
         data = chunk[at : at + size]
-        head = read_header if data[MAGIC_AT] == MAGIC else read_message_header
-        yield Entry(position, head(data), data)
+        read = read_header if data[MAGIC_AT] == MAGIC else read_message_header
+        yield Entry(position, read(data), data)
         position += size
 
 
-def is_room(file: ReadableFile, start: int) -> bool:
-    """Whether there are only zeros from `start` on: room that was set aside for more entries."""
+def is_preallocated(file: ReadableFile, start: int) -> bool:
+    """True if the file has only zeros from `start` on: space preallocated for more entries."""
     while data := file.read(start, READ_BYTES):
         if any(data):
             return False

@@ -1,4 +1,4 @@
-"""What `kbroker log verify` finds wrong, and what becomes of it when a broker starts."""
+"""A fault is a finding of `kbroker log verify`; its outcome is what a starting broker does."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from protocol.topic_partition import TopicPartition
 
 
 class Outcome(Enum):
-    """What a broker that starts on the directory, as it is now, makes of a fault."""
+    """The effect of a fault on a broker that starts on the directory as it is now."""
 
     CUT = "cut"
-    """The log is cut there: what is lost was never synced, or never acknowledged by a flush."""
+    """The broker truncates the log there; the lost records were never synced."""
     OFF_LINE = "off-line"
-    """The partition is off-line, for what is lost was synced; unless another replica has it."""
+    """The lost records were synced; the partition is off-line unless another replica has them."""
     REBUILT = "rebuilt"
-    """The file is made anew from the log."""
+    """The broker builds the file from the log."""
     REMOVED = "removed"
-    """The file goes, and others serve."""
+    """The broker deletes the file and does without it."""
     IGNORED = "ignored"
-    """The file, or the entry, counts for nothing."""
+    """The broker treats the file or the entry as absent."""
     SPLIT = "split"
-    """The segment is made into two."""
+    """The broker makes two segments of the one."""
     UNNOTICED = "unnoticed"
-    """Nothing, until somebody reads there."""
+    """The broker does nothing until somebody reads there."""
     REFUSED = "refused"
     """The broker does not start with this directory."""
 
 
 @attrs.frozen
 class Fault:
-    """Something wrong in `file`, a path below the directory that was verified.
+    """A defect in `file`, a path below the verified directory.
 
-    `position` is in bytes; `first_offset` and `last_offset`, inclusive, are those of the records
-    that are lost. Each is None where there is none, or it cannot be known.
+    `position` is in bytes. `first_offset` and `last_offset`, inclusive, bound the lost records.
+    All three are None if there is none or it is unknown.
     """
 
     partition: TopicPartition | None
     file: str
-    what: str
+    description: str
     outcome: Outcome
     position: int | None = None
     first_offset: int | None = None
     last_offset: int | None = None
 
-    def item(self) -> dict[str, Any]:
-        """As a row under the columns' keys."""
+    def to_item(self) -> dict[str, Any]:
+        """Return the fault as a table's item, by the keys of its columns."""
         partition = self.partition
         return {
             "topic": None if partition is None else partition.topic,
@@ -58,21 +58,21 @@ class Fault:
             "first_offset": self.first_offset,
             "last_offset": self.last_offset,
             "outcome": self.outcome.value,
-            "fault": self.what,
+            "fault": self.description,
         }
 
 
-def unreadable(partition: TopicPartition | None, file: str, error: OSError) -> Fault:
-    """What cannot be read here, and then by no broker of the same user."""
-    what = f"cannot be read: {error.strerror or error}"
-    return Fault(partition, file, what, Outcome.OFF_LINE)
+def unreadable_file(partition: TopicPartition | None, file: str, error: OSError) -> Fault:
+    """Return the fault of a file that cannot be read, by us or a broker of the same user."""
+    description = f"cannot be read: {error.strerror or error}"
+    return Fault(partition, file, description, Outcome.OFF_LINE)
 
 
 @attrs.frozen
-class Verified:
-    """Bytes of a log that were looked at."""
+class VerifiedBytes:
+    """A number of bytes of a log that were verified, for the progress display."""
 
     size_bytes: int
 
 
-Found = Fault | Verified
+Finding = Fault | VerifiedBytes

@@ -1,7 +1,7 @@
-"""The indexes of a segment, read from their files and held against the segment's log.
+"""Read the indexes of a segment from their files and compare them with the segment's log.
 
-An index of the active segment is as long as it may ever get, and its entries are followed by zeros.
-Neither index can begin with an entry of zeros of which its log knows nothing.
+An index of the active segment is preallocated at full size: zeros follow its entries. An entry of
+zeros at the start of an index is real only if the log has such a batch.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
 
-from broker.kbroker.log.entries import Entry, entries
-from broker.kbroker.log.records import records
+from broker.kbroker.log.entries import Entry, read_entries
+from broker.kbroker.log.records import read_records
 from core_log.segments import offset_index, time_index, transaction_index
 from core_log.segments.batch_scan import ShallowBatch, scan
 from core_log.segments.index_file import CorruptIndex
@@ -32,10 +32,10 @@ OFFSET_LAYOUT = offset_index.ENTRY
 TIME_LAYOUT = time_index.ENTRY
 
 
-def raw_entries(
+def read_raw_entries(
     file: ReadableFile, layout: Struct, count: int | None = None
 ) -> Iterator[tuple[int, ...]]:
-    """The first `count` entries of an index; without, all that are whole, those of zeros too."""
+    """Yield the first `count` entries of an index; None: all whole ones, zeros included."""
     end = (file.size // layout.size if count is None else count) * layout.size
     step = READ_ENTRIES * layout.size
     for start in range(0, end, step):
@@ -43,210 +43,220 @@ def raw_entries(
         yield from layout.iter_unpack(data[: len(data) // layout.size * layout.size])
 
 
-def offset_entries(file: ReadableFile, base_offset: int) -> Iterator[OffsetPosition]:
-    """The entries of a `.index`, as many as there are now: it may be in use.
+def read_offset_entries(file: ReadableFile, base_offset: int) -> Iterator[OffsetPosition]:
+    """Yield the entries that a `.index` has now; it may be in use.
 
-    No entry is ever made for position 0, so that one of zeros is none wherever it stands.
+    No entry is written for position 0, so an entry of zeros is always the end.
     """
-    found = raw_entries(file, OFFSET_LAYOUT, entry_count(file, OFFSET_LAYOUT))
+    raw_entries = read_raw_entries(file, OFFSET_LAYOUT, count_entries(file, OFFSET_LAYOUT))
     return (
         OffsetPosition(base_offset + relative, position)
-        for relative, position in takewhile(any, found)
+        for relative, position in takewhile(any, raw_entries)
     )
 
 
-def time_entries(file: ReadableFile, base_offset: int) -> Iterator[TimestampOffset]:
-    """The entries of a `.timeindex`, as many as there are now: it may be in use.
+def read_time_entries(file: ReadableFile, base_offset: int) -> Iterator[TimestampOffset]:
+    """Yield the entries that a `.timeindex` has now; it may be in use.
 
-    The first of them may be of time 0 at the base offset. Whether it is one, or but the room for
-    one, only the log tells.
+    The first entry may be all zeros: time 0 at the base offset, or preallocated space. Only the log
+    can tell which.
     """
-    count = max(entry_count(file, TIME_LAYOUT), min(file.size // TIME_LAYOUT.size, 1))
-    found = enumerate(raw_entries(file, TIME_LAYOUT, count))
+    count = max(count_entries(file, TIME_LAYOUT), min(file.size // TIME_LAYOUT.size, 1))
+    slots = enumerate(read_raw_entries(file, TIME_LAYOUT, count))
+
+    # Later entries have a relative offset above 0.
     return (
         TimestampOffset(timestamp, base_offset + relative)
-        for number, (timestamp, relative) in takewhile(
-            lambda each: not each[0] or each[1][1], found
-        )
+        for _, (timestamp, relative) in takewhile(lambda slot: not slot[0] or slot[1][1], slots)
     )
 
 
-def aborted_transactions(file: ReadableFile) -> Iterator[AbortedTransaction]:
-    """The entries of a `.txnindex`. Raises CorruptIndex for one of another version."""
-    for version, *fields in raw_entries(file, transaction_index.ENTRY):
+def read_aborted_transactions(file: ReadableFile) -> Iterator[AbortedTransaction]:
+    """Yield the entries of a `.txnindex`. Raises CorruptIndex for an unknown version."""
+    for version, *fields in read_raw_entries(file, transaction_index.ENTRY):
         if version != transaction_index.VERSION:
-            raise CorruptIndex(f"an entry is of version {version}, which is not known")
+            raise CorruptIndex(f"an entry has the unknown version {version}")
         yield AbortedTransaction(*fields)
 
 
-def entry_count(file: ReadableFile, layout: Struct) -> int:
-    """How many entries stand before the zeros at a file's end, without reading them all."""
+def count_entries(file: ReadableFile, layout: Struct) -> int:
+    """Count the entries before the zeros at a file's end, by bisection."""
 
-    def is_room(slot: int) -> bool:
+    def is_empty(slot: int) -> bool:
         return not any(file.read(slot * layout.size, layout.size))
 
-    return bisect_left(range(file.size // layout.size), True, key=is_room)
+    return bisect_left(range(file.size // layout.size), True, key=is_empty)
 
 
 def check_offset_index(file: ReadableFile, base_offset: int) -> None:
-    """What a broker checks of a `.index` as it starts. Raises CorruptIndex."""
+    """Make the checks that a starting broker makes of a `.index`. Raises CorruptIndex."""
     _check_length(file, OFFSET_LAYOUT)
-    found = offset_entries(file, base_offset)
-    first = next(found, None)
-    last = next(iter(deque(found, 1)), first)
+    offset_entries = read_offset_entries(file, base_offset)
+    first = next(offset_entries, None)
+    last = next(iter(deque(offset_entries, 1)), first)
     if first is not None and last is not None and last.offset < max(base_offset, first.offset):
         raise CorruptIndex(f"its last offset is {last.offset}, after {first.offset}")
 
 
 def check_time_index(file: ReadableFile, base_offset: int) -> None:
-    """What a broker checks of a `.timeindex` as it starts. Raises CorruptIndex."""
+    """Make the checks that a starting broker makes of a `.timeindex`. Raises CorruptIndex."""
     _check_length(file, TIME_LAYOUT)
-    found = time_entries(file, base_offset)
-    first = next(found, None)
-    last = next(iter(deque(found, 1)), first)
+    time_entries = read_time_entries(file, base_offset)
+    first = next(time_entries, None)
+    last = next(iter(deque(time_entries, 1)), first)
     if first is None or last is None:
         return
+
     if last.offset < base_offset or last.timestamp < first.timestamp:
         raise CorruptIndex(f"it ends with {tuple(last)}, after {tuple(first)}")
 
 
 def _check_length(file: ReadableFile, layout: Struct) -> None:
     if file.size % layout.size:
-        raise CorruptIndex(f"its {file.size} bytes are no multiple of {layout.size}")
+        raise CorruptIndex(f"its size of {file.size} bytes is not a multiple of {layout.size}")
 
 
-# Against the log
+# --- comparison with the log ----------------------------------------------------------------------
 
 
-class JudgedPosition(NamedTuple):
-    """An entry of an offset index. `log_offset` is None if it is true, otherwise the last offset
-    of the batch at its position, -1 where there is no batch."""
+class CheckedPosition(NamedTuple):
+    """An entry of an offset index, compared with the log.
+
+    `log_offset` is None if the entry is correct, else the last offset of the batch at its position,
+    or -1 without a batch there.
+    """
 
     entry: OffsetPosition
     log_offset: int | None
 
 
-class JudgedTime(NamedTuple):
-    """An entry of a time index, and what speaks against it, None for what does not.
+class CheckedTime(NamedTuple):
+    """An entry of a time index, compared with the log; all fields behind it None if it is correct.
 
-    `found_offset`: no batch has the offset, the next one ends with this; -1 if there is none.
-    `log_timestamp`: the latest time in the batch, which is another. `earlier`: the time of the
-    entry before, which is not earlier.
+    `log_offset`: no batch holds the offset; this is the last offset of the next batch, -1 without
+    one. `log_timestamp`: the batch has another latest time, this one. `previous_timestamp`: the
+    entry before has this time, which is not earlier.
     """
 
     entry: TimestampOffset
-    found_offset: int | None = None
+    log_offset: int | None = None
     log_timestamp: int | None = None
-    earlier: int | None = None
+    previous_timestamp: int | None = None
 
     @property
-    def is_true(self) -> bool:
-        """Whether nothing speaks against it."""
+    def is_correct(self) -> bool:
+        """True if the entry agrees with the log and with the entry before."""
         return self[1:] == (None, None, None)
 
 
 class LogWalk:
-    """The batches of a log from its first on, as far as they are to be told from garbage."""
+    """A walk over the batches of a log, up to the first bytes that are no batch."""
 
     def __init__(self, log: ReadableFile) -> None:
         self.log = log
         self._restart()
 
     def _restart(self) -> None:
-        self._ahead = _believable(self.log, 0)
+        self._ahead = _scan_valid(self.log, 0)
         self.batch = next(self._ahead, None)
 
-    def at(self, position: int) -> ShallowBatch | None:
-        """The batch that begins just there."""
+    def find_at(self, position: int) -> ShallowBatch | None:
+        """Return the batch that begins exactly at `position`, if there is one."""
         if self.batch is None or self.batch.position > position:
             self._restart()
         while self.batch is not None and self.batch.position < position:
             self.batch = next(self._ahead, None)
-        found = self.batch
-        return found if found is not None and found.position == position else None
 
-    def ending_from(self, offset: int) -> ShallowBatch | None:
-        """The first batch, from where the walk is, whose last offset is `offset` or above."""
+        if self.batch is not None and self.batch.position == position:
+            return self.batch
+        return None
+
+    def find_ending_from(self, offset: int) -> ShallowBatch | None:
+        """Return the first batch, from the current one on, that ends at `offset` or above."""
         while self.batch is not None and self.batch.last_offset < offset:
             self.batch = next(self._ahead, None)
         return self.batch
 
-    def whole(self, batch: ShallowBatch) -> Entry:
-        """All of a batch."""
-        return next(entries(self.log, batch.position, batch.end_position))
+    def read(self, batch: ShallowBatch) -> Entry:
+        """Read the whole batch."""
+        return next(read_entries(self.log, batch.position, batch.end_position))
 
 
-def judged_positions(
-    found: Iterable[OffsetPosition], log: ReadableFile
-) -> Iterator[JudgedPosition]:
-    """The entries of a `.index`, held against its log, which was opened after they were read.
+def check_positions(
+    offset_entries: Iterable[OffsetPosition], log: ReadableFile
+) -> Iterator[CheckedPosition]:
+    """Compare the entries of a `.index` with its log, which must be opened after they are read.
 
-    One is true if it names an offset of the batch at its position: the last, or the first as
-    older releases wrote. Or the last one of a later batch: a replica appends many batches at once,
-    and indexes where the last of them ends at the first one's position.
+    An entry is correct if its offset is in the batch at its position: the last offset, or the
+    first as older releases wrote. The last offset of a later batch is correct too: a replica
+    appends many batches at once, and pairs the last one's offset with the first one's position.
     """
     walk = LogWalk(log)
-    for entry in found:
-        batch = walk.at(entry.position)
+    for entry in offset_entries:
+        batch = walk.find_at(entry.position)
         if batch is None:
-            there = next(_believable(log, entry.position), None)
-            yield JudgedPosition(entry, NOT_FOUND if there is None else there.last_offset)
+            misplaced = next(_scan_valid(log, entry.position), None)
+            yield CheckedPosition(entry, NOT_FOUND if misplaced is None else misplaced.last_offset)
             continue
+
         if entry.offset > batch.last_offset:
-            last = walk.ending_from(entry.offset)
-            is_true = last is not None and last.last_offset == entry.offset
+            later = walk.find_ending_from(entry.offset)
+            is_correct = later is not None and later.last_offset == entry.offset
         else:
-            is_true = entry.offset >= _first_offset(walk, batch)
-        yield JudgedPosition(entry, None if is_true else batch.last_offset)
+            is_correct = entry.offset >= _read_first_offset(walk, batch)
+        yield CheckedPosition(entry, None if is_correct else batch.last_offset)
 
 
-def judged_times(
-    found: Iterable[TimestampOffset], log: ReadableFile, base_offset: int
-) -> Iterator[JudgedTime]:
-    """The entries of a `.timeindex`, held against its log, which was opened after they were read.
+def check_times(
+    time_entries: Iterable[TimestampOffset], log: ReadableFile, base_offset: int
+) -> Iterator[CheckedTime]:
+    """Compare the entries of a `.timeindex` with its log, which must be opened after they are read.
 
-    One is true if it names an offset of a batch and its time: the last offset, or as leaders of
-    Kafka write it, that of the record which has the time. The time of a batch is the latest of its
-    records'; of one that compaction left without any, what its header says.
+    An entry is correct if its offset is in a batch whose time it has. The offset is the last one,
+    or, as Kafka's leaders write, that of the record with the time. The time of a batch is the
+    latest of its records; if compaction left no record, the one in its header.
     """
     walk = LogWalk(log)
-    before = TimestampOffset(NO_TIMESTAMP, base_offset)
-    for entry in found:
-        if entry.offset < before.offset:
+    previous = TimestampOffset(NO_TIMESTAMP, base_offset)
+    for entry in time_entries:
+        if entry.offset < previous.offset:
             walk = LogWalk(log)
-        judged = _judged_time(walk, entry, before.timestamp)
-        if entry == (0, base_offset) and not judged.is_true:
-            return  # room for entries
-        yield judged
-        before = entry
+
+        checked = _check_time(walk, entry, previous.timestamp)
+        if entry == (0, base_offset) and not checked.is_correct:
+            return  # preallocated space
+        yield checked
+        previous = entry
 
 
-def _judged_time(walk: LogWalk, entry: TimestampOffset, earlier: int) -> JudgedTime:
-    batch = walk.ending_from(entry.offset)
+def _check_time(walk: LogWalk, entry: TimestampOffset, previous_timestamp: int) -> CheckedTime:
+    batch = walk.find_ending_from(entry.offset)
     if batch is None:
-        return JudgedTime(entry, NOT_FOUND)
-    whole = walk.whole(batch)
-    found = records(whole)
-    first_offset = found[0].offset if batch.magic < 2 else batch.base_offset
+        return CheckedTime(entry, NOT_FOUND)
+
+    whole = walk.read(batch)
+    records = read_records(whole)
+    first_offset = records[0].offset if batch.magic < 2 else batch.base_offset
     if entry.offset < first_offset:
-        return JudgedTime(entry, batch.last_offset)
-    latest = max((record.timestamp for record in found), default=whole.header.max_timestamp)
-    return JudgedTime(
+        return CheckedTime(entry, batch.last_offset)
+
+    latest = max((record.timestamp for record in records), default=whole.header.max_timestamp)
+    return CheckedTime(
         entry,
         log_timestamp=None if latest == entry.timestamp else latest,
-        earlier=earlier if earlier >= entry.timestamp else None,
+        previous_timestamp=previous_timestamp if previous_timestamp >= entry.timestamp else None,
     )
 
 
-def _first_offset(walk: LogWalk, batch: ShallowBatch) -> int:
-    """Where a batch begins; a message of the formats before has to be opened for it."""
+def _read_first_offset(walk: LogWalk, batch: ShallowBatch) -> int:
+    """Return the batch's first offset; a message of format 0 or 1 must be decoded for it."""
     if batch.magic >= 2:
         return batch.base_offset
-    return records(walk.whole(batch))[0].offset
+    return read_records(walk.read(batch))[0].offset
 
 
-def _believable(log: ReadableFile, start: int) -> Iterator[ShallowBatch]:
-    if start < 0:  # as an index may say
+def _scan_valid(log: ReadableFile, start: int) -> Iterator[ShallowBatch]:
+    if start < 0:  # a position from a damaged index
         return
     try:
         yield from scan(log, start)

@@ -1,8 +1,8 @@
-"""The records of one entry of a log, with what a consumer is not told: checksums and sequences.
+"""Read the records of one log entry, with the checksums and sequences that consumers don't get.
 
-Messages of the formats before may be wrapped in a compressed one, and have checksums of their own;
-records of a batch have none but the batch's. What the checksums say is told, not insisted on: the
-records of a damaged entry are read as far as they are to be understood.
+Messages of formats 0 and 1 may be wrapped in a compressed one, and have their own checksums;
+records of a batch share the batch's. A wrong checksum is reported and not raised: the records of a
+damaged entry are read as far as possible.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from protocol.records.validate import decompress_records
 
 _INT32 = Struct(">i")
 _KEY_AT = (18, 26)
-"""By format: where a message's key begins, behind its length."""
+"""Position of a message's key, which begins with its length, in formats 0 and 1."""
 _CRC_COVERS_FROM = 16
 
 
 class LoggedRecord(NamedTuple):
-    """A record; `crc` is None, and `is_valid` says nothing, for one that has no checksum."""
+    """A record. Without its own checksum `crc` is None and `is_valid` True."""
 
     offset: int
     timestamp: int
@@ -48,27 +48,31 @@ class LoggedRecord(NamedTuple):
     is_valid: bool = True
 
 
-def sequence_after(sequence: int, delta: int) -> int:
-    """A sequence number `delta` further on; they go on with 0, and none stays none."""
+def add_to_sequence(sequence: int, delta: int) -> int:
+    """Add `delta` to a sequence number, which wraps to 0 behind the largest; NONE stays NONE."""
     return NONE if sequence == NONE else (sequence + delta) % (MAX_SEQUENCE + 1)
 
 
-def records(entry: Entry) -> list[LoggedRecord]:
-    """All records of an entry. Raises CorruptRecord and CompressionUnavailable."""
+def read_records(entry: Entry) -> list[LoggedRecord]:
+    """Read all records of an entry. Raises CorruptRecord and CompressionUnavailable."""
     header = entry.header
     if isinstance(header, MessageHeader):
         try:
-            return _messages(entry.data, header)
-        except error as short:
-            raise CorruptRecord(f"a message without room for its fields: {short}") from short
-    return _records(entry.data, header)
+            return _read_messages(entry.data, header)
+        except error as too_short:
+            raise CorruptRecord(
+                f"a message is too short for its fields: {too_short}"
+            ) from too_short
+    return _read_batch(entry.data, header)
 
 
 def check_records(entry: Entry) -> None:
-    """Hold the records of an entry to its header, without keeping them. Raises as `records`."""
+    """Check the records of an entry against its header. Raises as `read_records`."""
     header = entry.header
+
+    # The last offset, by a walk that keeps no records where the format allows it.
     if isinstance(header, MessageHeader):
-        last = records(entry)[-1].offset
+        last = read_records(entry)[-1].offset
     elif header.count > 0:
         body = decompress_records(entry.data, 0, header, MAX_ARRAY_BYTES)
         _, delta = walk(body, header.count, strict=False)
@@ -76,16 +80,18 @@ def check_records(entry: Entry) -> None:
     else:
         last = header.last_offset
         if header.count < 0 or header.size > HEADER_BYTES:
-            raise CorruptRecord(f"batch of {header.size} bytes says {header.count} records")
+            raise CorruptRecord(f"a batch of {header.size} bytes claims {header.count} records")
+
     if last > header.last_offset:
         raise CorruptRecord(f"its last record has offset {last}, not {header.last_offset}")
 
 
-def _records(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
+def _read_batch(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
     if header.count == 0:
         return []
     if header.count < 0:
-        raise CorruptRecord(f"batch says {header.count} records")
+        raise CorruptRecord(f"a batch claims {header.count} records")
+
     rows: list[tuple[int, int, bytes | None, bytes | None, Headers]] = []
     walk(
         decompress_records(data, 0, header, MAX_ARRAY_BYTES),
@@ -95,6 +101,8 @@ def _records(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
         base_timestamp=header.base_timestamp,
         rows=rows,
     )
+
+    # With LogAppendTime the batch's time replaces each record's.
     appended_at = header.max_timestamp if header.timestamp_type else None
     return [
         LoggedRecord(
@@ -103,62 +111,69 @@ def _records(data: memoryview, header: BatchHeader) -> list[LoggedRecord]:
             key,
             value,
             headers,
-            sequence_after(header.base_sequence, offset - header.base_offset),
+            add_to_sequence(header.base_sequence, offset - header.base_offset),
         )
         for offset, timestamp, key, value, headers in rows
     ]
 
 
-def _messages(data: memoryview, header: MessageHeader) -> list[LoggedRecord]:
+def _read_messages(data: memoryview, header: MessageHeader) -> list[LoggedRecord]:
     if header.codec is Codec.NONE:
-        return [_message(data, 0, header)]
-    packed = _message(data, 0, header).value
-    if packed is None:
+        return [_read_message(data, 0, header)]
+
+    # The value of a compressed message is a set of messages.
+    compressed = _read_message(data, 0, header).value
+    if compressed is None:
         raise CorruptRecord("a compressed message has a null value")
     if header.codec is Codec.LZ4 and header.magic == 0:
-        packed = with_true_checksum(packed)
-    inner = list(_wrapped(decompress(header.codec, packed, MAX_ARRAY_BYTES)))
-    if not inner:
-        raise CorruptRecord("a compressed message holds none")
+        compressed = with_true_checksum(compressed)
+    messages = list(_read_inner(decompress(header.codec, compressed, MAX_ARRAY_BYTES)))
+    if not messages:
+        raise CorruptRecord("a compressed message holds no messages")
+
+    # In format 1 inner offsets count from 0, and the wrapper has the offset of the last.
     base_offset = 0
-    if header.magic and header.offset:  # they count from 0, and end with the wrapper's
-        base_offset = header.offset - inner[-1].offset
+    if header.magic and header.offset:
+        base_offset = header.offset - messages[-1].offset
+
+    # With LogAppendTime the wrapper's time replaces each message's.
     appended_at = header.timestamp if header.timestamp_type == LOG_APPEND_TIME_TYPE else None
     return [
-        each._replace(
-            offset=base_offset + each.offset,
-            timestamp=each.timestamp if appended_at is None else appended_at,
+        message._replace(
+            offset=base_offset + message.offset,
+            timestamp=message.timestamp if appended_at is None else appended_at,
         )
-        for each in inner
+        for message in messages
     ]
 
 
-def _wrapped(data: bytes) -> Iterator[LoggedRecord]:
+def _read_inner(data: bytes) -> Iterator[LoggedRecord]:
     position = 0
     while len(data) - position >= SMALLEST_ENTRY:
         size = size_at(data, position)
         if not SMALLEST_ENTRY <= size <= len(data) - position:
             return
         header = read_message_header(data, position)
-        yield _message(memoryview(data), position, header)
+        yield _read_message(memoryview(data), position, header)
         position += size
 
 
-def _message(data: memoryview, start: int, header: MessageHeader) -> LoggedRecord:
+def _read_message(data: memoryview, start: int, header: MessageHeader) -> LoggedRecord:
     end = start + header.size
-    key, at = _field(data, start + _KEY_AT[header.magic], end)
-    value, _ = _field(data, at, end)
+    key, at = _read_field(data, start + _KEY_AT[header.magic], end)
+    value, _ = _read_field(data, at, end)
     is_valid = zlib.crc32(data[start + _CRC_COVERS_FROM : end]) == header.crc
     return LoggedRecord(
         header.offset, header.timestamp, key, value, crc=header.crc, is_valid=is_valid
     )
 
 
-def _field(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
+def _read_field(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
+    """Read the field at `at`, which begins with its length; return it and its end."""
     (length,) = _INT32.unpack_from(data, at)
     at += _INT32.size
     if length == -1:
         return None, at
     if not 0 <= length <= end - at:
-        raise CorruptRecord(f"a length of {length} with {end - at} bytes left")
+        raise CorruptRecord(f"a field length of {length} with {end - at} bytes left")
     return bytes(data[at : at + length]), at + length

@@ -1,4 +1,4 @@
-"""`kbroker log repair`: cut a damaged log at its damage, when nobody has what is lost of it."""
+"""`kbroker log repair`: truncate a damaged log if no replica has the lost records."""
 
 from __future__ import annotations
 
@@ -30,53 +30,53 @@ Examples:
 @click.argument(
     "path", metavar="PARTITION_DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option(
-    "--yes", is_flag=True, help="Cut it. Without this nothing that was synced is touched."
-)
+@click.option("--yes", is_flag=True, help="Truncate. Without it no synced record is touched.")
 def repair(path: Path, yes: bool) -> None:
-    """Read the log of one partition whole and cut it where it is damaged.
+    """Read the whole log of one partition and truncate it at its first damage.
 
-    Its broker must be stopped. A partition that has other replicas need not be repaired: start the
-    broker, and the damaged one fetches again from its leader what it has lost. Only when no replica
-    in sync is whole is this what brings the partition back, without the offsets that are named.
+    Stop the broker first. A partition with other replicas needs no repair: start the broker, and
+    the damaged replica fetches the lost records from its leader. Repair a log only if no in-sync
+    replica is whole: the partition comes back without the offsets that are named.
 
-    A torn tail, which was never synced, is cut as at any start. Exits with 1 if there is damage and
-    it is left.
+    A torn tail, which was never synced, is truncated as at any start. Exit code 1 if the log is
+    damaged and --yes is missing.
     """
-    topic_partition = partition_of(path)
-    with locked(path.parent) as log_dir:
-        log = read_whole(log_dir, topic_partition)
+    topic_partition = parse_partition(path)
+
+    with lock_log_dir(path.parent) as log_dir:
+        log = load_whole(log_dir, topic_partition)
         damage = log.damage
         if damage is not None and yes:
             log = log_dir.add(truncate_damage(log))
         if damage is None or yes:
             log.close()
             log_dir.checkpoint_recovery_points()
+
     if damage is None:
-        click.echo(f"{topic_partition} is whole: offsets {bounds(log)}")
+        click.echo(f"{topic_partition} is whole: offsets {format_range(log)}")
     elif yes:
-        click.echo(f"{topic_partition} was cut, it has lost {damage}")
-        click.echo(f"It has offsets {bounds(log)}")
+        click.echo(f"{topic_partition} was truncated, it has lost {damage}")
+        click.echo(f"It has offsets {format_range(log)}")
     else:
         click.echo(f"{topic_partition} is damaged, it has lost {damage}")
-        click.echo("With --yes it is cut there", err=True)
+        click.echo("Add --yes to truncate the log there", err=True)
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def partition_of(path: Path) -> TopicPartition:
-    """Whose directory it is. Raises UsageError."""
+def parse_partition(path: Path) -> TopicPartition:
+    """Return the partition whose directory this is. Raises UsageError."""
     try:
         topic_partition, kind = parse(path.resolve().name)
     except DirectoryNameError as error:
-        raise click.UsageError(f"{path} is no partition's directory: {error}") from error
+        raise click.UsageError(f"{path} is not the directory of a partition: {error}") from error
     if kind is not Kind.CURRENT:
         raise click.UsageError(f"{path} is being moved or deleted")
     return topic_partition
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[LogDir]:
-    """A log directory that no broker uses. Raises ClickException."""
+def lock_log_dir(path: Path) -> Iterator[LogDir]:
+    """Lock a log directory, so that no broker uses it. Raises ClickException."""
     directory = LogDirectory(path)
     try:
         directory.lock()
@@ -84,6 +84,7 @@ def locked(path: Path) -> Iterator[LogDir]:
         raise click.ClickException(
             f"{directory.path} is used by a broker: stop it first"
         ) from error
+
     try:
         yield LogDir(directory)
     except (OSError, ValueError) as error:
@@ -92,12 +93,15 @@ def locked(path: Path) -> Iterator[LogDir]:
         directory.unlock()
 
 
-def read_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
-    """The log, every batch of which has been read up to where it is damaged."""
+def load_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
+    """Load the log, reading every batch up to the first damage."""
     stored_logs, _, _ = log_dir.stored_logs()
-    stored = next(each for each in stored_logs if each.topic_partition == topic_partition)
+    stored = next(log for log in stored_logs if log.topic_partition == topic_partition)
+
+    # The topic's settings are not here; a compacted log may have gaps.
     is_cleaned = topic_partition in log_dir.read_offsets(CLEANER_OFFSETS)
     is_compacted = is_cleaned or topic_partition.topic == OFFSETS_TOPIC
+
     log = load_log(
         stored.directory,
         topic_partition,
@@ -111,6 +115,6 @@ def read_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
     return log_dir.add(log)
 
 
-def bounds(log: Log) -> str:
-    """Where it starts and ends."""
+def format_range(log: Log) -> str:
+    """Format the log's first offset and its end offset."""
     return f"{log.log_start_offset} to {log.log_end_offset}, the last one exclusive"

@@ -1,4 +1,4 @@
-"""`kbroker log verify`: whether what is on disk is whole."""
+"""`kbroker log verify`: check log directories for damage."""
 
 from __future__ import annotations
 
@@ -39,61 +39,67 @@ Examples:
 )
 @output_option
 def verify(path: Path, output: str) -> None:
-    """Look for damage in a log directory, or in one partition's, changing nothing.
+    """Look for damage in a log directory, or in the directory of one partition; change nothing.
 
-    Every batch is held to its checksum, every record to its batch, indexes to their logs, and
-    checkpoints, epochs, snapshots and meta.properties to what they must be. The directory may be in
-    use. Exits with 1 if there is a fault.
+    The checks: each batch has the right checksum, each record fits its batch, indexes agree with
+    their logs, and checkpoints, leader epochs, snapshots and meta.properties are valid. The
+    directory may be in use. Exit code 1 if there is a fault.
 
-    OUTCOME is what a broker that starts makes of it: `cut`, what was not synced is dropped;
-    `off-line`, something synced is lost, and the partition waits for another replica to give it
-    again, or for `kbroker log repair`; `rebuilt`, `removed`, `ignored`, the file is made anew,
-    goes, or counts for nothing; `split`, the segment is made into two; `unnoticed`, the broker does
-    not look there until somebody reads it; `refused`, the broker does not start.
+    OUTCOME is what a starting broker does. `cut`: it truncates the log; what is lost was not
+    synced. `off-line`: synced records are lost; the partition waits for another replica to supply
+    them, or for `kbroker log repair`. `rebuilt`, `removed`, `ignored`: it builds the file from the
+    log, deletes it, or treats it as absent. `split`: it makes two segments of the one. `unnoticed`:
+    it does nothing until somebody reads there. `refused`: it does not start.
     """
     directory = ReadOnlyDirectory(path)
     if not is_log_directory(directory):
-        raise click.UsageError(f"{path} is no log directory: it has no partition and no checkpoint")
+        raise click.UsageError(
+            f"{path} is not a log directory: it has no partition and no checkpoint"
+        )
+
     check = DirectoryCheck(directory)
-    faults = list(faults_of(check))
-    show(Listing("faults", COLUMNS, [fault.item() for fault in faults]), output)
+    faults = list(find_faults(check))
+    show(Listing("faults", COLUMNS, [fault.to_item() for fault in faults]), output)
     click.echo(format_summary(check, len(faults)), err=True)
     if faults:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def faults_of(
+def find_faults(
     check: DirectoryCheck, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Fault]:
-    """Run the check; how far it is goes to stderr now and then. `clock` is in seconds."""
-    done = 0
-    said = clock()
-    for found in check.run():
-        if isinstance(found, Fault):
-            yield found
+    """Run the check and yield its faults; report progress on stderr. `clock` is in seconds."""
+    verified_bytes = 0
+    reported_at_s = clock()
+
+    for finding in check.run():
+        if isinstance(finding, Fault):
+            yield finding
             continue
-        done += found.size_bytes
-        now = clock()
-        if now - said >= PROGRESS_EVERY_S:
-            said = now
-            click.echo(
-                f"verified {in_megabytes(done)} of {in_megabytes(check.total_bytes)}", err=True
+
+        verified_bytes += finding.size_bytes
+        now_s = clock()
+        if now_s - reported_at_s >= PROGRESS_EVERY_S:
+            reported_at_s = now_s
+            progress = (
+                f"{format_megabytes(verified_bytes)} of {format_megabytes(check.total_bytes)}"
             )
+            click.echo(f"verified {progress}", err=True)
 
 
 def format_summary(check: DirectoryCheck, faults: int) -> str:
-    """The line at the end."""
+    """Format the last line: counts and sizes."""
     return (
-        f"{counted(check.partitions, 'partition')}, {counted(check.segments, 'segment')},"
-        f" {in_megabytes(check.total_bytes)}: {counted(faults, 'fault')}"
+        f"{format_count(check.partitions, 'partition')}, {format_count(check.segments, 'segment')},"
+        f" {format_megabytes(check.total_bytes)}: {format_count(faults, 'fault')}"
     )
 
 
-def counted(count: int, noun: str) -> str:
-    """A count and its noun."""
+def format_count(count: int, noun: str) -> str:
+    """Format a count with its noun."""
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
 
 
-def in_megabytes(size_bytes: int) -> str:
-    """A size for people."""
+def format_megabytes(size_bytes: int) -> str:
+    """Format a size in megabytes."""
     return f"{size_bytes / 1e6:.1f} MB"

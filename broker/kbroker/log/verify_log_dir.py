@@ -1,4 +1,4 @@
-"""Look at a whole log directory: what it says of itself, its checkpoints, and every log in it."""
+"""Verify a whole log directory: its meta.properties, its checkpoints, and every log in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import attrs
 
-from broker.kbroker.log.faults import Fault, Found, Outcome, unreadable
+from broker.kbroker.log.faults import Fault, Finding, Outcome, unreadable_file
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from broker.kbroker.log.verify_partition import Marks, PartitionCheck
 from compaction.status import STATUS_FILE, StatusError, decode_status
@@ -26,30 +26,30 @@ from core_log.producers.producer_snapshots import SNAPSHOT
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from protocol.topic_partition import TopicPartition
 
-BEYOND = {
+CHECKPOINT_OUTCOMES = {
     RECOVERY_POINTS: Outcome.OFF_LINE,
     LOG_START_OFFSETS: Outcome.CUT,
     HIGH_WATERMARKS: Outcome.IGNORED,
     CLEANER_OFFSETS: Outcome.IGNORED,
 }
-"""What becomes of an offset that is behind the log's end, by the checkpoint that has it."""
-BESIDE_A_LOG = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
+"""Checkpoint -> the outcome of an offset in it that is above the log end offset."""
+SUFFIXES_BESIDE_LOGS = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 
 
-def _compacted(directory: ReadOnlyDirectory) -> set[str]:
-    """The partitions in a log directory that a cleaner has seen to, or will."""
-    found: set[str] = set()
+def _list_compacted(directory: ReadOnlyDirectory) -> set[str]:
+    """Return the directory names of partitions that a cleaner has looked at."""
+    names: set[str] = set()
     with suppress(CheckpointError):
-        found |= {str(partition) for partition in decode_offsets(directory.read(CLEANER_OFFSETS))}
+        names |= {str(partition) for partition in decode_offsets(directory.read(CLEANER_OFFSETS))}
     with suppress(StatusError):
-        found |= decode_status(directory.read(STATUS_FILE)).keys()
-    return found
+        names |= decode_status(directory.read(STATUS_FILE)).keys()
+    return names
 
 
 def is_partition(directory: ReadOnlyDirectory) -> bool:
-    """Whether a directory is one partition's, and not one of many logs; its log may be lost."""
+    """True if a directory belongs to one partition, even if its log is lost."""
     files = directory.files()
-    if any(name.endswith((LOG, *BESIDE_A_LOG)) for name in files):
+    if any(name.endswith((LOG, *SUFFIXES_BESIDE_LOGS)) for name in files):
         return True
     try:
         parse(directory.name)
@@ -59,8 +59,8 @@ def is_partition(directory: ReadOnlyDirectory) -> bool:
 
 
 def is_log_directory(directory: ReadOnlyDirectory) -> bool:
-    """Whether anything in a directory shows that it is a broker's, or a partition's."""
-    signs = {META_PROPERTIES, CLEAN_SHUTDOWN, *BEYOND}
+    """True if a directory shows any sign of a log directory or of a partition."""
+    signs = {META_PROPERTIES, CLEAN_SHUTDOWN, *CHECKPOINT_OUTCOMES}
     return (
         is_partition(directory)
         or bool(directory.children())
@@ -70,44 +70,53 @@ def is_log_directory(directory: ReadOnlyDirectory) -> bool:
 
 @attrs.define(eq=False)
 class DirectoryCheck:
-    """A log directory, or a partition's alone; the counts are of what was looked at so far."""
+    """The check of a log directory, or of one partition; the counts grow while it runs."""
 
     directory: ReadOnlyDirectory
     partitions: int = 0
     segments: int = 0
     total_bytes: int = 0
 
-    def run(self) -> Iterator[Found]:
-        """All faults, and what was looked at. Raises OSError."""
+    def run(self) -> Iterator[Finding]:
+        """Yield all faults, and the bytes that were verified. Raises OSError."""
         if is_partition(self.directory):
-            yield from self._one()
+            yield from self._check_lone_partition()
         else:
-            yield from self._many()
+            yield from self._check_log_directory()
 
-    def _one(self) -> Iterator[Found]:
-        """A partition's directory; the one it is in may have the checkpoints."""
+    def _check_lone_partition(self) -> Iterator[Finding]:
+        """Check the directory of one partition; the directory above may have checkpoints."""
         try:
             partition, _ = parse(self.directory.name)
         except DirectoryNameError:
             partition = None
-        around = ReadOnlyDirectory(f"{self.directory.path}/..")
-        points = self._read(around, RECOVERY_POINTS)
-        self.total_bytes = _log_bytes(self.directory)
-        point = 0 if partition is None or isinstance(points, Fault) else points.get(partition, 0)
-        marks = Marks(point, _is_clean(around), self.directory.name in _compacted(around))
-        check = yield from self._partition(self.directory, "", partition, marks)
-        if not isinstance(points, Fault):
-            yield from _beyond(check, {RECOVERY_POINTS: points})
 
-    def _many(self) -> Iterator[Found]:
+        parent = ReadOnlyDirectory(f"{self.directory.path}/..")
+        points = self._read_checkpoint(parent, RECOVERY_POINTS)
+        if partition is None or isinstance(points, Fault):
+            recovery_point = 0
+        else:
+            recovery_point = points.get(partition, 0)
+        is_compacted = self.directory.name in _list_compacted(parent)
+        marks = Marks(recovery_point, _is_clean(parent), is_compacted)
+
+        self.total_bytes = _log_bytes(self.directory)
+        check = yield from self._check_partition(self.directory, "", partition, marks)
+        if not isinstance(points, Fault):
+            yield from _check_offsets(check, {RECOVERY_POINTS: points})
+
+    def _check_log_directory(self) -> Iterator[Finding]:
+        # The checkpoints and meta.properties.
         checkpoints: dict[str, dict[TopicPartition, int]] = {}
-        for name in BEYOND:
-            found = self._read(self.directory, name)
-            if isinstance(found, Fault):
-                yield found
+        for name in CHECKPOINT_OUTCOMES:
+            checkpoint = self._read_checkpoint(self.directory, name)
+            if isinstance(checkpoint, Fault):
+                yield checkpoint
             else:
-                checkpoints[name] = found
-        yield from self._meta_properties()
+                checkpoints[name] = checkpoint
+        yield from self._check_meta_properties()
+
+        # The directories of partitions, all of them first: progress needs the total size.
         logs: list[tuple[str, TopicPartition]] = []
         for name in self.directory.children():
             try:
@@ -117,44 +126,48 @@ class DirectoryCheck:
                 continue
             if kind is not Kind.DELETED:
                 logs.append((name, partition))
+
         opened = []
         for name, partition in logs:
             try:
                 directory = self.directory.child(name)
                 self.total_bytes += _log_bytes(directory)
             except FileNotFoundError:
-                continue  # it was deleted since
+                continue  # deleted meanwhile
             except OSError as error:
-                yield unreadable(partition, name, error)
+                yield unreadable_file(partition, name, error)
                 continue
             opened.append((name, partition, directory))
+
+        # Each partition.
         points = checkpoints.get(RECOVERY_POINTS, {})
-        compacted = _compacted(self.directory)
+        compacted = _list_compacted(self.directory)
         is_clean = _is_clean(self.directory)
         for name, partition, directory in opened:
             marks = Marks(points.get(partition, 0), is_clean, str(partition) in compacted)
-            check = yield from self._partition(directory, name, partition, marks)
-            yield from _beyond(check, checkpoints)
+            check = yield from self._check_partition(directory, name, partition, marks)
+            yield from _check_offsets(check, checkpoints)
 
-    def _partition(
+    def _check_partition(
         self,
         directory: ReadOnlyDirectory,
         name: str,
         partition: TopicPartition | None,
         marks: Marks,
-    ) -> Generator[Found, None, PartitionCheck]:
+    ) -> Generator[Finding, None, PartitionCheck]:
         check = PartitionCheck(directory, name, partition, marks)
         try:
             yield from check.run()
         except FileNotFoundError:
-            pass  # it was deleted since
+            pass  # deleted meanwhile
         except OSError as error:
-            yield unreadable(partition, name or ".", error)
+            yield unreadable_file(partition, name or ".", error)
+
         self.partitions += 1
         self.segments += check.segments
         return check
 
-    def _meta_properties(self) -> Iterator[Fault]:
+    def _check_meta_properties(self) -> Iterator[Fault]:
         try:
             text = self.directory.read(META_PROPERTIES)
             if text is not None:
@@ -162,24 +175,27 @@ class DirectoryCheck:
         except InconsistentMetaProperties as error:
             yield Fault(None, META_PROPERTIES, str(error), Outcome.REFUSED)
 
-    def _read(self, directory: ReadOnlyDirectory, name: str) -> dict[TopicPartition, int] | Fault:
+    def _read_checkpoint(
+        self, directory: ReadOnlyDirectory, name: str
+    ) -> dict[TopicPartition, int] | Fault:
         try:
             return decode_offsets(directory.read(name))
         except CheckpointError as error:
             return Fault(None, name, str(error), Outcome.IGNORED)
 
 
-def _beyond(
+def _check_offsets(
     check: PartitionCheck, checkpoints: dict[str, dict[TopicPartition, int]]
 ) -> Iterator[Fault]:
-    """What the checkpoints say of a log that it has not."""
+    """Yield a fault for each checkpoint with an offset above the log end offset."""
     end = check.log_end_offset
     for name, offsets in checkpoints.items():
         offset = offsets.get(check.partition, 0) if check.partition is not None else 0
         if offset > end:
-            what = f"says {offset}, and the log ends at {end}"
+            description = f"has offset {offset}, but the log ends at {end}"
             lost = (end, offset - 1) if name == RECOVERY_POINTS else (None, None)
-            yield Fault(check.partition, name, what, BEYOND[name], None, *lost)
+            outcome = CHECKPOINT_OUTCOMES[name]
+            yield Fault(check.partition, name, description, outcome, None, *lost)
 
 
 def _is_clean(directory: ReadOnlyDirectory) -> bool:

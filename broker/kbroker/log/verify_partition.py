@@ -1,11 +1,10 @@
-"""Look at all there is of one partition's log: segments, indexes, epochs, snapshots.
+"""Verify one partition's log: segments, indexes, leader epochs, producer snapshots.
 
-Every batch is held to its checksum and every record inside to its batch. A broker looks at less:
-after a crash it reads what is above the recovery point, and believes the rest
-(core_log.recovery.recovery). So a fault is named together with what a broker that starts now would
-make of it.
+Every batch is checked against its checksum, and every record against its batch. A starting broker
+checks less: after a crash it reads the log above the recovery point and trusts the rest
+(core_log.recovery.recovery). So each fault has an outcome: what a broker would do that starts now.
 
-The log may be in use: what is appended meanwhile is not looked at, and files that go are left out.
+The log may be in use. Later appends are not verified, and files deleted meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import cast
 
 import attrs
 
-from broker.kbroker.log.entries import Entry, entries, is_room
-from broker.kbroker.log.faults import Fault, Found, Outcome, Verified, unreadable
+from broker.kbroker.log.entries import Entry, is_preallocated, read_entries
+from broker.kbroker.log.faults import Fault, Finding, Outcome, VerifiedBytes, unreadable_file
 from broker.kbroker.log.indexes import (
     OFFSET_LAYOUT,
     TIME_LAYOUT,
-    aborted_transactions,
     check_offset_index,
+    check_positions,
     check_time_index,
-    judged_positions,
-    judged_times,
-    offset_entries,
-    time_entries,
+    check_times,
+    read_aborted_transactions,
+    read_offset_entries,
+    read_time_entries,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
 from broker.kbroker.log.records import check_records
@@ -54,16 +53,16 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import MessageHeader
 from protocol.topic_partition import TopicPartition
 
-"""The type in the key of a marker that aborts, behind its version."""
 TAIL_READS = 3
-"""How often a log's end is read again that may be growing."""
+"""Attempts to read the end of a log that may be growing."""
 
 
 @attrs.frozen
 class Marks:
-    """What is known of a partition from outside of its directory.
+    """Facts about a partition that its log directory stores outside the partition's own.
 
-    `recovery_point`: what is below was synced. `is_clean`: the broker was stopped in good order.
+    `recovery_point`: the log was synced up to this offset. `is_clean`: the broker was shut down
+    cleanly. `is_compacted`: the log may have gaps.
     """
 
     recovery_point: int = 0
@@ -72,22 +71,22 @@ class Marks:
 
     @property
     def synced_end(self) -> int:
-        """Where what was synced ends; it is all, in a log that was closed without telling where."""
+        """The offset up to which the log was synced; all of it, if closed without a checkpoint."""
         return self.recovery_point or EVERYTHING if self.is_clean else self.recovery_point
 
-    def reads_whole(self, following: int | None) -> bool:
-        """Whether a broker that starts reads a segment; `following` is the next one's base."""
-        return not self.is_clean and (following is None or following >= self.recovery_point)
+    def is_read_whole(self, next_base: int | None) -> bool:
+        """True if a starting broker reads a whole segment; `next_base` begins the next one."""
+        return not self.is_clean and (next_base is None or next_base >= self.recovery_point)
 
 
 @attrs.frozen
 class Damage:
     """Batches that are lost, from `position` on.
 
-    `last_offset`, inclusive, is None where it cannot be known.
+    `last_offset`, inclusive, is None if it is unknown.
     """
 
-    what: str
+    description: str
     position: int
     first_offset: int
     last_offset: int | None
@@ -95,9 +94,10 @@ class Damage:
 
 @attrs.define(eq=False)
 class PartitionCheck:
-    """One partition; `name` is its directory's, below the one that is verified ("" if it is that).
+    """The check of one partition.
 
-    `log_end_offset` is what the good part of the log comes to, when all was looked at.
+    `name` is the partition's directory below the verified one; "" if they are the same.
+    `log_end_offset` is final when `run` is done: the end of the part of the log that is whole.
     """
 
     directory: ReadOnlyDirectory
@@ -109,282 +109,331 @@ class PartitionCheck:
     _has_gaps: bool = False
     _missing: list[Fault] = attrs.field(factory=list)
 
-    def run(self) -> Iterator[Found]:
-        """All faults, and what was looked at."""
-        epochs = self.directory.read(LEADER_EPOCHS)  # before the log, which may go on meanwhile
+    def run(self) -> Iterator[Finding]:
+        """Yield all faults, and the bytes that were verified."""
+        # The epochs first: a log that grows meanwhile must not be behind them.
+        epochs = self.directory.read(LEADER_EPOCHS)
         files = self.directory.files()
+
         bases = []
         for file in files:
             if file.endswith(LOG):
                 try:
                     bases.append(base_offset_of(file))
                 except ValueError as error:
-                    yield self.fault(file, str(error), Outcome.OFF_LINE)
+                    yield self.make_fault(file, str(error), Outcome.OFF_LINE)
         bases.sort()
+
+        # Segments in order; the end offset moves over those that cannot be read.
         self.log_end_offset = bases[0] if bases else 0
-        for base_offset, following in pairwise((*bases, None)):
+        for base_offset, next_base in pairwise((*bases, None)):
             assert base_offset is not None
             try:
-                yield from self._segment(base_offset, following)
-            except FileNotFoundError:  # retention or the cleaner took it
-                self.log_end_offset = max(self.log_end_offset, following or 0)
+                yield from self._check_segment(base_offset, next_base)
+            except FileNotFoundError:  # deleted by retention or the cleaner
+                self.log_end_offset = max(self.log_end_offset, next_base or 0)
             except OSError as error:
                 self.log_end_offset = max(
-                    self.log_end_offset, following or self.marks.recovery_point
+                    self.log_end_offset, next_base or self.marks.recovery_point
                 )
                 name = file_name(base_offset, LOG)
                 path = f"{self.name}/{name}" if self.name else name
-                yield unreadable(self.partition, path, error)
-        if not self._has_gaps:  # the log was never compacted
+                yield unreadable_file(self.partition, path, error)
+
+        # A log with gaps inside segments is compacted: between segments they are no loss either.
+        if not self._has_gaps:
             yield from self._missing
-        yield from self._without_logs(files)
+
+        yield from self._find_orphans(files)
         for file in files:
             if file.endswith(SNAPSHOT):
-                yield from self._snapshot(file)
-        yield from self._epochs(epochs, bases)
+                yield from self._check_snapshot(file)
+        yield from self._check_epochs(epochs, bases)
 
-    def fault(
+    def make_fault(
         self,
         file: str,
-        what: str,
+        description: str,
         outcome: Outcome,
         position: int | None = None,
         lost: tuple[int, int | None] | None = None,
     ) -> Fault:
-        """One of a file of this partition; `lost` are the first and the last offset."""
+        """Make a fault of a file of this partition; `lost`: first and last lost offset."""
         first, last = lost or (None, None)
         path = f"{self.name}/{file}" if self.name else file
-        return Fault(self.partition, path, what, outcome, position, first, last)
+        return Fault(self.partition, path, description, outcome, position, first, last)
 
-    # Segments
+    # --- segments ---------------------------------------------------------------------------------
 
-    def _lost(self, offset: int) -> Outcome:
-        """What becomes of a log when a broker finds that it lacks something from `offset` on."""
+    def _outcome_of_loss(self, offset: int) -> Outcome:
+        """Return what a starting broker does if it finds records lost from `offset` on."""
         return Outcome.OFF_LINE if offset < self.marks.synced_end else Outcome.CUT
 
-    def _segment(self, base_offset: int, following: int | None) -> Iterator[Found]:
+    def _check_segment(self, base_offset: int, next_base: int | None) -> Iterator[Finding]:
         self.segments += 1
         name = file_name(base_offset, LOG)
-        is_read = self.marks.reads_whole(following) or not self._is_believed(base_offset, following)
-        indexes = list(self._indexes(base_offset))
-        aborted = list(self._aborted(base_offset))
+        is_read = self.marks.is_read_whole(next_base) or not self._is_trusted(
+            base_offset, next_base
+        )
+
+        # The indexes before the log: entries that are written meanwhile would be ahead of it.
+        indexes = list(self._check_indexes(base_offset))
+        aborted = list(self._read_aborted(base_offset))
+
+        # The log.
         log = self.directory.open(name)
         if log.size > INT_MAX:
-            yield self.fault(name, f"{log.size} bytes, more than {INT_MAX}", Outcome.OFF_LINE)
+            yield self.make_fault(name, f"{log.size} bytes, more than {INT_MAX}", Outcome.OFF_LINE)
         self._note_missing(name, base_offset)
-        is_good = True
-        for found in self._batches(log, base_offset, following):
-            if isinstance(found, Damage):
-                is_good = False
-                outcome = self._lost(found.first_offset) if is_read else Outcome.UNNOTICED
-                lost = found.first_offset, found.last_offset
-                yield self.fault(name, found.what, outcome, found.position, lost)
+        is_whole = True
+        for finding in self._check_batches(log, base_offset, next_base):
+            if isinstance(finding, Damage):
+                is_whole = False
+                outcome = (
+                    self._outcome_of_loss(finding.first_offset) if is_read else Outcome.UNNOTICED
+                )
+                lost = finding.first_offset, finding.last_offset
+                yield self.make_fault(name, finding.description, outcome, finding.position, lost)
             else:
-                is_good = is_good and not isinstance(found, Fault)
-                yield found
+                is_whole = is_whole and not isinstance(finding, Fault)
+                yield finding
+
+        # The indexes against a log that is whole.
         for index in indexes:
             if isinstance(index, Fault):
                 yield index
-            elif is_good:
-                yield from self._judged(index, base_offset, is_read)
-        yield from self._judged_aborted(base_offset, aborted, is_good)
+            elif is_whole:
+                yield from self._compare_index(index, base_offset, is_read)
+        yield from self._compare_aborted(base_offset, aborted, is_whole)
 
     def _note_missing(self, name: str, base_offset: int) -> None:
-        """Offsets between two segments are missing only if compaction did not take them."""
+        """Note a gap before a segment; `run` reports it unless the log proves to be compacted."""
         end = self.log_end_offset
         if end < base_offset <= end + INT_MAX and not self.marks.is_compacted:
-            what = "a segment before it is missing"
+            description = "a segment before it is missing"
+            outcome = self._outcome_of_loss(end)
             lost = end, base_offset - 1
-            self._missing.append(self.fault(name, what, self._lost(end), None, lost))
+            self._missing.append(self.make_fault(name, description, outcome, None, lost))
 
-    def _batches(
-        self, log: ReadOnlyFile, base_offset: int, following: int | None
-    ) -> Iterator[Found | Damage]:
+    def _check_batches(
+        self, log: ReadOnlyFile, base_offset: int, next_base: int | None
+    ) -> Iterator[Finding | Damage]:
         name = file_name(base_offset, LOG)
-        position, expected, reason = 0, base_offset, "the file ends within a batch"
+        position = 0
+        expected = base_offset
+        reason = "the file ends within a batch"
+
         for _ in range(TAIL_READS):
             try:
-                for entry in entries(log, position):
-                    yield Verified(len(entry.data))
-                    yield from self._entry(name, entry, expected, base_offset, following)
+                for entry in read_entries(log, position):
+                    yield VerifiedBytes(len(entry.data))
+                    yield from self._check_entry(name, entry, expected, base_offset, next_base)
                     position = entry.end_position
                     end = entry.header.last_offset + 1
-                    if self._reaches_over(entry.header, expected):
+                    if self._skips_synced_end(entry.header, expected):
                         end -= entry.header.base_offset - expected
                     expected = max(expected, end)
             except CorruptRecord as error:
                 reason = str(error)
-            if position == log.size or following is not None:
+            if position == log.size or next_base is not None:
                 break
-            size, log = log.size, self.directory.open(name)  # it may have been in the making
+
+            # The active segment may have been read in the middle of an append.
+            size = log.size
+            log = self.directory.open(name)
             if log.size == size:
                 break
+
         self.log_end_offset = max(self.log_end_offset, expected)
         left = log.size - position
-        if left and not (following is None and is_room(log, position)):
-            last = None if following is None else following - 1
-            self.log_end_offset = max(self.log_end_offset, following or 0)
+        if left and not (next_base is None and is_preallocated(log, position)):
+            last = None if next_base is None else next_base - 1
+            self.log_end_offset = max(self.log_end_offset, next_base or 0)
             yield Damage(f"{left} bytes are no batches: {reason}", position, expected, last)
 
-    def _entry(
-        self, name: str, entry: Entry, expected: int, base_offset: int, following: int | None
+    def _check_entry(
+        self, name: str, entry: Entry, expected: int, base_offset: int, next_base: int | None
     ) -> Iterator[Fault | Damage]:
-        header, position = entry.header, entry.position
-        first, last = header.base_offset, header.last_offset
-        if isinstance(header, MessageHeader):  # which does not tell where it begins
+        header = entry.header
+        position = entry.position
+        first = header.base_offset
+        last = header.last_offset
+        if isinstance(header, MessageHeader):  # its offset is the last one, if it is compressed
             first = min(expected, last)
-        reaches_over = self._reaches_over(header, expected)
-        self._has_gaps = self._has_gaps or (header.base_offset > expected and not reaches_over)
+
+        skips_end = self._skips_synced_end(header, expected)
+        self._has_gaps = self._has_gaps or (header.base_offset > expected and not skips_end)
+
+        # One defect an entry, the gravest first.
         if entry.fault is not None:
             yield Damage(entry.fault, position, first, last)
-        elif reaches_over:
+        elif skips_end:
             end = self.marks.synced_end
-            what = f"offset {first} comes after {expected - 1}, though the log ended at {end}"
-            yield Damage(what, position, expected, end - 1)
+            description = f"offset {first} comes after {expected - 1}, but the log ended at {end}"
+            yield Damage(description, position, expected, end - 1)
         elif header.base_offset < expected:
-            what = f"offset {header.base_offset} comes after {expected - 1}"
-            yield Damage(what, position, expected, max(expected, last))
-        elif following is not None and last >= following:
-            yield Damage(f"offset {last} belongs into the next segment", position, first, last)
+            description = f"offset {header.base_offset} comes after {expected - 1}"
+            yield Damage(description, position, expected, max(expected, last))
+        elif next_base is not None and last >= next_base:
+            yield Damage(f"offset {last} belongs to the next segment", position, first, last)
         elif last - base_offset > INT_MAX:
-            what = f"offset {last} is too far from {base_offset} to be indexed"
-            yield self.fault(name, what, Outcome.SPLIT, position)
+            description = f"offset {last} is too far from {base_offset} to be indexed"
+            yield self.make_fault(name, description, Outcome.SPLIT, position)
         else:
             try:
                 check_records(entry)
-            except CorruptRecord as error:  # no broker looks inside as it starts
-                what = f"inside of the batch: {error}"
-                yield self.fault(name, what, Outcome.UNNOTICED, position, (first, last))
+            except CorruptRecord as error:  # a starting broker does not read records
+                description = f"inside the batch: {error}"
+                yield self.make_fault(name, description, Outcome.UNNOTICED, position, (first, last))
 
-    def _reaches_over(self, header: BatchHeader | MessageHeader, expected: int) -> bool:
-        """Whether a batch begins so far behind the one before it that the log's end, where it was
-        once, would be in the gap: its offset is wrong, which no checksum covers."""
+    def _skips_synced_end(self, header: BatchHeader | MessageHeader, expected: int) -> bool:
+        """True if the gap before a batch would contain the synced end of the log.
+
+        Then the batch's base offset is wrong; no checksum covers it.
+        """
         return (
             isinstance(header, BatchHeader)
             and not self.marks.is_compacted
             and expected < self.marks.synced_end <= header.base_offset
         )
 
-    def _is_believed(self, base_offset: int, following: int | None) -> bool:
-        """Whether a broker that starts looks at the ends of a segment alone: asked of the code that
-        it does so with. Raises FileNotFoundError."""
+    def _is_trusted(self, base_offset: int, next_base: int | None) -> bool:
+        """True if a starting broker trusts a segment after a look at its ends.
+
+        The answer comes from the broker's own code. Raises FileNotFoundError.
+        """
         try:
             segment = Segment.load(cast(Directory, self.directory), base_offset, 0)
-            check_overflow(segment, following)
+            check_overflow(segment, next_base)
             end_offset = segment.check_end()
         except (ValueError, OffsetOverflow):  # CorruptIndex and CorruptRecord are ValueErrors
             return False
-        return following is None or end_offset <= following
+        return next_base is None or end_offset <= next_base
 
-    # Files beside them
+    # --- files beside segments --------------------------------------------------------------------
 
-    def _indexes(self, base_offset: int) -> Iterator[Fault | str]:
-        """The indexes that can be read, by their names, and what is wrong with the others."""
+    def _check_indexes(self, base_offset: int) -> Iterator[Fault | str]:
+        """Yield the names of the indexes that can be read, and a fault for each other."""
         for suffix, check in ((INDEX, check_offset_index), (TIME_INDEX, check_time_index)):
             name = file_name(base_offset, suffix)
             try:
                 check(self.directory.open(name), base_offset)
             except FileNotFoundError:
                 if self.directory.size(file_name(base_offset, LOG)) is not None:
-                    yield self.fault(name, "is missing", Outcome.REBUILT)
+                    yield self.make_fault(name, "is missing", Outcome.REBUILT)
             except CorruptIndex as error:
-                yield self.fault(name, str(error), Outcome.REBUILT)
+                yield self.make_fault(name, str(error), Outcome.REBUILT)
             else:
                 yield name
 
-    def _judged(self, name: str, base_offset: int, is_read: bool) -> Iterator[Fault]:
-        """The entries of an index against the log; only the first that lies is named."""
+    def _compare_index(self, name: str, base_offset: int, is_read: bool) -> Iterator[Fault]:
+        """Compare an index with the log; yield its first wrong entry."""
         outcome = Outcome.REBUILT if is_read else Outcome.UNNOTICED
         index = self.directory.open(name)
+
         if name.endswith(TIME_INDEX):
-            times = time_entries(index, base_offset)
-            for slot, time in enumerate(judged_times(times, self._log(base_offset), base_offset)):
-                if not time.is_true:
-                    what = f"entry {time.entry.timestamp}, {time.entry.offset} is not the log's"
-                    yield self.fault(name, what, outcome, slot * TIME_LAYOUT.size)
+            times = read_time_entries(index, base_offset)
+            log = self._open_log(base_offset)
+            for slot, time in enumerate(check_times(times, log, base_offset)):
+                if not time.is_correct:
+                    timestamp, offset = time.entry
+                    description = f"entry {timestamp}, {offset} does not match the log"
+                    yield self.make_fault(name, description, outcome, slot * TIME_LAYOUT.size)
                     return
             return
-        positions = offset_entries(index, base_offset)
-        for slot, position in enumerate(judged_positions(positions, self._log(base_offset))):
+
+        positions = read_offset_entries(index, base_offset)
+        log = self._open_log(base_offset)
+        for slot, position in enumerate(check_positions(positions, log)):
             if position.log_offset is not None:
                 offset, at = position.entry
-                what = f"entry {offset}, position {at} is not the log's"
-                yield self.fault(name, what, outcome, slot * OFFSET_LAYOUT.size)
+                description = f"entry {offset}, position {at} does not match the log"
+                yield self.make_fault(name, description, outcome, slot * OFFSET_LAYOUT.size)
                 return
 
-    def _log(self, base_offset: int) -> ReadOnlyFile:
+    def _open_log(self, base_offset: int) -> ReadOnlyFile:
         return self.directory.open(file_name(base_offset, LOG))
 
-    def _aborted(self, base_offset: int) -> Iterator[AbortedTransaction | Fault]:
-        """The aborted transactions of a segment, and why there are no more that can be read."""
+    def _read_aborted(self, base_offset: int) -> Iterator[AbortedTransaction | Fault]:
+        """Yield a segment's aborted transactions, and the fault that ends them, if any."""
         name = file_name(base_offset, TRANSACTION_INDEX)
         try:
             file = self.directory.open(name)
-            yield from aborted_transactions(file)
+            yield from read_aborted_transactions(file)
         except FileNotFoundError:
             return
         except CorruptIndex as error:
-            yield self.fault(name, str(error), Outcome.REBUILT)
+            yield self.make_fault(name, str(error), Outcome.REBUILT)
         else:
-            if file.size % transaction_index.ENTRY.size:
-                what = f"its {file.size} bytes are no multiple of {transaction_index.ENTRY.size}"
-                yield self.fault(name, what, Outcome.REBUILT)
+            entry_bytes = transaction_index.ENTRY.size
+            if file.size % entry_bytes:
+                description = f"its size of {file.size} bytes is not a multiple of {entry_bytes}"
+                yield self.make_fault(name, description, Outcome.REBUILT)
 
-    def _judged_aborted(
-        self, base_offset: int, found: list[AbortedTransaction | Fault], is_good: bool
+    def _compare_aborted(
+        self, base_offset: int, entries: list[AbortedTransaction | Fault], is_whole: bool
     ) -> Iterator[Fault]:
-        """Those of a segment whose log has just been looked at, in their order."""
-        name = file_name(base_offset, TRANSACTION_INDEX)
-        before = base_offset - 1
-        for each in found:
-            if isinstance(each, Fault):
-                yield each
-                return
-            if each.last_offset <= before:
-                what = f"last offset {each.last_offset} comes after {before}"
-                yield self.fault(name, what, Outcome.REBUILT)
-                return
-            if is_good and each.last_offset >= self.log_end_offset:
-                what = f"last offset {each.last_offset} is behind the segment's end"
-                yield self.fault(name, what, Outcome.REBUILT)
-                return
-            before = each.last_offset
+        """Check the order of a segment's aborted transactions; yield the first fault.
 
-    def _without_logs(self, files: list[str]) -> Iterator[Fault]:
-        """Indexes of segments that are not there."""
+        The segment's log has just been checked: `log_end_offset` is the segment's end.
+        """
+        name = file_name(base_offset, TRANSACTION_INDEX)
+        previous = base_offset - 1
+
+        for entry in entries:
+            if isinstance(entry, Fault):
+                yield entry
+                return
+            if entry.last_offset <= previous:
+                description = f"last offset {entry.last_offset} comes after {previous}"
+                yield self.make_fault(name, description, Outcome.REBUILT)
+                return
+            if is_whole and entry.last_offset >= self.log_end_offset:
+                description = f"last offset {entry.last_offset} is behind the segment's end"
+                yield self.make_fault(name, description, Outcome.REBUILT)
+                return
+            previous = entry.last_offset
+
+    def _find_orphans(self, files: list[str]) -> Iterator[Fault]:
+        """Yield a fault for each index of a segment that does not exist."""
         for name in files:
             stem, dot, suffix = name.partition(".")
             if dot + suffix not in (INDEX, TIME_INDEX, TRANSACTION_INDEX) or stem + LOG in files:
                 continue
-            if self.directory.size(name) is not None:  # or it has just been taken away
-                yield self.fault(name, "there is no log to it", Outcome.REMOVED)
+            if self.directory.size(name) is not None:  # not deleted meanwhile
+                yield self.make_fault(name, "there is no log for it", Outcome.REMOVED)
 
-    def _epochs(self, text: bytes | None, bases: list[int]) -> Iterator[Fault]:
+    def _check_epochs(self, text: bytes | None, bases: list[int]) -> Iterator[Fault]:
         try:
             epochs = decode_epochs(text)
         except CheckpointError as error:
-            yield self.fault(LEADER_EPOCHS, str(error), Outcome.IGNORED)
+            yield self.make_fault(LEADER_EPOCHS, str(error), Outcome.IGNORED)
             return
+
+        # Epochs and their start offsets grow.
         for (epoch, start), (next_epoch, next_start) in pairwise(epochs):
             if next_epoch <= epoch or next_start < start:
-                what = f"{next_epoch} from {next_start} comes after {epoch} from {start}"
-                yield self.fault(LEADER_EPOCHS, what, Outcome.UNNOTICED)
+                description = f"{next_epoch} from {next_start} comes after {epoch} from {start}"
+                yield self.make_fault(LEADER_EPOCHS, description, Outcome.UNNOTICED)
+
+        # The first one begins with the log, and the last one within it.
         if self.marks.is_clean and epochs and bases and epochs[0][1] < bases[0]:
             lost = epochs[0][1], bases[0] - 1
-            what = "the first segment is missing"
-            yield self.fault(LEADER_EPOCHS, what, Outcome.UNNOTICED, None, lost)
+            description = "the first segment is missing"
+            yield self.make_fault(LEADER_EPOCHS, description, Outcome.UNNOTICED, None, lost)
         if epochs and epochs[-1][1] > self.log_end_offset:
-            what = f"epoch {epochs[-1][0]} begins at {epochs[-1][1]}, behind the log's end"
-            yield self.fault(LEADER_EPOCHS, what, Outcome.CUT)
+            description = f"epoch {epochs[-1][0]} begins at {epochs[-1][1]}, behind the log's end"
+            yield self.make_fault(LEADER_EPOCHS, description, Outcome.CUT)
 
-    def _snapshot(self, name: str) -> Iterator[Fault]:
+    def _check_snapshot(self, name: str) -> Iterator[Fault]:
         try:
             offset = base_offset_of(name)
             decode(self.directory.read(name) or b"")
         except ValueError as error:  # CorruptSnapshot is one
             if self.directory.size(name) is not None:
-                yield self.fault(name, str(error), Outcome.REMOVED)
+                yield self.make_fault(name, str(error), Outcome.REMOVED)
             return
+
         if offset > self.log_end_offset:
-            what = f"is of offset {offset}, behind the log's end, {self.log_end_offset}"
-            yield self.fault(name, what, Outcome.REMOVED)
+            description = f"has offset {offset}, behind the log's end at {self.log_end_offset}"
+            yield self.make_fault(name, description, Outcome.REMOVED)

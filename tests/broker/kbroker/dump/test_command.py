@@ -101,7 +101,7 @@ def test_the_sanity_check_is_what_a_broker_looks_at() -> None:
     assert f"{500:020d}.timeindex passed sanity check.\n" in sane.stdout
     torn = dump("indexes_torn", "--index-sanity-check")
     assert torn.exit_code == 1
-    assert f"error: {500:020d}.index: its 43 bytes are no multiple of 8\n" in torn.stderr
+    assert f"error: {500:020d}.index: its size of 43 bytes is not a multiple of 8\n" in torn.stderr
 
 
 def test_batches_alone_are_shown_unless_records_are_asked_for() -> None:

@@ -105,7 +105,7 @@ def test_any_topic_can_be_asked_for_and_one_that_is_not_there_is_an_error(tmp_pa
     (found,) = items(tmp_path, "positions")
     assert found["dirty_bytes"] == house.log().size
     result = cleaner(tmp_path, "posotions")
-    assert (result.exit_code, "no log of it is here" in result.stderr) == (1, True)
+    assert (result.exit_code, "there is no log of this topic here" in result.stderr) == (1, True)
 
 
 def test_a_status_that_cannot_be_read_is_a_failure_and_the_rest_is_shown(tmp_path: Path) -> None:

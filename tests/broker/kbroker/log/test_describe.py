@@ -9,9 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.kbroker.command import main
-from broker.kbroker.log.describe import moment
-from broker.kbroker.log.describe_segments import segments_of
-from broker.kbroker.log.directories import LogDirectoryOf, NoLogDirectory, Where, find
+from broker.kbroker.log.describe import format_time
+from broker.kbroker.log.describe_segments import describe_segments
+from broker.kbroker.log.directories import (
+    BrokerLogDirectory,
+    Location,
+    NoLogDirectory,
+    find_log_directories,
+)
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.output import Target
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, file_name
@@ -71,8 +76,8 @@ def test_the_table_shows_times_and_the_wide_one_epochs(tmp_path: Path) -> None:
 
 
 def test_a_time_out_of_all_calendars_is_shown_as_it_is() -> None:
-    assert moment(2**62) == str(2**62)
-    assert moment(None) == "-"
+    assert format_time(2**62) == str(2**62)
+    assert format_time(None) == "-"
 
 
 def test_a_segment_without_indexes_or_with_room_behind_its_batches_is_described(
@@ -83,7 +88,7 @@ def test_a_segment_without_indexes_or_with_room_behind_its_batches_is_described(
         (partition / file_name(SEGMENTS[0], suffix)).unlink()
     with (partition / file_name(SEGMENTS[2], LOG)).open("ab") as log:
         log.write(bytes(5000))
-    first, _, last = segments_of(ReadOnlyDirectory(partition))
+    first, _, last = describe_segments(ReadOnlyDirectory(partition))
     assert (first.end_offset, first.index_entries, first.last_timestamp_ms) == (12, None, T0 + 3)
     assert (last.end_offset, last.size_bytes) == (36, 4 * BATCH_BYTES)
 
@@ -93,14 +98,14 @@ def test_an_index_that_lies_does_not_hide_the_segment(tmp_path: Path, position: 
     stored_log(tmp_path / "broker")
     index = tmp_path / "broker" / "flights-0" / file_name(12, INDEX)
     index.write_bytes(index.read_bytes()[:-4] + position.to_bytes(4, signed=True))
-    found = list(segments_of(ReadOnlyDirectory(index.parent)))
+    found = list(describe_segments(ReadOnlyDirectory(index.parent)))
     assert [each.end_offset for each in found] == [12, 24, 36]
     assert [each.size_bytes for each in found] == [4 * BATCH_BYTES] * 3
 
 
 def test_messages_of_the_old_formats_have_times_if_they_have_any() -> None:
-    (v0,) = segments_of(ReadOnlyDirectory(SEGMENT_FILES / "v0"))
-    (v1,) = segments_of(ReadOnlyDirectory(SEGMENT_FILES / "v1"))
+    (v0,) = describe_segments(ReadOnlyDirectory(SEGMENT_FILES / "v0"))
+    (v1,) = describe_segments(ReadOnlyDirectory(SEGMENT_FILES / "v1"))
     assert (v0.first_timestamp_ms, v0.last_timestamp_ms, v0.end_offset) == (None, None, 53)
     assert (v1.first_timestamp_ms, v1.last_timestamp_ms, v1.end_offset) == (T0, T0 + 9, 61)
 
@@ -109,24 +114,26 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Path) -> None:
     stored_log(tmp_path / "broker")
     result = describe("none", "--log-dirs", str(tmp_path / "broker"))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "error: none: UNKNOWN_TOPIC_OR_PARTITION: no log of it is there\n"
+    assert (
+        result.stderr == "error: none: UNKNOWN_TOPIC_OR_PARTITION: there is no log of this topic\n"
+    )
 
 
 def test_directories_are_those_named_or_those_of_a_dev_cluster(tmp_path: Path) -> None:
     for name in ("broker-0", "broker-1"):
         stored_log(tmp_path / name)
     (tmp_path / "broker-1.log").touch()
-    both = [LogDirectoryOf(str(tmp_path / name), 4) for name in ("broker-0", "broker-1")]
-    assert asyncio.run(find(Where(NOWHERE, data=tmp_path))) == (both, [])
-    named = Where(NOWHERE, (tmp_path / "broker-1",))
-    assert asyncio.run(find(named)) == (both[1:], [])
+    both = [BrokerLogDirectory(str(tmp_path / name), 4) for name in ("broker-0", "broker-1")]
+    assert asyncio.run(find_log_directories(Location(NOWHERE, data=tmp_path))) == (both, [])
+    named = Location(NOWHERE, (tmp_path / "broker-1",))
+    assert asyncio.run(find_log_directories(named)) == (both[1:], [])
 
 
 def test_a_partitions_directory_is_told_from_a_log_directory(tmp_path: Path) -> None:
     stored_log(tmp_path / "broker")
     result = describe("--log-dirs", str(tmp_path / "broker" / "flights-0"))
     assert result.exit_code == 2
-    assert "name the log directory that it is in" in result.stderr
+    assert "name the log directory above it" in result.stderr
 
 
 def test_a_log_directory_without_logs_says_so(tmp_path: Path) -> None:
@@ -136,9 +143,9 @@ def test_a_log_directory_without_logs_says_so(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    for where in (Where(NOWHERE, (tmp_path / "none",)), Where(NOWHERE, data=tmp_path)):
+    for location in (Location(NOWHERE, (tmp_path / "none",)), Location(NOWHERE, data=tmp_path)):
         with pytest.raises(NoLogDirectory):
-            asyncio.run(find(where))
+            asyncio.run(find_log_directories(location))
     assert describe("--data", str(tmp_path), "--log-dirs", str(tmp_path)).exit_code == 2
 
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from broker.kbroker.command import main
 from broker.kbroker.log.faults import Fault
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
-from broker.kbroker.log.verify import faults_of
+from broker.kbroker.log.verify import find_faults
 from broker.kbroker.log.verify_log_dir import DirectoryCheck
 from broker.kbroker.log.verify_partition import Marks, PartitionCheck
 from core_log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LEADER_EPOCHS, RECOVERY_POINTS
@@ -176,7 +176,7 @@ def test_records_that_belie_their_batch_are_found_though_its_checksum_is_right(
     lying = lying[:CRC_AT] + crc + lying[CRC_COVERS_FROM:]
     (tmp_path / file_name(0, LOG)).write_bytes(lying)
     found = next(each for each in faults(tmp_path) if each["file"].endswith(LOG))
-    assert found["fault"] == "inside of the batch: its last record has offset 1, not 0"
+    assert found["fault"] == "inside the batch: its last record has offset 1, not 0"
     assert found["outcome"] == "unnoticed"
 
 
@@ -211,7 +211,7 @@ def test_a_segment_that_reaches_into_the_next_one_is_named(crashed: Path) -> Non
     last[3 * BATCH_BYTES + 7] += 2  # its base offset, which no checksum covers
     log.write_bytes(last)
     found = the_fault(crashed)
-    assert found["fault"] == "offset 13 belongs into the next segment"
+    assert found["fault"] == "offset 13 belongs to the next segment"
 
 
 def garbage_from(path: Path, position: int) -> None:
@@ -303,7 +303,7 @@ def test_a_snapshot_with_a_wrong_checksum_goes(closed: Path) -> None:
 def test_a_transaction_index_that_ends_within_an_entry_is_named(closed: Path) -> None:
     name = file_name(SECOND, TRANSACTION_INDEX)
     (closed / "flights-0" / name).write_bytes(bytes(20))
-    assert the_fault(closed)["fault"] == "its 20 bytes are no multiple of 34"
+    assert the_fault(closed)["fault"] == "its size of 20 bytes is not a multiple of 34"
 
 
 def with_transactions(broker: Path, *, is_clean: bool) -> None:
@@ -331,9 +331,9 @@ def in_entry(content: bytes, position: int, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        (lambda content: content[:-5], "bytes are no multiple of 34"),
-        (lambda content: content + b"torn", "bytes are no multiple of 34"),
-        (lambda content: b"\7" + content[1:], "an entry is of version 1792"),
+        (lambda content: content[:-5], "bytes is not a multiple of 34"),
+        (lambda content: content + b"torn", "bytes is not a multiple of 34"),
+        (lambda content: b"\7" + content[1:], "an entry has the unknown version 1792"),
         (lambda content: in_entry(content, 18, 0), "last offset 0 comes after"),
         (lambda content: in_entry(content, 18, 99), "last offset 99 is behind the segment's end"),
     ],
@@ -396,7 +396,7 @@ def test_what_cannot_be_read_is_a_fault_and_the_rest_is_looked_at(closed: Path) 
     (closed / "lost-0").mkdir()
     flip(closed / "flights-0" / file_name(LAST, LOG), in_batch(1))
     check = DirectoryCheck(FailingDirectory(closed))
-    found = [each.item() for each in check.run() if isinstance(each, Fault)]
+    found = [each.to_item() for each in check.run() if isinstance(each, Fault)]
     assert [
         (each["topic"], each["file"], each["outcome"], each["fault"][:14]) for each in found
     ] == [
@@ -426,8 +426,18 @@ def test_leader_epochs_that_cannot_be_are_named(
     ("name", "text", "fault", "outcome"),
     [
         (HIGH_WATERMARKS, "1\n0\n", "unknown version 1", "ignored"),
-        (HIGH_WATERMARKS, "0\n1\nflights 0 40\n", "says 40, and the log ends at 36", "ignored"),
-        (RECOVERY_POINTS, "0\n1\nflights 0 40\n", "says 40, and the log ends at 36", "off-line"),
+        (
+            HIGH_WATERMARKS,
+            "0\n1\nflights 0 40\n",
+            "has offset 40, but the log ends at 36",
+            "ignored",
+        ),
+        (
+            RECOVERY_POINTS,
+            "0\n1\nflights 0 40\n",
+            "has offset 40, but the log ends at 36",
+            "off-line",
+        ),
         (META_PROPERTIES, "version=1\n", "version 1 is not known", "refused"),
     ],
 )
@@ -474,7 +484,7 @@ def test_long_work_says_on_stderr_how_far_it_is(
 ) -> None:
     times = itertools.count(step=2.0)
     check = DirectoryCheck(ReadOnlyDirectory(closed))
-    assert list(faults_of(check, lambda: next(times))) == []
+    assert list(find_faults(check, lambda: next(times))) == []
     assert capsys.readouterr().err == "verified 0.0 MB of 0.0 MB\n" * (12 // 3)
 
 
@@ -495,4 +505,4 @@ def test_a_directory_that_is_not_there_or_not_a_brokers_is_wrong_usage(tmp_path:
     assert verify(tmp_path / "none").exit_code == 2
     (tmp_path / "notes.txt").write_text("of somebody else")
     assert verify(tmp_path).exit_code == 2
-    assert "is no log directory" in verify(tmp_path).stderr
+    assert "is not a log directory" in verify(tmp_path).stderr
