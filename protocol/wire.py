@@ -12,11 +12,18 @@ RECORDS are read as a memoryview of the request, and written from bytes or from 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import attrs
 
 from protocol.api_key import ApiKey
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Message = DataclassInstance  # the type checker's name for what `message` makes
+else:
+    Message = object
 
 C = TypeVar("C", bound=type)
 

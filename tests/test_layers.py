@@ -65,6 +65,7 @@ IMPURE = {
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
     "broker.network.connection",
+    "broker.network.response_parts",
     "broker.replication.control_work",
     "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",

@@ -50,7 +50,7 @@ class ZooKeeperOffsets:
             return answer(codes)
 
         late = dict.fromkeys(offsets, ErrorCode.REQUEST_TIMED_OUT)
-        return self.deferred.answer(write(), self.timeout_ms, lambda: answer(late))
+        return self.deferred.respond(write(), self.timeout_ms, lambda: answer(late))
 
     def fetch(
         self,
@@ -78,7 +78,7 @@ class ZooKeeperOffsets:
             return answer(found)
 
         late = dict.fromkeys(asked, (-1, ErrorCode.REQUEST_TIMED_OUT))
-        return self.deferred.answer(read(), self.timeout_ms, lambda: answer(late))
+        return self.deferred.respond(read(), self.timeout_ms, lambda: answer(late))
 
 
 def _check(group: str) -> None:

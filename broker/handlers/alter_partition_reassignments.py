@@ -7,8 +7,8 @@ from functools import partial
 from broker.controller.controller import Controller
 from broker.controller.events import ReassignmentRequested
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,7 +33,7 @@ def handle(
     some clients send 0.
     """
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.answer(_alter(controller, request), timeout_ms, late)
+    return deferred.respond(_alter(controller, request), timeout_ms, late)
 
 
 async def _alter(

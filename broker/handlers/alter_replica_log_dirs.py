@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from broker.replication.directory_moves import DirectoryMoves
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_replica_log_dirs import (

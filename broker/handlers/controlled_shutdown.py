@@ -7,8 +7,8 @@ from functools import partial
 from broker.controller.controller import Controller
 from broker.controller.events import ShutdownRequested
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -27,7 +27,7 @@ def handle(
 ) -> Wait:
     """Answer with what the broker leads still; it will ask again, or stop all the same."""
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.answer(_prepare(controller, request), timeout_ms, late)
+    return deferred.respond(_prepare(controller, request), timeout_ms, late)
 
 
 async def _prepare(

@@ -10,8 +10,8 @@ from broker.cluster.partition_creation import add_partitions
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import plan_partitions
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -35,7 +35,7 @@ def handle(
     if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.answer(_create(controller, zk, cache, request), request.timeout_ms, late)
+    return deferred.respond(_create(controller, zk, cache, request), request.timeout_ms, late)
 
 
 async def _create(

@@ -14,8 +14,8 @@ from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.cluster.topic_names import already_exists
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,

@@ -5,10 +5,9 @@ Each group has an error of its own. The empty name is a group like any other, as
 
 from __future__ import annotations
 
-from typing import Any
-
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
 from groups.runtime.runtime import Pending
@@ -22,7 +21,7 @@ from protocol.messages.delete_groups import (
 
 def handle(
     coordinator: GroupCoordinator, request: DeleteGroupsRequest, context: RequestContext
-) -> Any:
+) -> Outcome:
     """Delete what is coordinated here."""
     pending: dict[str, Pending] = {}
     refused: dict[str, ErrorCode] = {}

@@ -6,13 +6,12 @@ tell how far they are with the one after that; the answer waits for them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from broker.replication.partition_waits import START
 from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
@@ -43,7 +42,7 @@ def handle(
     cache: MetadataCache,
     request: DeleteRecordsRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Delete, then answer or wait up to `timeout_ms` for the followers."""
     deletions = [
         _delete(replicas, cache, TopicPartition(topic.name, p.partition_index), p)

@@ -10,8 +10,8 @@ from functools import partial
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_names import check_legal
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
 from broker.settings.accepted_settings import ACCEPTED
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC, parse_broker_id
@@ -47,7 +47,7 @@ def handle(
     brokers: BrokerConfigs,
     request: DescribeConfigsRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Answer once the settings of the topics asked for have been read."""
     asked = {
         r.resource_name

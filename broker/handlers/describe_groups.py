@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.listing import GroupDescription
 from offsets.records import GroupMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import groupby
 
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from core_log.log_manager import LogManager

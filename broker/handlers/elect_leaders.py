@@ -9,8 +9,8 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.events import ElectionRequested, Verdict
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     PREFERRED,
@@ -40,7 +40,7 @@ def handle(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}")
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _elect(controller, cache, request, context.api_version)
-    return deferred.answer(work, request.timeout_ms, late)
+    return deferred.respond(work, request.timeout_ms, late)
 
 
 async def _elect(

@@ -20,7 +20,7 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
 from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_TIMEOUT_MS,
@@ -28,6 +28,7 @@ from broker.network.down_conversion import (
     for_old_reader,
 )
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
@@ -145,7 +146,7 @@ def handle(
     quota: ReplicationQuota,
     request: FetchRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
     try:
         fetch = sessions.open(request, context.monotonic_ms)
@@ -170,7 +171,7 @@ def handle(
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
 
-    def try_complete(expired: bool) -> Any:
+    def try_complete(expired: bool) -> Outcome | None:
         return _answer(reader) if expired or _enough(reader) else None
 
     return Wait(
@@ -187,7 +188,7 @@ def _waits_under(reader: _Reader) -> tuple[Hashable, ...]:
     return tuple((what, tp) for tp, _ in context.asked)
 
 
-def _answer(reader: _Reader) -> FetchResponse | Wait:
+def _answer(reader: _Reader) -> Outcome:
     parts = _read(reader)
     if reader.old is None:
         return reader.context.answer(parts, reader.has_more)
@@ -298,7 +299,7 @@ def _old_reader(version: int, deferred: Deferred) -> _OldReader:
     return _OldReader(magic, version < FIRST_VERSION_OF_SOFT_LIMITS, deferred)
 
 
-def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> FetchResponse | Wait:
+def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outcome:
     """The response, after what must be converted in it is, or has begun to be."""
     conversions = [part.records for _, part in parts if isinstance(part.records, Conversion)]
     if not conversions:
@@ -311,10 +312,11 @@ def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Fetc
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
         return convert()
-    return old.deferred.answer_from_thread(
+    return old.deferred.respond_from_thread(
         convert,
         CONVERSION_TIMEOUT_MS,
         lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
+        lambda response: response,
     )
 
 

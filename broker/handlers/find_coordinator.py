@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from offsets.config import OffsetsConfig
 from offsets.topic import OFFSETS_TOPIC, offsets_partition, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode

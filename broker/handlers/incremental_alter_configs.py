@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from broker.settings.config_alteration import Change
 from broker.settings.config_resources import Alteration, ConfigResources
 from protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ def handle(
 ) -> Wait:
     """Answer when they are written, and in force on this broker."""
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.answer(_alter(resources, request), timeout_ms, late)
+    return deferred.respond(_alter(resources, request), timeout_ms, late)
 
 
 async def _alter(

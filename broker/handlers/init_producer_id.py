@@ -6,8 +6,8 @@ Any broker may be asked, and each answer is an id nobody had before. Transaction
 from __future__ import annotations
 
 from broker.cluster.producer_ids import ProducerIds
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import (
     InitProducerIdRequest,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
 from broker.replication.control_gate import ControlGate
 from broker.replication.control_work import ControlWork
 from broker.replication.replica_manager import ReplicaManager
@@ -26,7 +25,7 @@ def handle(
     control: ControlWork,
     request: LeaderAndIsrRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Lead and follow what the request says."""
     new = {
         topic
@@ -39,7 +38,7 @@ def handle(
         code = gate.refusal(request, context)
         return None if code is None else error_response(request, code)
 
-    def obey() -> Any:
+    def obey() -> Outcome:
         return control.lead_and_follow(request, refusal)
 
     return configs.when_known(new, obey, control.timeout_ms)

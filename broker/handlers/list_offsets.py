@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
@@ -68,7 +68,7 @@ def handle(
 
         return _answer_all(replicas, cache, request, context, look_up)
 
-    return deferred.answer(
+    return deferred.respond(
         answer(),
         timeout_ms,
         lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),

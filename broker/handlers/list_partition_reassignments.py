@@ -7,8 +7,8 @@ from functools import partial
 from broker.controller.controller import Controller
 from broker.controller.events import ReassignmentsListed
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -32,7 +32,7 @@ def handle(
     Waits up to `timeout_ms`, not the request's: some clients send 0 there.
     """
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.answer(_list(controller, request), timeout_ms, late)
+    return deferred.respond(_list(controller, request), timeout_ms, late)
 
 
 async def _list(

@@ -9,7 +9,8 @@ import attrs
 
 from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
 from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import (
@@ -100,7 +101,7 @@ def handle(
     deferred: Deferred,
     request: MetadataRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Answer from the cache. `auto_create` is None where auto.create.topics.enable is off."""
     if request.topics is not None and (context.api_version > 0 or request.topics):
         names = dict.fromkeys(topic.name for topic in request.topics)
@@ -108,12 +109,15 @@ def handle(
         topics = [_topic(cache, name, create, context) for name in names]
         return _answer(cache, cluster_id, topics, context)
 
-    def answer(partitions: float) -> Encoded | None:
-        return all_topics.answer(cache, cluster_id, context, partitions)
+    def respond_if_encoded() -> Outcome | None:
+        return all_topics.answer(cache, cluster_id, context, PARTITIONS_A_TURN)
 
-    return deferred.answer_in_turns(
-        lambda: answer(PARTITIONS_A_TURN), PATIENCE_MS, lambda: answer(float("inf"))
-    )
+    def respond_late() -> Outcome:
+        encoded = all_topics.answer(cache, cluster_id, context, float("inf"))
+        assert encoded is not None
+        return encoded
+
+    return deferred.respond_in_turns(respond_if_encoded, PATIENCE_MS, respond_late)
 
 
 def _answer(

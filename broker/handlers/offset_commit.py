@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
-from typing import Any
 
 from broker.coordinators.zookeeper_offsets import Committed, ZooKeeperOffsets
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
@@ -37,7 +37,7 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Commit. `known_partitions(topic)` are those of the metadata cache."""
     config = coordinator.config
     records, refused = records_of(

@@ -4,10 +4,10 @@ replicated."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any
 
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
 from protocol.errors import ApiError, ErrorCode
@@ -26,7 +26,7 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetDeleteRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Delete. `known_partitions(topic)` are those of the metadata cache."""
     if not request.group_id:
         return error_response(request, ErrorCode.INVALID_GROUP_ID)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.coordinators.zookeeper_offsets import Fetched, ZooKeeperOffsets
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode

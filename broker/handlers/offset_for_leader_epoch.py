@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_for_leader_epoch import (

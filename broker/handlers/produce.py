@@ -16,11 +16,11 @@ from typing import Any
 import attrs
 
 from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.network.connection import CLOSE, CloseConnection
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
 from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
-from broker.network.purgatory import NO_ANSWER, Wait
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from broker.replication.partition_waits import SETTLED, WATERMARK
 from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appending.appended import LogAppendInfo
@@ -57,6 +57,9 @@ PARTITIONS_A_TURN = 20
 half a millisecond."""
 APPEND_TIMEOUT_MS = CONVERSION_TIMEOUT_MS
 """For the turns until all that was sent is appended; what is waited for then is the client's."""
+
+ACKS_0_FAILED = Close("an acks=0 request failed")
+"""What tells a client of the failure that waits for no response."""
 
 OUT_OF_STEP = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -104,10 +107,10 @@ def handle(
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
     if request.acks not in (-1, 0, 1):
-        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return _error(request, ErrorCode.INVALID_REQUIRED_ACKS)
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
         return _handle_sets(replicas, cache, deferred, request, context)
     if _is_small(request):
@@ -151,28 +154,32 @@ def _answer_in_turns(
     deferred: Deferred,
     request: ProduceRequest,
     appending: Iterator[_Pending],
-) -> Any:
+) -> Outcome:
     """Append to some partitions a turn, for each of them may begin a segment; then answer."""
     parts = list(islice(appending, PARTITIONS_A_TURN))
     if len(parts) < PARTITIONS_A_TURN:
         return _answer(replicas, request, parts)
 
-    def append_more() -> Any | None:
+    def append_more() -> Outcome | None:
         more = list(islice(appending, PARTITIONS_A_TURN))
         parts.extend(more)
         if len(more) == PARTITIONS_A_TURN:
             return None
-        answer = _answer(replicas, request, parts)
-        return NO_ANSWER if answer is None else answer
+        return _answer(replicas, request, parts)
 
-    return deferred.answer_in_turns(append_more, APPEND_TIMEOUT_MS, partial(_late, request))
-
-
-def _late(request: ProduceRequest) -> Any:
-    return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond_in_turns(append_more, APPEND_TIMEOUT_MS, partial(_late, request))
 
 
-def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
+def _error(request: ProduceRequest, code: ErrorCode) -> Outcome:
+    response = error_response(request, code)
+    return NO_RESPONSE if response is None else response
+
+
+def _late(request: ProduceRequest) -> Outcome:
+    return _error(request, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Outcome:
     held = [part for part in parts if part.append_again is not None]
     if request.acks == 0:
         undone = [part for part in held if not _done(replicas, part)]
@@ -181,14 +188,13 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
     if not undone:
         return _response(request, parts)
 
-    def try_complete(expired: bool) -> Any:
+    def try_complete(expired: bool) -> Outcome | None:
         undone[:] = [part for part in undone if not _done(replicas, part)]
         if undone and not expired:
             return None
         for part in undone:
             part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
-        response = _response(request, parts)
-        return NO_ANSWER if response is None else response
+        return _response(request, parts)
 
     return Wait(
         keys=tuple((key, part.tp) for part in held for key in (SETTLED, WATERMARK)),
@@ -302,10 +308,10 @@ def _done(replicas: ReplicaManager, part: _Pending) -> bool:
 
 def _response(
     request: ProduceRequest, parts: list[_Pending]
-) -> ProduceResponse | CloseConnection | None:
+) -> ProduceResponse | Close | NoResponse:
     """What all parts come to; with acks=0 silence, or the connection's end."""
     if request.acks == 0:
-        return CLOSE if any(part.response.error_code for part in parts) else None
+        return ACKS_0_FAILED if any(part.response.error_code for part in parts) else NO_RESPONSE
 
     by_topic: dict[str, list[ProduceResponsePartition]] = {}
     for part in parts:
@@ -392,7 +398,7 @@ def _handle_batches(
     request: ProduceRequest,
     context: RequestContext,
     effort: Effort,
-) -> Any:
+) -> Outcome:
     """Check on the event loop what decompresses to little; else all of it in a thread."""
     zstd_allowed = context.api_version >= FIRST_VERSION_OF_ZSTD
 
@@ -425,7 +431,7 @@ def _handle_sets(
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Versions 0-2: check on the event loop what takes no time; else in a thread."""
 
     def begin(tp: TopicPartition, records: Any) -> Check:
@@ -466,11 +472,11 @@ def _check_apart(
         for part in parts:
             room -= part.run_check(room)
 
-    def append(_: None) -> Any:
+    def append(_: None) -> Outcome:
         appending = (p.append(replicas, request.acks, context) for p in parts)
         return _answer_in_turns(replicas, deferred, request, appending)
 
-    return deferred.answer_from_thread(
+    return deferred.respond_from_thread(
         check,
         CONVERSION_TIMEOUT_MS,
         partial(_late, request),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from broker.network.dispatch import RequestContext
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
 from broker.replication.control_gate import ControlGate
 from broker.replication.control_work import ControlWork
 from protocol.messages.stop_replica import (
@@ -19,7 +18,7 @@ def handle(
     control: ControlWork,
     request: StopReplicaRequest,
     context: RequestContext,
-) -> Any:
+) -> Outcome:
     """Stop, and delete where the request says so."""
 
     def refusal() -> StopReplicaResponse | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse

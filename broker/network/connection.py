@@ -1,19 +1,21 @@
-"""One client's connection: frames in, answers out, in order, one request at a time.
+"""One client's connection: frames in, responses out, in order, one request at a time.
 
-What can be answered at once is answered inside the read callback, as far as the connection's share
-goes (`turns`), and the answers of one share go out in one write. A request that waits (see
-`purgatory`) holds those behind it, and a connection with requests held is read no further, as
-Kafka's muted channel is; that gives answers in request order for free, and bounds what a client can
-make us keep. So does a client that does not read its answers: until they are sent, nothing more is
-served. What is kept all the same is counted (`queued_bytes`). File ranges of some size go out by
-`sendfile`, smaller ones are read and joined with what stands around them.
+A request that can be answered at once is answered inside the read callback, as far as the
+connection's share goes (`turns`). The responses of one share go out in one write.
+
+A request that waits (see `purgatory`) holds those behind it, and a connection with requests held is
+not read, as Kafka's muted channel is not. That gives responses in request order, and bounds what a
+client can make us keep. A client that does not read its responses is treated alike: until they are
+sent, nothing more is served. What is kept all the same is counted (`queued_bytes`).
+
+Large file ranges go out by `sendfile`. Small ones are read and joined with what stands around them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
 from itertools import count
@@ -21,10 +23,22 @@ from typing import Any, cast
 
 import attrs
 
-from broker.network.dispatch import Dispatcher, Outcome, Refused
+from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
 from broker.network.down_conversion import ConvertedRange
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import QueuedBytes
+from broker.network.request_context import Origin
+from broker.network.response_parts import (
+    SENDFILE_MIN_BYTES,
+    Part,
+    SendRange,
+    is_small,
+    pieces,
+    read_part,
+    send_by_sendfile,
+    split_at_holes,
+)
+from broker.network.session import PLAINTEXT_SESSION, Session, SessionRefused
 from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
 from protocol.encoding import Hole
@@ -35,30 +49,18 @@ logger = logging.getLogger(__name__)
 
 _NUMBERS = count(1)
 
-SENDFILE_MIN_BYTES = 32 * 1024
-SENDFILE_MAX_BYTES = 1024 * 1024
-"""Largest piece of a file that is sent at once; after each the connection counts as active."""
 JOINED_BYTES = 64 * 1024
-"""Answers are joined into one write up to this size; the transport then says if it is full."""
-LITTLE_BYTES = 64 * 1024
-"""Most that is read of files into one answer at once. A larger one goes out in pieces, each when
-the client has taken the one before, and takes no more memory than that."""
-
-
-Part = bytes | bytearray | FileRange | ConvertedRange
-"""Of an answer that is sent in several steps."""
-
-
-class CloseConnection:
-    """What a handler returns when silence must be followed by closing (acks=0 that failed)."""
-
-
-CLOSE = CloseConnection()
+"""Responses are joined into one write up to this size; then the transport says if it is full."""
 
 
 @attrs.define(eq=False, repr=False)  # asyncio prints it into the log
 class ClientConnection(asyncio.Protocol):
-    """The server's side of a connection. `executor` reads what is not in memory."""
+    """The server's side of a connection.
+
+    `executor` reads bytes that are not in memory. `descriptor` is the lowest number that was free:
+    at least so many files are open. `is_brokers`: a broker has sent requests on it. `was_read`:
+    bytes came since that was last cleared.
+    """
 
     dispatcher: Dispatcher
     purgatory: Purgatory
@@ -70,40 +72,49 @@ class ClientConnection(asyncio.Protocol):
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
+    session: Session = PLAINTEXT_SESSION
+    send_range: SendRange = send_by_sendfile
     number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"
     peer_host: str = ""
     descriptor: int = -1
-    """The system gives the lowest number that is free: so many files are open, at least."""
     last_active: float = 0.0
     share: Share = attrs.field(factory=Share)
     is_brokers: bool = False
     was_read: bool = False
+    _origin: Origin = attrs.field(init=False)
     _transport: asyncio.Transport | None = None
     _cutter: FrameCutter = attrs.field(init=False)
     _out: list[bytes | bytearray] = attrs.field(factory=list)
     _out_bytes: int = 0
     _request_bytes: int = 0
     _held_bytes: int = 0
-    _waiting: Parked | None = None
+    _parked: Parked | None = None
     _sending: asyncio.Task[None] | None = None
     _busy: bool = False
     _blocked: bool = False
     _unblocked: asyncio.Future[None] | None = None
     _is_held_back: bool = False
+    _is_throttled: bool = False
     _reading_paused: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
+        self._note_origin()
+
+    def _note_origin(self) -> None:
+        self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
 
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # to hear when all is sent
+        self._transport.set_write_buffer_limits(high=0)  # so that it says when all is sent
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
-        self.peer_host, self.name = host, f"{host}:{port}"
+        self.peer_host = host
+        self.name = f"{host}:{port}"
         self.descriptor = self._transport.get_extra_info("socket").fileno()
+        self._note_origin()
         self.queued.add(self)
         self._touch()
         if not self.on_open(self):
@@ -113,9 +124,9 @@ class ClientConnection(asyncio.Protocol):
         self._transport = None
         self._unblock()
         self._cutter.clear()
-        if self._waiting is not None:
-            self.purgatory.drop(self._waiting)
-            self._waiting = None
+        if self._parked is not None:
+            self.purgatory.drop(self._parked)
+            self._parked = None
         self.queued.remove(self)
         self.on_close(self)
 
@@ -146,11 +157,11 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether a request of it is parked: its silence is ours, then."""
-        return self._waiting is not None
+        """Return whether a request of it is parked; such a connection is not idle."""
+        return self._parked is not None
 
     def close(self) -> None:
-        """Close from the server's side, without a word."""
+        """Close from the server's side, without a response."""
         if self._sending is not None:  # first: the loop would wait on for a socket that is closed,
             self._sending.cancel()  # and the next one gets its number
         if self._transport is not None:
@@ -158,13 +169,13 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether something has come, and none is under way that goes before it."""
-        return self._cutter.has_more and not self._busy and not self._blocked
+        """Return whether there may be another request, and nothing goes before it."""
+        is_stopped = self._busy or self._blocked or self._is_throttled
+        return self._cutter.has_more and not is_stopped
 
     def serve_next(self) -> bool:
-        """Serve the next request, unless one is under way or answers are not sent; whether there
-        was one."""
-        if self._busy or self._blocked:
+        """Serve the next request; return whether there was one that could be served now."""
+        if self._busy or self._blocked or self._is_throttled:
             return False
         try:
             frame = self._cutter.cut()
@@ -173,64 +184,74 @@ class ClientConnection(asyncio.Protocol):
             return False
         if frame is None:
             return False
+
         self._request_bytes = len(frame)
         try:
-            outcome = self.dispatcher.dispatch(frame, self.listener, self.name, self.number)
-        except Refused as error:
+            if not self.session.is_authenticated:
+                self._write(self.session.receive(frame))
+                self._note_origin()
+                return True
+            dispatched = self.dispatcher.dispatch(frame, self._origin)
+        except (Refused, SessionRefused) as error:
             self._close(str(error))
             return False
-        self.is_brokers = self.is_brokers or outcome.is_brokers
-        self._take(outcome)
+        if dispatched.is_from_broker:
+            self.is_brokers = True
+        self._take(dispatched)
         return True
 
     def end_share(self) -> None:
-        """Send what was answered, and read on only if nothing is left to be served."""
+        """Send the responses, and read on only if nothing is left to be served."""
         self._flush()
         self._count()
         self._read_or_not()
 
-    def _take(self, outcome: Outcome) -> None:
-        if isinstance(outcome.response, Wait):
-            self._park(outcome.response)
+    def _take(self, dispatched: Dispatched) -> None:
+        if dispatched.throttle_ms:
+            self._throttle(dispatched.throttle_ms)
+        if isinstance(dispatched.outcome, Wait):
+            self._park(dispatched.outcome)
         else:
-            self._answer(outcome)
+            self._respond(dispatched)
 
     def _park(self, wait: Wait) -> None:
         self._busy = True
 
-        def done(outcome: Outcome) -> None:
-            self._waiting = None
+        def end_wait(dispatched: Dispatched) -> None:
+            self._parked = None
             self._busy = False
             self._touch()
             if self._transport is not None:
-                self._take(outcome)
+                self._take(dispatched)
                 self._flush()
                 self._count()
                 if self._cutter.has_more or self._reading_paused:
                     self.turns.line_up(self)
 
-        parked = self.purgatory.park(wait, done)
-        if parked is not None:  # else it is answered, or waits for something else by now
-            self._waiting = parked
+        parked = self.purgatory.park(wait, end_wait)
+        if parked is not None:  # else its wait has ended, and it may wait for something else
+            self._parked = parked
 
-    def _answer(self, outcome: Outcome) -> None:
-        header, response = outcome.header, outcome.response
-        if response is CLOSE:
-            self._close("an acks=0 request failed")
+    def _respond(self, dispatched: Dispatched) -> None:
+        header = dispatched.header
+        outcome = dispatched.outcome
+        if isinstance(outcome, Close):
+            self._close(outcome.reason)
             return
-        if response is not None:
+
+        if outcome is not NO_RESPONSE:
             try:
-                out, holes = encode_response(
-                    header.api_key, header.api_version, header.correlation_id, response
+                encoded, holes = encode_response(
+                    header.api_key, header.api_version, header.correlation_id, outcome
                 )
                 if holes:
-                    self._send_with_files(out, holes)
+                    self._send_with_files(encoded, holes)
                 else:
-                    self._write(out)
+                    self._write(encoded)
             except Exception as error:  # must not reach whoever ended a wait of this connection
-                self._close(f"an answer cannot be sent: {error!r}")
+                self._close(f"a response cannot be sent: {error!r}")
                 return
-        if outcome.close:
+        if dispatched.close:
             self._close("a request failed in a way nobody expected")
 
     def _write(self, out: bytes | bytearray) -> None:
@@ -249,18 +270,11 @@ class ClientConnection(asyncio.Protocol):
 
     # ---- file ranges
 
-    def _send_with_files(self, out: bytearray, holes: list[Hole]) -> None:
-        """Join what is little and in memory with what stands around it; send all else in steps."""
-        parts: list[Part] = []
-        start = little_bytes = 0
-        for position, body in holes:
-            parts.append(out[start:position])
-            parts.append(body)
-            little_bytes += body.size
-            start = position
-        parts.append(out[start:])
-        if little_bytes <= LITTLE_BYTES and all(_is_at_hand(part) for part in parts):
-            self._write(b"".join([_content(part) for part in parts]))
+    def _send_with_files(self, encoded: bytearray, holes: list[Hole]) -> None:
+        """Join a small response that is in memory; send any other part by part."""
+        parts = split_at_holes(encoded, holes)
+        if is_small(parts, holes):
+            self._write(b"".join([read_part(part) for part in parts]))
             return
         self._flush()
         self._busy = True
@@ -276,16 +290,17 @@ class ClientConnection(asyncio.Protocol):
             return
         finally:
             self._sending = None
+
         self._busy = False
         self.turns.arrived(self)
 
     async def _send_part(self, part: Part) -> None:
         if isinstance(part, FileRange) and part.size < SENDFILE_MIN_BYTES:
             await self._read_in(part)
-            self._join(_content(part))
+            self._join(read_part(part))
         elif isinstance(part, FileRange):
             await self._send_joined()
-            for piece in _pieces(part):
+            for piece in pieces(part):
                 await self._read_in(piece)
                 await self._send_file(piece)
         elif isinstance(part, ConvertedRange):
@@ -301,30 +316,24 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(part)
 
     async def _send_joined(self) -> None:
-        """Write what was joined, and wait until the client has taken it."""
-        self._connected()
+        """Write the joined parts, and wait until the client has taken them."""
+        self._require_transport()
         self._flush()
         self._count()
-        await self._taken()
-
-    async def _taken(self) -> None:
         if self._blocked:
             self._unblocked = asyncio.get_running_loop().create_future()
             await self._unblocked
 
     async def _read_in(self, part: FileRange) -> None:
-        """Have the bytes in memory, so that who sends them waits for no disk on the loop."""
+        """Bring bytes into the page cache, so that sending them waits for no disk on the loop."""
         if not part.is_cached:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self.executor, part.read)
 
     async def _send_file(self, part: FileRange) -> None:
-        transport, loop = self._connected(), asyncio.get_running_loop()
-        try:
-            sent = await loop.sendfile(transport, part.raw, part.start, part.size, fallback=False)
-        except asyncio.SendfileNotAvailableError:
-            # Not by the loop's own fallback: it moves a file position that all readers share.
-            self._join(_content(part))
+        sent = await self.send_range(self._require_transport(), part)
+        if sent is None:
+            self._join(read_part(part))
             sent = part.size
             await self._send_joined()
         if sent != part.size:
@@ -332,14 +341,17 @@ class ClientConnection(asyncio.Protocol):
         self._touch()
 
     async def _send_converted(self, part: ConvertedRange) -> None:
-        """Make a piece in a thread, and the next one when the client has taken it."""
-        loop, pieces = asyncio.get_running_loop(), part.pieces()
-        while (piece := await loop.run_in_executor(part.executor, next, pieces, None)) is not None:
+        """Convert a piece in a thread, and the next one when the client has taken it."""
+        loop = asyncio.get_running_loop()
+        converted = part.pieces()
+        while (
+            piece := await loop.run_in_executor(part.executor, next, converted, None)
+        ) is not None:
             self._join(piece)
             await self._send_joined()
             self._touch()
 
-    def _connected(self) -> asyncio.Transport:
+    def _require_transport(self) -> asyncio.Transport:
         if self._transport is None:
             raise ConnectionResetError("the client is gone")
         return self._transport
@@ -348,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def in_frame(self) -> bool:
-        """Whether a part of a frame has come, and not all of it."""
+        """Return whether a part of a frame has come, and not all of it."""
         return self._cutter.is_in_frame
 
     def hold_back(self) -> None:
@@ -361,11 +373,20 @@ class ClientConnection(asyncio.Protocol):
         self._is_held_back = False
         self._read_or_not()
 
+    def _throttle(self, throttle_ms: int) -> None:
+        """Serve and read no more for a while: the client exceeds its quota."""
+        self._is_throttled = True
+        asyncio.get_running_loop().call_later(throttle_ms / 1000, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._is_throttled = False
+        self.turns.arrived(self)
+
     def _read_or_not(self) -> None:
-        """Read while nothing waits to be served. Paused is said again: sendfile resumes."""
+        """Read while nothing waits to be served. Pausing is repeated: sendfile resumes reading."""
         if self._transport is None:
             return
-        if self._is_held_back or self._cutter.has_more:
+        if self._is_held_back or self._is_throttled or self._cutter.has_more:
             self._reading_paused = True
             self._transport.pause_reading()
         elif self._reading_paused:
@@ -373,7 +394,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _count(self) -> None:
-        """Tell what is kept of requests and answers."""
+        """Report how much is kept of requests and responses."""
         held_bytes = self._cutter.held_bytes + self._out_bytes
         if self._busy:
             held_bytes += self._request_bytes
@@ -388,34 +409,10 @@ class ClientConnection(asyncio.Protocol):
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()
 
-    def _close(self, why: str) -> None:
-        """Close once what was answered before is written."""
+    def _close(self, reason: str) -> None:
+        """Close once the responses before are written."""
         self._cutter.clear()
         self._flush()
         if self._transport is not None:
-            logger.warning("closing the connection of %s: %s", self.name, why)
+            logger.warning("closing the connection of %s: %s", self.name, reason)
             self._transport.close()
-
-
-def _is_at_hand(part: Part) -> bool:
-    """Whether a part can be joined with others without waiting for a disk, or a thread."""
-    if isinstance(part, FileRange):
-        return part.size < SENDFILE_MIN_BYTES and part.is_cached
-    return not isinstance(part, ConvertedRange)
-
-
-def _content(part: Part) -> bytes | bytearray:
-    """The bytes whose number the answer has announced. Raises OSError when some are missing."""
-    if not isinstance(part, FileRange):
-        assert not isinstance(part, ConvertedRange)
-        return part
-    read = part.read()
-    if len(read) != part.size:
-        raise OSError(f"only {len(read)} of {part.size} bytes were in the file")
-    return read
-
-
-def _pieces(whole: FileRange) -> Iterator[FileRange]:
-    for done in range(0, whole.size, SENDFILE_MAX_BYTES):
-        size = min(SENDFILE_MAX_BYTES, whole.size - done)
-        yield FileRange(whole.file, whole.start + done, size)

@@ -1,6 +1,6 @@
-"""Answers that take a coroutine, or work too long for the event loop, to find.
+"""Responses that take a coroutine, or work too long for the event loop, to find.
 
-A handler is a plain function. What cannot be had in it begins here, as a task of the broker, and
+A handler is a plain function. What it cannot do at once begins here, as a task of the broker, and
 the handler returns the `Wait` for it.
 """
 
@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.network.purgatory import NO_ANSWER, Wait
+from broker.network.dispatch import Outcome
+from broker.network.purgatory import Wait
 
 T = TypeVar("T")
 
@@ -26,64 +27,62 @@ class Deferred:
     touch: Callable[[Hashable], None]
     executor: Executor
 
-    def answer(
-        self, work: Coroutine[Any, Any, Any], timeout_ms: int, late: Callable[[], Any]
+    def respond(
+        self, work: Coroutine[Any, Any, Outcome], timeout_ms: int, late: Callable[[], Outcome]
     ) -> Wait:
-        """Wait for what `work` returns, or raises; after `timeout_ms` answer `late()` instead.
+        """Wait for the outcome of `work`, or what it raises; after `timeout_ms` it is `late()`.
 
-        The work goes on to its end, whether or not anybody waits for it still. It may return what
-        a handler may: another `Wait`, or None for no answer at all.
+        The work goes on to its end, whether or not anybody still waits for it.
         """
-        found: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             try:
-                answer = await work
-                found.set_result(NO_ANSWER if answer is None else answer)
+                outcome.set_result(await work)
             except Exception as error:
-                found.set_exception(error)
-                found.exception()  # seen: the client may be gone
-            self.touch(found)
+                outcome.set_exception(error)
+                outcome.exception()  # seen: the client may be gone
+            self.touch(outcome)
+
+        def try_complete(expired: bool) -> Outcome | None:
+            if outcome.done():
+                return outcome.result()
+            return late() if expired else None
 
         self.spawn(run())
-        return Wait(
-            (found,),
-            timeout_ms,
-            lambda expired: found.result() if found.done() else late() if expired else None,
-        )
+        return Wait((outcome,), timeout_ms, try_complete)
 
-    def answer_in_turns(
-        self, work: Callable[[], Any | None], timeout_ms: int, late: Callable[[], Any]
-    ) -> Any:
-        """What `work` returns: it is called now, and as long as that is None once more in each
-        turn of the loop. NO_ANSWER is for none at all."""
+    def respond_in_turns(
+        self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
+    ) -> Outcome:
+        """Call `work` now, and while it returns None once more in each turn of the loop."""
         at_once = work()
         if at_once is not None:
-            return None if at_once is NO_ANSWER else at_once
+            return at_once
 
-        async def answer() -> Any:
-            found = None
-            while found is None:
+        async def finish() -> Outcome:
+            outcome = None
+            while outcome is None:
                 await asyncio.sleep(0)
-                found = work()
-            return found
+                outcome = work()
+            return outcome
 
-        return self.answer(answer(), timeout_ms, late)
+        return self.respond(finish(), timeout_ms, late)
 
-    def answer_from_thread(
+    def respond_from_thread(
         self,
         work: Callable[[], T],
         timeout_ms: int,
-        late: Callable[[], Any],
-        then: Callable[[T], Any] = lambda found: found,
+        late: Callable[[], Outcome],
+        then: Callable[[T], Outcome],
     ) -> Wait:
-        """The same for work that blocks or computes; `then` makes the answer, on the loop."""
+        """Do work that blocks or computes in a thread; `then` makes the outcome, on the loop."""
 
-        async def answer() -> Any:
+        async def run() -> Outcome:
             return then(await self.in_thread(work))
 
-        return self.answer(answer(), timeout_ms, late)
+        return self.respond(run(), timeout_ms, late)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """What such work returns, or raises, for what began with `answer`."""
+        """Return what such work returns, or raise what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -1,8 +1,20 @@
-"""From a frame to an answer: header, version, body, handler, and what an error becomes.
+"""From a frame to a response: header, version, body, handler, and what an error becomes.
 
-What the protocol has no answer for (an unknown API or version, a body that cannot be read) is a
-`Refused`, and the connection is closed. Only ApiVersions is answered in a version we do not
-speak, by error 35 in version 0, so that a newer client finds out what to ask instead (KIP-511).
+A request without a possible response (an unknown API or version, a body that cannot be read) raises
+`Refused`, and its connection is closed. ApiVersions is the exception: in a version that we do not
+speak it gets error 35 in version 0, so that a newer client finds out what to ask instead (KIP-511).
+
+A handler is a plain function that returns an `Outcome`:
+
+| outcome | what the connection does |
+|---|---|
+| a response message, or one that is encoded already | sends it |
+| `Wait` | sends what the wait ends with, which is an outcome too |
+| `NO_RESPONSE` | sends nothing: a produce request with acks=0 |
+| `Close` | closes: without a response that is the only way to tell of an error |
+
+A handler that raises ApiError returns the API's error response with that code. Anything else that
+it raises is a fault of ours: logged, answered with UNKNOWN_SERVER_ERROR, and the connection closed.
 """
 
 from __future__ import annotations
@@ -14,8 +26,18 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from broker.network.purgatory import NO_ANSWER, Wait
+from broker.network.authorization import (
+    NEEDS,
+    REFUSALS,
+    Operation,
+    Resource,
+    allow_everything,
+)
+from broker.network.purgatory import Wait
+from broker.network.request_context import Origin, RequestContext, authorize
+from broker.network.session import Principal
 from protocol.api_key import ApiKey
+from protocol.encoding import Encoded
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import (
     RequestHeader,
@@ -26,10 +48,28 @@ from protocol.header import (
 from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
 from protocol.primitives import WireError
 from protocol.registry import API, Api
+from protocol.wire import Message
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[Any, "RequestContext"], Any]
+
+@attrs.frozen
+class NoResponse:
+    """The outcome of a request whose client waits for no response."""
+
+
+@attrs.frozen
+class Close:
+    """The outcome of a request that ends its connection without a response."""
+
+    reason: str
+
+
+NO_RESPONSE = NoResponse()
+
+Response = Message | Encoded
+Outcome = Response | Wait | NoResponse | Close
+Handler = Callable[[Any, RequestContext], Outcome]
 
 BROKERS_ALONE = frozenset(
     {
@@ -39,67 +79,63 @@ BROKERS_ALONE = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
     }
 )
-"""What no client asks."""
-
-
-class RequestContext(NamedTuple):
-    """What a handler may know of a request beside its body. `now_ms` is the wall clock, for
-    records, `monotonic_ms` the one for intervals. `connection` numbers them as they were accepted.
-    """
-
-    api_version: int
-    client_id: str
-    listener: str
-    connection_id: str
-    now_ms: int
-    connection: int = 0
-    monotonic_ms: int = 0
+"""The requests that no client sends."""
 
 
 class Refused(Exception):
-    """The request cannot be answered in words: the connection must be closed."""
+    """The request cannot get a response: the connection must be closed."""
 
 
-class Outcome(NamedTuple):
-    """An answer, or the `Wait` for one, which ends with another Outcome.
+class Dispatched(NamedTuple):
+    """The outcome of a request with its header.
 
-    `close` ends the connection after the answer. `is_brokers`: no client sends such a request.
+    `close`: the connection ends after the response. `is_from_broker`: no client sends such a
+    request. `throttle_ms`: the connection is not read for so long; the response goes at once.
     """
 
     header: RequestHeader
-    response: Any
+    outcome: Outcome
     close: bool = False
-    is_brokers: bool = False
+    is_from_broker: bool = False
+    throttle_ms: int = 0
 
 
 @attrs.define(eq=False)
 class Dispatcher:
-    """The table of handlers: which API is served by what."""
+    """The table of handlers: which API is served by what.
+
+    `allows(principal, operation, resource)` is the authorizer. `throttle(context, request)` returns
+    for how many milliseconds a client that exceeds its quota is not read; None: no quotas.
+    """
 
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
+    allows: Callable[[Principal, Operation, Resource], bool] = allow_everything
+    throttle: Callable[[RequestContext, Any], int] | None = None
 
-    def dispatch(
-        self, frame: memoryview, listener: str, connection_id: str, connection: int = 0
-    ) -> Outcome:
+    def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
         try:
             key, version, correlation_id = read_correlation_id(frame)
         except WireError as error:
             raise Refused(str(error)) from error
+
         api, handler = API.get(key), self.handlers.get(key)  # type: ignore[call-overload]
         if api is None or handler is None:
             raise Refused(f"API key {key} is not served")
         if not api.served.first <= version <= api.served.last:
             if key == ApiKey.API_VERSIONS:
-                return _other_api_versions(correlation_id)
+                return _unsupported_api_versions(correlation_id)
             raise Refused(f"{ApiKey(key).name} version {version} is not served")
+
         try:
             header, pos = read_request_header(frame)
             request = read_request(header, frame, pos)
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
+
+        listener, connection_id, connection, principal = origin
         context = RequestContext(
             version,
             header.client_id or "",
@@ -108,45 +144,70 @@ class Dispatcher:
             self.now_ms(),
             connection,
             self.monotonic_ms(),
+            principal,
+            self.allows,
         )
-        outcome = _outcome(api, header, request, partial(handler, request, context))
-        return outcome._replace(is_brokers=True) if _is_brokers(key, request) else outcome
+        if key in NEEDS:
+            handler = _authorized(key, handler)
+        dispatched = _dispatched(api, header, request, partial(handler, request, context))
+        if self.throttle is not None:
+            throttle_ms = self.throttle(context, request)
+            dispatched = dispatched._replace(throttle_ms=throttle_ms)
+        if _is_from_broker(key, request):
+            dispatched = dispatched._replace(is_from_broker=True)
+        return dispatched
 
 
-def _is_brokers(key: int, request: Any) -> bool:
-    """Whether a broker asks: as the controller, for the replicas it has, or to be let go."""
+def _authorized(key: int, handler: Handler) -> Handler:
+    """Guard a handler whose requests concern one resource."""
+    operation, resource_of = NEEDS[key]
+
+    def handle(request: Any, context: RequestContext) -> Outcome:
+        resource = resource_of(request)
+        if not authorize(context, operation, resource):
+            raise ApiError(REFUSALS[resource.kind], f"{context.principal} on {resource.name}")
+        return handler(request, context)
+
+    return handle
+
+
+def _is_from_broker(key: int, request: Any) -> bool:
+    """Return whether a broker asks: as the controller, for its replicas, or to be let go."""
     return key in BROKERS_ALONE or getattr(request, "replica_id", -1) >= 0
 
 
-def _outcome(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:
-    """What a handler returns, with the answer of a `Wait` treated like one given at once."""
-    outcome = _guarded(api, header, request, answer)
-    wait = outcome.response
+def _dispatched(
+    api: Api, header: RequestHeader, request: Any, handle: Callable[[], Outcome | None]
+) -> Dispatched:
+    """Call a handler; a Wait that it returns ends with a Dispatched in its turn."""
+    dispatched = _guarded(api, header, request, handle)
+    wait = dispatched.outcome
     if not isinstance(wait, Wait):
-        return outcome
+        return dispatched
 
-    def try_complete(expired: bool) -> Outcome | None:
-        tried = _outcome(api, header, request, partial(wait.try_complete, expired))
-        if tried.response is NO_ANSWER:
-            return Outcome(header, None)
-        return None if tried.response is None else tried
+    def try_complete(expired: bool) -> Dispatched | None:
+        tried = _dispatched(api, header, request, partial(wait.try_complete, expired))
+        return None if tried.outcome is None else tried
 
-    return Outcome(header, attrs.evolve(wait, try_complete=try_complete))
+    return Dispatched(header, attrs.evolve(wait, try_complete=try_complete))
 
 
-def _guarded(api: Api, header: RequestHeader, request: Any, answer: Callable[[], Any]) -> Outcome:
-    """What a handler raises becomes an answer too."""
+def _guarded(
+    api: Api, header: RequestHeader, request: Any, handle: Callable[[], Any]
+) -> Dispatched:
+    """Call a handler, and make a response of what it raises."""
     try:
-        return Outcome(header, answer())
+        return Dispatched(header, handle())
     except ApiError as error:
         code, close = error.code, False
     except Exception:
         logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
         code, close = ErrorCode.UNKNOWN_SERVER_ERROR, True
-    return Outcome(header, api.error_response(request, code), close)
+    response = api.error_response(request, code)
+    return Dispatched(header, NO_RESPONSE if response is None else response, close)
 
 
-def _other_api_versions(correlation_id: int) -> Outcome:
+def _unsupported_api_versions(correlation_id: int) -> Dispatched:
     api = API[ApiKey.API_VERSIONS]
     key = ApiVersionsResponseKey(
         api_key=ApiKey.API_VERSIONS,
@@ -154,4 +215,4 @@ def _other_api_versions(correlation_id: int) -> Outcome:
         max_version=api.served.last,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[key])
-    return Outcome(RequestHeader(ApiKey.API_VERSIONS, 0, correlation_id, None), response)
+    return Dispatched(RequestHeader(ApiKey.API_VERSIONS, 0, correlation_id, None), response)

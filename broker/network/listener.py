@@ -19,6 +19,7 @@ from broker.network.connection import ClientConnection
 from broker.network.dispatch import Dispatcher
 from broker.network.purgatory import Purgatory
 from broker.network.queued_bytes import QueuedBytes, default_queued_bytes
+from broker.network.session import PLAINTEXT_SESSION, Session
 from broker.network.turns import Turns
 from broker.settings.config import BrokerConfig
 
@@ -63,7 +64,7 @@ class Listener:
 
     `is_controller(number)` knows the connection of the active controller, which is served before
     the others; `executor` reads what is sent and not in memory. `descriptor_limit` is how many
-    files the process may have open.
+    files the process may have open. `open_session(listener)` begins the session of a connection.
     """
 
     config: BrokerConfig
@@ -74,6 +75,7 @@ class Listener:
     is_controller: Callable[[int], bool] = lambda number: False
     executor: Executor | None = None
     descriptor_limit: int = attrs.field(factory=open_files_limit)
+    open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
     queued: QueuedBytes = attrs.field(init=False)
     connections: set[ClientConnection] = attrs.field(factory=set)
     _per_host: Counter[str] = attrs.field(factory=Counter)
@@ -146,6 +148,7 @@ class Listener:
             executor=self.executor,
             max_frame_bytes=self.config.socket_request_max_bytes,
             listener=listener,
+            session=self.open_session(listener),
             spawn=self.spawn,
             on_open=self._opened,
             on_close=self._closed,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from groups.runtime.runtime import Pending
 
@@ -12,15 +13,15 @@ R = TypeVar("R")
 
 
 def respond_when_done(
-    pending: Sequence[Pending], timeout_ms: int, late: R, render: Callable[[list[R]], Any]
-) -> Any:
+    pending: Sequence[Pending], timeout_ms: int, late: R, render: Callable[[list[R]], Outcome]
+) -> Outcome:
     """Return what `render` makes of the responses, or a Wait until all of them are there.
 
     After `timeout_ms` those that are missing are `late`. The coordinator touches a pending request
     when it has its response (`CoordinatorRuntime.on_response`).
     """
 
-    def try_complete(expired: bool) -> Any | None:
+    def try_complete(expired: bool) -> Outcome | None:
         if not expired and any(request.response is None for request in pending):
             return None
         return render(

@@ -19,13 +19,6 @@ from typing import Any
 import attrs
 
 
-class NoAnswer:
-    """What a `Wait` ends with when nothing is to be sent, where None would say "not yet"."""
-
-
-NO_ANSWER = NoAnswer()
-
-
 @attrs.frozen
 class Wait:
     """An answer that is not due yet.

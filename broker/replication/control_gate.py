@@ -20,7 +20,7 @@ from typing import Protocol
 
 import attrs
 
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 
 logger = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from broker.replication.replica_manager import ReplicaManager, State
 from core_log.log_work import LogWork
@@ -34,7 +35,7 @@ PARTITIONS_A_TURN = 100
 """Partitions that become led, followed or stopped in one turn: under 10 ms."""
 
 T = TypeVar("T")
-Refusal = Callable[[], Any]
+Refusal = Callable[[], Outcome | None]
 """The answer to a request that is not to be obeyed, None for one that is."""
 
 
@@ -52,7 +53,7 @@ class ControlWork:
     _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _unfinished: int = 0
 
-    def lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Any:
+    def lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
         """Obey a LeaderAndIsr: its response, or a Wait for it."""
         states = partition_states(request)
         is_short = len(states) <= PARTITIONS_A_TURN
@@ -60,7 +61,7 @@ class ControlWork:
             return self._answer(partial(self._lead_and_follow, request, refusal))
         return refusal() or self.replicas.become_leader_or_follower(request, self.monotonic_ms())
 
-    def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
+    def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Outcome:
         """Obey a StopReplica: its response, or a Wait for it."""
         named = [TopicPartition(*pair) for pair in partitions(request)]
         is_quick = len(named) <= PARTITIONS_A_TURN and not request.delete_partitions
@@ -68,7 +69,7 @@ class ControlWork:
             return self._answer(partial(self._stop, request, refusal))
         return refusal() or self.replicas.stop_replicas(request)
 
-    async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Any:
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
         refused = refusal()
         if refused is not None:
             return refused
@@ -96,7 +97,7 @@ class ControlWork:
             whole = await self.work.lend(logs.logs[tp], partial(logs.reopen_without_damage, tp))
             logs.replace_damaged(whole)
 
-    async def _stop(self, request: StopReplicaRequest, refusal: Refusal) -> Any:
+    async def _stop(self, request: StopReplicaRequest, refusal: Refusal) -> Outcome:
         refused = refusal()
         if refused is not None:
             return refused
@@ -107,8 +108,8 @@ class ControlWork:
             errors += await self.work.in_thread(deletions.run)
         return StopReplicaResponse(error_code=0, partition_errors=errors)
 
-    def _answer(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Wait:
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def _answer(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Wait:
+        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._unfinished += 1
 
         async def run() -> None:
@@ -122,7 +123,7 @@ class ControlWork:
                 self._unfinished -= 1
             self.touch(done)
 
-        def try_complete(expired: bool) -> Any:
+        def try_complete(expired: bool) -> Outcome | None:
             if done.done():
                 return done.result()
             return wait if expired else None

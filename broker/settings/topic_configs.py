@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from broker.settings.entity_configs import (
     TOPICS,
@@ -115,7 +116,9 @@ class TopicConfigs:
             self.spawn(self._read_first(new))
         return missing
 
-    def when_known(self, topics: Iterable[str], respond: Callable[[], Any], timeout_ms: int) -> Any:
+    def when_known(
+        self, topics: Iterable[str], respond: Callable[[], Outcome], timeout_ms: int
+    ) -> Outcome:
         """Return `respond()`, or a Wait for it until the settings of `topics` have been read.
 
         The wait has no end: a controller repeats a request without a response, but not one that
@@ -127,7 +130,7 @@ class TopicConfigs:
             return respond()
         reading = self._add_reading(missing)
 
-        def try_complete(expired: bool) -> Any:
+        def try_complete(expired: bool) -> Outcome | None:
             if not reading.unread:
                 return respond()
             return wait if expired else None
@@ -135,7 +138,9 @@ class TopicConfigs:
         wait = Wait((reading,), timeout_ms, try_complete)
         return wait
 
-    def when_read(self, topics: Iterable[str], respond: Callable[[], Any], timeout_ms: int) -> Any:
+    def when_read(
+        self, topics: Iterable[str], respond: Callable[[], Outcome], timeout_ms: int
+    ) -> Outcome:
         """Return a Wait for `respond()` until the settings have been read again, known or not.
 
         Another broker may have changed them, with the notification still on its way.

@@ -11,9 +11,10 @@ from typing import Any
 
 import attrs
 
-from broker.network.dispatch import Dispatcher, Handler, RequestContext
+from broker.network.dispatch import Dispatcher, Handler
 from broker.network.listener import Listener
 from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
 from broker.settings.config import BrokerConfig, load_broker_config
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response

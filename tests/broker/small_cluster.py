@@ -16,8 +16,8 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Purgatory, Wait
+from broker.network.request_context import RequestContext
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import IsrWriter

@@ -6,7 +6,7 @@ import pytest
 
 from broker.controller.events import ShutdownRequested
 from broker.handlers import controlled_shutdown
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.topic_partition import TopicPartition

@@ -10,8 +10,8 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import create_partitions
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,

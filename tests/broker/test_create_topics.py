@@ -11,8 +11,8 @@ from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults
 from broker.handlers import create_topics
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (

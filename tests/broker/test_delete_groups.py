@@ -3,8 +3,8 @@
 from typing import Any
 
 from broker.handlers import delete_groups
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import Pending

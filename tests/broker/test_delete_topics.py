@@ -9,8 +9,8 @@ import pytest
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.handlers import delete_topics
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.broker.replication.replicas import update_metadata

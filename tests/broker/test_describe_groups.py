@@ -1,7 +1,7 @@
 """DescribeGroups through its handler."""
 
 from broker.handlers import describe_groups
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import (

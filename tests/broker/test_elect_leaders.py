@@ -7,8 +7,8 @@ import pytest
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.events import ElectionRequested
 from broker.handlers import elect_leaders
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     UNCLEAN,

@@ -6,7 +6,7 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from offsets.config import OffsetsConfig
 from offsets.topic import OFFSETS_TOPIC, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode

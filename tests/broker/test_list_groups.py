@@ -1,7 +1,7 @@
 """ListGroups through its handler."""
 
 from broker.handlers import list_groups
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode

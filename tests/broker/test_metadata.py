@@ -11,8 +11,8 @@ import pytest
 
 from broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
 from broker.handlers import metadata
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode

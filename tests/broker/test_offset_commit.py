@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from broker.handlers import offset_commit
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig

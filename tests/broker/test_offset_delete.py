@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from broker.handlers import offset_delete
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import Pending

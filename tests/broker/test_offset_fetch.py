@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.handlers import offset_fetch
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset

@@ -6,7 +6,7 @@ import pytest
 
 from broker.controller.events import ReassignmentRequested, ReassignmentsListed
 from broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -11,9 +11,9 @@ import attrs
 import pytest
 
 from broker.handlers import produce
-from broker.handlers.produce import PARTITIONS_A_TURN
-from broker.network.connection import CLOSE
-from broker.network.purgatory import NO_ANSWER, Wait
+from broker.handlers.produce import ACKS_0_FAILED, PARTITIONS_A_TURN
+from broker.network.dispatch import NO_RESPONSE
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -178,8 +178,8 @@ def test_acks_that_do_not_exist_are_refused() -> None:
 
 def test_without_acks_there_is_no_answer_and_a_failure_closes() -> None:
     replicas = Replicas().lead("t")
-    assert handle(replicas, request(("t", 0, batch(b"a")), acks=0)) is None
-    assert handle(replicas, request(("t", 7, batch(b"a")), acks=0)) is CLOSE
+    assert handle(replicas, request(("t", 0, batch(b"a")), acks=0)) is NO_RESPONSE
+    assert handle(replicas, request(("t", 7, batch(b"a")), acks=0)) is ACKS_0_FAILED
 
 
 def test_too_few_in_sync_replicas_refuse_before_anything_is_written() -> None:
@@ -245,7 +245,7 @@ async def test_many_partitions_are_appended_some_a_turn(partitions: int, acks: i
     assert ends[-1] == partitions
     assert max(after - before for before, after in pairwise(ends)) <= 2 * PARTITIONS_A_TURN
     if acks == 0:
-        assert answer in (None, NO_ANSWER)
+        assert answer in (None, NO_RESPONSE)
     else:
         assert codes(answer) == [ErrorCode.NONE] * partitions
 
@@ -329,7 +329,7 @@ def test_who_wants_no_answer_gets_none_when_it_is_appended() -> None:
     handle(replicas, request(("t", 0, LONG)))
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG), acks=0))])
     replicas.flush()
-    assert (parked, replicas.manager.log(T0).log_end_offset) == ([NO_ANSWER], 2)
+    assert (parked, replicas.manager.log(T0).log_end_offset) == ([NO_RESPONSE], 2)
 
 
 def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None:

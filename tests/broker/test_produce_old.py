@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.network.connection import CLOSE
+from broker.handlers.produce import ACKS_0_FAILED
+from broker.network.dispatch import NO_RESPONSE
 from broker.network.down_conversion import AT_ONCE_BYTES
-from broker.network.purgatory import NO_ANSWER, Wait
+from broker.network.purgatory import Wait
 from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -142,8 +143,8 @@ async def test_old_messages_need_an_old_version_and_batches_a_new_one() -> None:
 
 def test_producer_that_wants_no_answer_is_closed_when_it_fails() -> None:
     replicas = leading()
-    assert handle(replicas, request(("t", 0, old(b"a")), acks=0), 0) is None
-    assert handle(replicas, request(("t", 0, b"x"), acks=0), 0) is CLOSE
+    assert handle(replicas, request(("t", 0, old(b"a")), acks=0), 0) is NO_RESPONSE
+    assert handle(replicas, request(("t", 0, b"x"), acks=0), 0) is ACKS_0_FAILED
 
 
 @pytest.mark.parametrize("format_version", ["0.9.0", "0.10.1"])
@@ -183,10 +184,15 @@ async def test_little_is_checked_at_once_and_more_off_the_loop() -> None:
 
 async def test_producer_that_wants_no_answer_gets_none_after_a_wait() -> None:
     replicas = leading()
-    assert await replicas.ended(handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_ANSWER
+    assert (
+        await replicas.ended(handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_RESPONSE
+    )
     assert replicas.manager.high_watermark(T0) == 2 * AT_ONCE_BYTES // 1000
     damaged = LARGE[:-1] + b"!"
-    assert await replicas.ended(handle(replicas, request(("t", 0, damaged), acks=0), 0)) is CLOSE
+    assert (
+        await replicas.ended(handle(replicas, request(("t", 0, damaged), acks=0), 0))
+        is ACKS_0_FAILED
+    )
 
 
 async def test_what_was_sent_is_appended_though_the_producer_is_gone() -> None:

@@ -15,8 +15,8 @@ from broker.cluster.producer_ids import (
     block_after,
 )
 from broker.handlers import init_producer_id
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.spawning import Spawned

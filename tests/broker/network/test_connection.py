@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.network.connection import CLOSE, JOINED_BYTES
-from broker.network.dispatch import Handler
+from broker.network.connection import JOINED_BYTES
+from broker.network.dispatch import NO_RESPONSE, Close, Handler
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
@@ -150,7 +150,7 @@ async def test_one_connection_that_waits_does_not_hold_another() -> None:
 
 async def test_a_request_without_an_answer_is_passed_over() -> None:
     def handler(request: Any, context: Any) -> Any:
-        return None if request.key == "silent" else echoed(request.key)
+        return NO_RESPONSE if request.key == "silent" else echoed(request.key)
 
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         client = await server.client()
@@ -336,7 +336,7 @@ async def test_a_failed_request_that_wants_no_answer_ends_the_connection_after_t
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def handler(request: Any, context: Any) -> Any:
-        return echoed(request.key) if request.key == "before" else CLOSE
+        return echoed(request.key) if request.key == "before" else Close("an acks=0 request failed")
 
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
@@ -370,7 +370,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_connection_after_those_
 
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
-    assert why.startswith("an answer cannot be sent: ")
+    assert why.startswith("a response cannot be sent: ")
 
 
 async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(

@@ -10,8 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from broker.network.connection import JOINED_BYTES, SENDFILE_MAX_BYTES, SENDFILE_MIN_BYTES
+from broker.network.connection import JOINED_BYTES
 from broker.network.dispatch import Handler
+from broker.network.response_parts import SENDFILE_MAX_BYTES, SENDFILE_MIN_BYTES
 from core_log.directory import LogDirectory
 from core_log.memory_directory import Disk, MemoryDirectory, MemoryFile
 from core_log.storage import FileRange, StorageFile

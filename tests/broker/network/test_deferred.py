@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.network.deferred import Deferred
+from broker.network.dispatch import NO_RESPONSE
 from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -37,7 +38,7 @@ async def test_what_the_work_returns_is_the_answer() -> None:
         await asyncio.sleep(0.01)
         return "found"
 
-    wait = deferred(purgatory).answer(work(), LATE_MS, lambda: "late")
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
 
     assert wait.try_complete(False) is None
     assert await outcome(purgatory, wait) == "found"
@@ -53,7 +54,7 @@ async def test_work_that_takes_too_long_is_answered_as_late_and_goes_on() -> Non
         await asyncio.sleep(1)
         ended.append("work")
 
-    wait = deferred(purgatory).answer(work(), LATE_MS, lambda: "late")
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
 
     assert await outcome(purgatory, wait) == "late"
     await asyncio.sleep(1)
@@ -67,7 +68,7 @@ async def test_what_the_work_raises_is_raised_where_the_answer_is_asked_for() ->
     async def work() -> None:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "t-0")
 
-    wait = deferred(purgatory).answer(work(), LATE_MS, lambda: "late")
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
     await asyncio.sleep(0)
 
     with pytest.raises(ApiError, match="t-0"):
@@ -77,7 +78,9 @@ async def test_what_the_work_raises_is_raised_where_the_answer_is_asked_for() ->
 async def test_work_for_a_thread_is_done_in_one() -> None:
     purgatory = Purgatory()
     with ThreadPoolExecutor(1) as threads:
-        wait = deferred(purgatory, threads).answer_from_thread(get_ident, 20_000, lambda: None)
+        wait = deferred(purgatory, threads).respond_from_thread(
+            get_ident, 20_000, lambda: None, lambda ident: ident
+        )
         assert await outcome(purgatory, wait) not in (None, get_ident())
 
 
@@ -112,7 +115,7 @@ async def test_error_of_work_that_was_deferred_is_answered_in_the_words_of_the_a
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "")
 
         made = Deferred(asyncio.ensure_future, lambda key: purgatories[0].touch(key), None)
-        return made.answer(work(), 20_000, lambda: None)
+        return made.respond(work(), 20_000, lambda: NO_RESPONSE)
 
     async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
         purgatories.append(server.purgatory)
@@ -142,7 +145,7 @@ async def test_work_that_returns_nothing_is_no_answer_and_the_next_request_is_se
         if request.key:
             return echoed(request.key)
         made = Deferred(asyncio.ensure_future, lambda key: purgatories[0].touch(key), None)
-        return made.answer(asyncio.sleep(0), 20_000, lambda: echoed("late"))
+        return made.respond(asyncio.sleep(0, NO_RESPONSE), 20_000, lambda: echoed("late"))
 
     async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
         purgatories.append(server.purgatory)

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.network.dispatch import Dispatcher, Handler, Outcome, Refused, RequestContext
+from broker.network.authorization import Operation, Resource, ResourceType, topic
+from broker.network.dispatch import NO_RESPONSE, Dispatched, Dispatcher, Handler, Refused
 from broker.network.purgatory import Wait
+from broker.network.request_context import Origin, RequestContext, authorize
+from broker.network.session import ANONYMOUS, Principal
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -22,18 +26,22 @@ from protocol.messages.produce import (
 )
 from tests.broker.served import ECHO, ask, echoed
 
+ORIGIN = Origin("PLAINTEXT", "h:1")
+
 
 def frame(key: ApiKey, version: int, request: Any, client_id: str | None = "me") -> memoryview:
     return memoryview(encode_request(key, version, 77, client_id, request))[4:]
 
 
-def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Outcome:
-    return Dispatcher(handlers, lambda: 123, lambda: 45).dispatch(
-        memoryview(data), "PLAINTEXT", "h:1"
-    )
+def dispatcher(handlers: dict[ApiKey, Handler], **options: Any) -> Dispatcher:
+    return Dispatcher(handlers, lambda: 123, lambda: 45, **options)
 
 
-def find(handler: Callable[[], Any]) -> Outcome:
+def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Dispatched:
+    return dispatcher(handlers).dispatch(memoryview(data), ORIGIN)
+
+
+def find(handler: Callable[[], Any]) -> Dispatched:
     """The outcome of a FindCoordinator whose handler is this."""
     return dispatch({ApiKey.FIND_COORDINATOR: lambda r, c: handler()}, ask(77, "k")[4:])
 
@@ -52,11 +60,11 @@ def test_a_handler_gets_the_request_and_what_may_be_known_beside_it() -> None:
         got.append((request, context))
         return echoed(request.key)
 
-    outcome = dispatch({ApiKey.FIND_COORDINATOR: handler}, ask(77, "k")[4:])
+    dispatched = dispatch({ApiKey.FIND_COORDINATOR: handler}, ask(77, "k")[4:])
     ((request, context),) = got
     assert request.key == "k"
     assert context == RequestContext(0, "client", "PLAINTEXT", "h:1", 123, monotonic_ms=45)
-    assert (outcome.header.correlation_id, outcome.response, outcome.close) == (
+    assert (dispatched.header.correlation_id, dispatched.outcome, dispatched.close) == (
         77,
         echoed("k"),
         False,
@@ -99,36 +107,36 @@ def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
 def test_api_versions_of_the_future_is_answered_in_version_nought() -> None:
     """Nothing behind the correlation id is read: nobody knows how."""
     served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: raising(AssertionError())}
-    outcome = dispatch(served, bytes.fromhex("0012 0063 0000004d") + b"\xff\xff\xff")
-    assert (outcome.header.api_version, outcome.header.correlation_id) == (0, 77)
-    assert isinstance(outcome.response, ApiVersionsResponse)
-    assert outcome.response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    (key,) = outcome.response.api_keys
+    dispatched = dispatch(served, bytes.fromhex("0012 0063 0000004d") + b"\xff\xff\xff")
+    assert (dispatched.header.api_version, dispatched.header.correlation_id) == (0, 77)
+    assert isinstance(dispatched.outcome, ApiVersionsResponse)
+    assert dispatched.outcome.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (key,) = dispatched.outcome.api_keys
     assert (key.api_key, key.min_version, key.max_version) == (18, 0, 3)
-    assert not outcome.close
+    assert not dispatched.close
 
 
 def test_api_versions_that_we_know_goes_to_its_handler() -> None:
     answer = ApiVersionsResponse(error_code=0, api_keys=[])
     asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: lambda request, context: answer}
-    outcome = dispatch(served, frame(ApiKey.API_VERSIONS, 3, asked))
-    assert outcome.response is answer
+    dispatched = dispatch(served, frame(ApiKey.API_VERSIONS, 3, asked))
+    assert dispatched.outcome is answer
 
 
 def test_an_api_error_is_answered_in_the_words_of_the_api() -> None:
-    outcome = find(raising(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")))
-    assert isinstance(outcome.response, FindCoordinatorResponse)
-    assert outcome.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert not outcome.close
+    dispatched = find(raising(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")))
+    assert isinstance(dispatched.outcome, FindCoordinatorResponse)
+    assert dispatched.outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not dispatched.close
 
 
 def test_what_nobody_expected_is_logged_answered_and_ends_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outcome = find(raising(KeyError("a bug")))
-    assert outcome.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert outcome.close
+    dispatched = find(raising(KeyError("a bug")))
+    assert dispatched.outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatched.close
     assert "FIND_COORDINATOR version 0 failed" in caplog.text
     assert "a bug" in caplog.text
 
@@ -141,8 +149,8 @@ def test_a_producer_that_wants_no_answer_gets_none_though_it_failed() -> None:
         topic_data=[ProduceRequestTopic(name="t", partition_data=[part])],
     )
     served: dict[ApiKey, Handler] = {ApiKey.PRODUCE: raising(KeyError("a bug"))}
-    outcome = dispatch(served, frame(ApiKey.PRODUCE, 7, request))
-    assert (outcome.response, outcome.close) == (None, True)
+    dispatched = dispatch(served, frame(ApiKey.PRODUCE, 7, request))
+    assert (dispatched.outcome, dispatched.close) == (NO_RESPONSE, True)
 
 
 def waiting(*answers: Any) -> Wait:
@@ -160,14 +168,14 @@ def waiting(*answers: Any) -> Wait:
 
 def tried(*answers: Any) -> Any:
     """What the first try of such a wait gives once it has been dispatched."""
-    outcome = find(lambda: waiting(*answers))
-    assert isinstance(outcome.response, Wait)
-    return outcome.response.try_complete(False)
+    dispatched = find(lambda: waiting(*answers))
+    assert isinstance(dispatched.outcome, Wait)
+    return dispatched.outcome.try_complete(False)
 
 
 def test_a_wait_keeps_its_keys_and_its_time() -> None:
-    outcome = find(lambda: waiting(None))
-    assert (outcome.response.keys, outcome.response.timeout_ms) == (("a", "b"), 500)
+    dispatched = find(lambda: waiting(None))
+    assert (dispatched.outcome.keys, dispatched.outcome.timeout_ms) == (("a", "b"), 500)
 
 
 def test_a_wait_goes_on_while_there_is_no_answer() -> None:
@@ -175,8 +183,8 @@ def test_a_wait_goes_on_while_there_is_no_answer() -> None:
 
 
 def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
-    outcome = tried(echoed("late"))
-    assert (outcome.header.correlation_id, outcome.response, outcome.close) == (
+    dispatched = tried(echoed("late"))
+    assert (dispatched.header.correlation_id, dispatched.outcome, dispatched.close) == (
         77,
         echoed("late"),
         False,
@@ -184,15 +192,75 @@ def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
 
 
 def test_an_api_error_after_a_wait_is_answered() -> None:
-    outcome = tried(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    assert outcome.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert not outcome.close
+    dispatched = tried(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert dispatched.outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not dispatched.close
 
 
 def test_what_nobody_expected_after_a_wait_ends_the_connection_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outcome = tried(KeyError("a bug"))
-    assert outcome.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert outcome.close
+    dispatched = tried(KeyError("a bug"))
+    assert dispatched.outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatched.close
     assert "a bug" in caplog.text
+
+
+# ---- who may do what, and how often
+
+
+def refusing(principal: Principal, operation: Operation, resource: Resource) -> bool:
+    assert principal == ANONYMOUS
+    return (operation, resource) != (Operation.DELETE, Resource(ResourceType.GROUP, "g"))
+
+
+@pytest.mark.parametrize(
+    ("group_id", "error"), [("g", ErrorCode.GROUP_AUTHORIZATION_FAILED), ("h", ErrorCode.NONE)]
+)
+def test_request_about_one_resource_is_refused_before_its_handler(
+    group_id: str, error: ErrorCode
+) -> None:
+    done = OffsetDeleteResponse(topics=[])
+    handlers: dict[ApiKey, Handler] = {ApiKey.OFFSET_DELETE: lambda request, context: done}
+    request = frame(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=group_id, topics=[]))
+    dispatched = dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    assert isinstance(dispatched.outcome, OffsetDeleteResponse)
+    assert dispatched.outcome.error_code == error
+
+
+def test_handler_may_ask_for_each_topic_of_a_request() -> None:
+    asked: list[bool] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        asked.append(authorize(context, Operation.READ, topic("a")))
+        asked.append(authorize(context, Operation.DELETE, Resource(ResourceType.GROUP, "g")))
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    handlers: dict[ApiKey, Handler] = {ApiKey.LIST_GROUPS: handler}
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    assert asked == [True, False]
+
+
+def test_request_is_that_of_the_session_s_principal() -> None:
+    principals: list[Principal] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        principals.append(context.principal)
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    origin = Origin("SASL", "h:1", principal=Principal("User", "alice"))
+    dispatcher({ApiKey.LIST_GROUPS: handler}).dispatch(request, origin)
+    assert [str(principal) for principal in principals] == ["User:alice"]
+
+
+def test_client_over_its_quota_is_throttled() -> None:
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.LIST_GROUPS: lambda request, context: ListGroupsResponse(error_code=0, groups=[])
+    }
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    dispatched = dispatcher(handlers, throttle=lambda context, request: 250).dispatch(
+        request, ORIGIN
+    )
+    assert dispatched.throttle_ms == 250

@@ -11,9 +11,10 @@ import attrs
 
 from broker.handlers import api_versions
 from broker.network.connection import ClientConnection
-from broker.network.dispatch import Dispatcher, Handler, RequestContext
+from broker.network.dispatch import Dispatcher, Handler
 from broker.network.purgatory import Purgatory
 from broker.network.queued_bytes import QueuedBytes
+from broker.network.request_context import RequestContext
 from broker.network.turns import Turns
 from broker.replication.control_gate import ControlGate
 from broker.server import Broker as RunningBroker

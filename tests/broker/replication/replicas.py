@@ -13,8 +13,8 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
-from broker.network.dispatch import RequestContext
 from broker.network.purgatory import Purgatory, Wait
+from broker.network.request_context import RequestContext
 from broker.replication.control_work import ControlWork
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.partition import IsrChange, Partition

@@ -12,7 +12,7 @@ import pytest
 from broker.handlers import leader_and_isr as leader_and_isr_handler
 from broker.handlers import stop_replica as stop_replica_handler
 from broker.handlers import update_metadata as update_metadata_handler
-from broker.network.dispatch import RequestContext
+from broker.network.request_context import RequestContext
 from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest

@@ -43,8 +43,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P6",
         "beyond the limit no connection is read",
         "broker.network.connection:ClientConnection._read_or_not",
-        "self._is_held_back or self._cutter.has_more",
-        "self._cutter.has_more",
+        "self._is_held_back or self._is_throttled or self._cutter.has_more",
+        "self._is_throttled or self._cutter.has_more",
         CONNECTION,
     ),
     Remedy(
@@ -185,9 +185,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L5",
         "small ranges are joined up to a bound",
-        "broker.network.connection:ClientConnection._send_with_files",
-        "little_bytes <= LITTLE_BYTES and all(_is_at_hand(part) for part in parts)",
-        "all(_is_at_hand(part) for part in parts)",
+        "broker.network.response_parts:is_small",
+        "file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)",
+        "all(is_at_hand(part) for part in parts)",
         FILES,
     ),
 )

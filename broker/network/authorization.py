@@ -1,0 +1,92 @@
+"""Which operations requests need on which resources, in the words of ACLs (KIP-11).
+
+Dispatch asks where one resource decides about the whole request: the cluster, or a group. Handlers
+ask for each topic of a request that names several, because one of them may be refused without the
+others (`request_context.authorize`). For now everybody may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from broker.network.session import Principal
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+
+
+class Operation(Enum):
+    """An operation, by its number on the wire (KIP-140)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(Enum):
+    """A kind of resource, by its number on the wire."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Resource(NamedTuple):
+    """One resource."""
+
+    kind: ResourceType
+    name: str
+
+
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+
+REFUSALS: Mapping[ResourceType, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+def allow_everything(principal: Principal, operation: Operation, resource: Resource) -> bool:
+    """Allow: there are no ACLs."""
+    return True
+
+
+def topic(name: str) -> Resource:
+    """Return a topic as a resource."""
+    return Resource(ResourceType.TOPIC, name)
+
+
+def _group(request: Any) -> Resource:
+    return Resource(ResourceType.GROUP, request.group_id)
+
+
+def _cluster(request: Any) -> Resource:
+    return CLUSTER
+
+
+NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
+    ApiKey.LEADER_AND_ISR: (Operation.CLUSTER_ACTION, _cluster),
+    ApiKey.STOP_REPLICA: (Operation.CLUSTER_ACTION, _cluster),
+    ApiKey.UPDATE_METADATA: (Operation.CLUSTER_ACTION, _cluster),
+    ApiKey.CONTROLLED_SHUTDOWN: (Operation.CLUSTER_ACTION, _cluster),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (Operation.ALTER, _cluster),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (Operation.DESCRIBE, _cluster),
+    ApiKey.ELECT_LEADERS: (Operation.ALTER, _cluster),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (Operation.ALTER, _cluster),
+    ApiKey.DESCRIBE_LOG_DIRS: (Operation.DESCRIBE, _cluster),
+    ApiKey.OFFSET_COMMIT: (Operation.READ, _group),
+    ApiKey.OFFSET_FETCH: (Operation.DESCRIBE, _group),
+    ApiKey.OFFSET_DELETE: (Operation.DELETE, _group),
+}
+"""The requests about which one resource decides, as Kafka's protocol guide lists them."""
