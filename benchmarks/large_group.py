@@ -167,14 +167,14 @@ class GroupMember:
         consumer_id = f"{GROUP}_{name}"
         offsets = ZooKeeperStore(wire)
         store = GovernedStore(
-            *(wire, GROUP, consumer_id, offsets, offsets, "zookeeper", offsets), takes_part=True
+            *(wire, GROUP, consumer_id, offsets, offsets, "zookeeper", offsets), is_member=True
         )
         delivery = StreamDelivery(GROUP, consumer_id, store, _move_on, 0, 0)
         stream = MessageStream(bytes_decoder, bytes_decoder)
         delivery.stream_of = lambda partition, thread: stream
         tree = GroupTree(wire, GROUP, consumer_id, StaticSubscription({TOPIC: 1}))
         member = Member(tree, delivery, Membership(consumer_id), rng=Random(name))
-        return GroupMember(member, asyncio.create_task(store.obey()))
+        return GroupMember(member, asyncio.create_task(store.follow_migration()))
 
 
 def _move_on(feeds: Iterable[PartitionFeed]) -> None:

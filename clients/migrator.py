@@ -29,7 +29,7 @@ from offsets.migration import (
     decide,
     is_settled,
 )
-from offsets.migration_observation import Fault, MemberSeen, Observation
+from offsets.migration_observation import MemberSeen, Observation, Obstacle
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import (
@@ -232,8 +232,8 @@ class Migrator:
         return frozenset(set(partitions) - there)
 
 
-def _faults(reader: GroupReader) -> tuple[Fault, ...]:
-    return tuple(Fault(each.what, each.error, each.message) for each in reader.failures)
+def _faults(reader: GroupReader) -> tuple[Obstacle, ...]:
+    return tuple(Obstacle(each.what, each.error, each.message) for each in reader.failures)
 
 
 def _order(content: bytes, path: str) -> GroupMigration:

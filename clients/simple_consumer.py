@@ -34,7 +34,7 @@ from offsets.requests import (
     commit_request,
     commit_results,
     fetch_offsets_request,
-    fetched_offsets,
+    fetch_results,
 )
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -272,7 +272,7 @@ class SimpleConsumer:
         response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
             raise BrokerError(ErrorCode.of(response.error_code), f"offsets of group {group}")
-        return fetched_offsets(response)
+        return fetch_results(response)
 
     async def find_coordinator(self, group: str) -> BrokerEndpoint:
         """The broker that keeps a group. Raises BrokerError; COORDINATOR_NOT_AVAILABLE is worth
@@ -387,5 +387,5 @@ def _error_listed(answer: _Listed, partition: TopicPartition) -> ErrorCode:
 
 
 def _errors_of_offsets(response: OffsetFetchResponse) -> list[ErrorCode]:
-    of_partitions = [offset.error for offset in fetched_offsets(response).values()]
+    of_partitions = [offset.error for offset in fetch_results(response).values()]
     return [ErrorCode.of(response.error_code), *of_partitions]

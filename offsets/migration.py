@@ -59,8 +59,8 @@ import attrs
 
 from offsets.migration_evidence import Evidence
 from offsets.migration_observation import (
-    Fault,
     Observation,
+    Obstacle,
     Offsets,
     apart,
     joined_elsewhere,
@@ -124,8 +124,8 @@ class Look:
 class Finish:
     """The command has done what it could: all of it if there are no faults."""
 
-    said: str
-    faults: tuple[Fault, ...] = ()
+    text: str
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 Effect = Rewrite | Copy | Look | Finish
@@ -153,7 +153,7 @@ class Run:
     epoch: int = -1
     epoch_since_ms: int = 0
     evidence: Evidence | None = None
-    last_seen: Observation | None = None
+    last_observation: Observation | None = None
 
     def is_patient(self, seen: Observation) -> bool:
         """Whether what is missing is worth another look."""
@@ -169,7 +169,7 @@ def decide(run: Run, seen: Observation) -> Decision:
     if epoch != run.epoch:
         run = attrs.evolve(run, epoch=epoch, epoch_since_ms=seen.now_ms, evidence=None)
     after, effect = DECIDE[run.command](run, seen)
-    return attrs.evolve(after, last_seen=seen), effect
+    return attrs.evolve(after, last_observation=seen), effect
 
 
 def _plan(run: Run, seen: Observation) -> Decision:
@@ -178,7 +178,7 @@ def _plan(run: Run, seen: Observation) -> Decision:
         return run, refused
     if seen.migration and not is_settled(seen.migration):
         return run, Finish(status_text(seen))
-    if seen.strangers and run.is_patient(seen):  # one of ours may just have come
+    if seen.foreign_members and run.is_patient(seen):  # one of ours may just have come
         return run, Look()
     faults = refusals(seen, run.target, overwrite=run.overwrite)
     return run, Finish(NOTHING_CHANGED if faults else plan_text(seen, run.target), faults)
@@ -197,11 +197,13 @@ def _start(run: Run, seen: Observation) -> Decision:
     if migration is None or is_settled(migration):
         if faults := refusals(seen, target, overwrite=run.overwrite):
             return run, Finish(NOTHING_CHANGED, faults)
-        return run, Rewrite(begun(migration, target, seen.now_ms), seen.version)
+        return run, Rewrite(begin_migration(migration, target, seen.now_ms), seen.version)
     if migration.mode.reads is target:
         return run, Finish(status_text(seen))
     late = seen.not_obeying
-    is_second_look = run.last_seen is not None and run.last_seen.version == seen.version
+    is_second_look = (
+        run.last_observation is not None and run.last_observation.version == seen.version
+    )
     if run.is_patient(seen):
         if stuck := _stuck(run, seen, target):
             return run, Copy(target, stuck)
@@ -242,14 +244,14 @@ def _finalize(run: Run, seen: Observation) -> Decision:
     if migration.mode.reads is migration.target:
         return _go_on(run, migration, seen)
     if migration.proven is None:
-        fault = Fault("both stores", "NOT_VERIFIED", "verify first")
+        fault = Obstacle("both stores", "NOT_VERIFIED", "verify first")
         return run, Finish(status_text(seen), (fault,))
     late = seen.not_obeying.keys() - run.trusted - seen.proven
     run = _gathered(run, seen, seen.partitions)
     assert run.evidence is not None
     behind = run.evidence.lacking(1, seen.now_ms, seen.now_ms)
     faults = (
-        *(Fault(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late)),
+        *(Obstacle(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late)),
         *seen.unreadable,
         *joined_elsewhere(seen),
         *diverged(seen, behind),
@@ -322,7 +324,9 @@ def is_settled(migration: GroupMigration) -> bool:
     return not migration.mode.is_dual and migration.mode.reads is migration.goal
 
 
-def begun(before: GroupMigration | None, target: OffsetStorage, now_ms: int) -> GroupMigration:
+def begin_migration(
+    before: GroupMigration | None, target: OffsetStorage, now_ms: int
+) -> GroupMigration:
     """The first step of a migration; `before` is the settled one that went the other way."""
     alone = LADDER[0] if target is OffsetStorage.KAFKA else LADDER[-1]
     at_rest = GroupMigration(
@@ -365,9 +369,9 @@ def _refused(target: OffsetStorage, seen: Observation) -> Finish | None:
 
 def _stuck(run: Run, seen: Observation, storage: OffsetStorage) -> dict[TopicPartition, int]:
     """What one store lacks of the other and has lacked, both unmoved, since the last look."""
-    if run.last_seen is None:
+    if run.last_observation is None:
         return {}
-    before = run.last_seen
+    before = run.last_observation
     return {p: o for p, o in seen.behind(storage).items() if before.pair(p) == seen.pair(p)}
 
 
@@ -383,7 +387,7 @@ def _gathered(run: Run, seen: Observation, partitions: Collection[TopicPartition
     return attrs.evolve(run, evidence=evidence)
 
 
-def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Fault, ...]:
+def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Obstacle, ...]:
     """What is not proven: partitions in step, members that write both.
 
     In a group without members nothing moves, and one look says it all.
@@ -395,9 +399,9 @@ def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Fa
     for p, reason in sorted(run.evidence.lacking(commits, since_ms, seen.now_ms).items()):
         differs = run.evidence.partitions[p].differs
         said = f"{reason}: {apart(seen, p)}" if differs else f"{reason}: --wait gives more time"
-        faults.append(Fault(str(p), "DIVERGED" if differs else "NOT_PROVEN", said))
+        faults.append(Obstacle(str(p), "DIVERGED" if differs else "NOT_PROVEN", said))
     if run.evidence.since_ms > since_ms and not faults:
-        faults.append(Fault("both stores", "NOT_PROVEN", f"watched for less than {seconds} s"))
+        faults.append(Obstacle("both stores", "NOT_PROVEN", f"watched for less than {seconds} s"))
     unproven = seen.not_obeying.keys() - run.trusted - run.evidence.proven_members(max(commits, 1))
     faults += [disobedience(m, seen.members[m], migration) for m in sorted(unproven)]
     return tuple(faults)

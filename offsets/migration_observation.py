@@ -15,7 +15,7 @@ TITLE = {OffsetStorage.ZOOKEEPER: "ZooKeeper", OffsetStorage.KAFKA: "Kafka"}
 
 
 @attrs.frozen
-class Fault:
+class Obstacle:
     """What stands in the way, and what to do about it."""
 
     what: str
@@ -55,10 +55,10 @@ class Observation:
     kafka: Offsets = attrs.field(factory=dict)
     zookeeper: Offsets = attrs.field(factory=dict)
     lost: frozenset[TopicPartition] = frozenset()
-    unreadable: tuple[Fault, ...] = ()
+    unreadable: tuple[Obstacle, ...] = ()
     log_starts: Offsets = attrs.field(factory=dict)
     log_ends: Offsets = attrs.field(factory=dict)
-    unknown_logs: tuple[Fault, ...] = ()
+    unknown_logs: tuple[Obstacle, ...] = ()
 
     def store(self, storage: OffsetStorage) -> Offsets:
         """What one store holds, of partitions that exist."""
@@ -80,7 +80,7 @@ class Observation:
         return (self.kafka.keys() | self.zookeeper.keys()) - self.lost
 
     @property
-    def strangers(self) -> dict[str, MemberSeen]:
+    def foreign_members(self) -> dict[str, MemberSeen]:
         """Members that are not ours, and obey nobody."""
         return {name: seen for name, seen in self.members.items() if seen.epoch is None}
 
@@ -113,10 +113,10 @@ def apart(seen: Observation, partition: TopicPartition) -> str:
     )
 
 
-def joined_elsewhere(seen: Observation) -> Iterator[Fault]:
+def joined_elsewhere(seen: Observation) -> Iterator[Obstacle]:
     """Members of the other kind: while there are any, the coordinator takes no commit of ours."""
     if seen.coordinated_members:
-        yield Fault(
+        yield Obstacle(
             seen.group,
             "NON_EMPTY_GROUP",
             f"{seen.coordinated_members} members have joined through the coordinator, and keep "
@@ -124,7 +124,7 @@ def joined_elsewhere(seen: Observation) -> Iterator[Fault]:
         )
 
 
-def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tuple[Fault, ...]:
+def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tuple[Obstacle, ...]:
     """Why a migration to `target` must not begin; none if it may.
 
     `overwrite`: the user says that offsets of the target are leftovers, where they are larger.
@@ -137,15 +137,15 @@ def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tu
     )
 
 
-def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
+def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Obstacle]:
     if not seen.members and not seen.partitions and not seen.coordinated_members:
-        yield Fault(seen.group, "GROUP_ID_NOT_FOUND", "it has neither members nor offsets")
+        yield Obstacle(seen.group, "GROUP_ID_NOT_FOUND", "it has neither members nor offsets")
     yield from joined_elsewhere(seen)
     if seen.migration is not None:  # settings have been outranked since
         return
     for name, member in sorted(seen.members.items()):
         if member.settings == target:
-            yield Fault(
+            yield Obstacle(
                 name,
                 "INCONSISTENT_SETTINGS",
                 f"by its settings it keeps its offsets in {TITLE[target]} alone: what it has "
@@ -153,25 +153,25 @@ def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
             )
 
 
-def _of_offsets(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> Iterator[Fault]:
+def _of_offsets(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> Iterator[Obstacle]:
     source, held = seen.store(target.other), seen.store(target)
     for p in sorted(held.keys() | source.keys()):
         if p not in source:
-            yield Fault(
+            yield Obstacle(
                 str(p),
                 "DIVERGED",
                 f"{held[p]} in {TITLE[target]} and nothing in {TITLE[target.other]}: is the group "
                 f"in {TITLE[target]} already?",
             )
         elif held.get(p, -1) > source[p] and not overwrite:
-            yield Fault(
+            yield Obstacle(
                 str(p),
                 "DIVERGED",
                 f"{held[p]} in {TITLE[target]} is ahead of {source[p]} in {TITLE[target.other]}: "
                 "if that is a leftover, use --overwrite",
             )
         if source.get(p, -1) > seen.log_ends.get(p, 2**63):
-            yield Fault(
+            yield Obstacle(
                 str(p),
                 "OFFSET_OUT_OF_RANGE",
                 f"{source[p]} is beyond the end of the log, {seen.log_ends[p]}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from offsets.migration_observation import TITLE, Fault, MemberSeen, Observation, apart
+from offsets.migration_observation import TITLE, MemberSeen, Observation, Obstacle, apart
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
@@ -50,9 +50,9 @@ def status_text(seen: Observation) -> str:
     lines.append(f"proven: {obeying} (epoch {migration.epoch})")
     if step_of(migration) == "verified":
         lines.append("proven: both stores were in step when verified")
-        if proven := seen.proven & seen.strangers.keys():
+        if proven := seen.proven & seen.foreign_members.keys():
             lines.append(f"proven: not ours, but written both: {', '.join(sorted(proven))}")
-    if unsure := [name for name in sorted(seen.strangers) if settings_wanted(seen, name)]:
+    if unsure := [name for name in sorted(seen.foreign_members) if settings_wanted(seen, name)]:
         wanted = settings_wanted(seen, unsure[0])
         lines.append(f"not ours, wants {wanted} and a restart if it has not: {', '.join(unsure)}")
     lines += _left_behind(seen)
@@ -63,7 +63,7 @@ def status_text(seen: Observation) -> str:
 def settings_wanted(seen: Observation, name: str) -> str | None:
     """What a member that is not ours has to be set to; None if that is proven, or not yet known."""
     migration = seen.migration
-    if migration is None or name not in seen.strangers:
+    if migration is None or name not in seen.foreign_members:
         return None
     if migration.mode.is_dual:
         return None if name in seen.proven else DUAL_SETTINGS
@@ -109,13 +109,13 @@ def plan_text(seen: Observation, target: OffsetStorage) -> str:
         f"{TITLE[target]}"
     ]
     if seen.members:
-        obedient = len(seen.members) - len(seen.strangers)
+        obedient = len(seen.members) - len(seen.foreign_members)
         lines.append(f"{obedient} of {len(seen.members)} members follow by themselves")
     else:
         lines.append("no member lives: start, verify and finalize need no waiting")
     lines += [
         f"not ours: {name}: after start, set {DUAL_SETTINGS} there and restart"
-        for name in sorted(seen.strangers)
+        for name in sorted(seen.foreign_members)
     ]
     lines += [
         f"expired: {p}: {offset} is before the start of the log, {seen.log_starts[p]}: wherever it "
@@ -127,34 +127,34 @@ def plan_text(seen: Observation, target: OffsetStorage) -> str:
     return "\n".join(lines)
 
 
-def diverged(seen: Observation, partitions: Collection[TopicPartition]) -> tuple[Fault, ...]:
+def diverged(seen: Observation, partitions: Collection[TopicPartition]) -> tuple[Obstacle, ...]:
     """The stores differ, and not because a commit is on its way."""
-    return tuple(Fault(str(p), "DIVERGED", apart(seen, p)) for p in sorted(partitions))
+    return tuple(Obstacle(str(p), "DIVERGED", apart(seen, p)) for p in sorted(partitions))
 
 
-def nothing_to_do(seen: Observation) -> tuple[str, tuple[Fault, ...]]:
+def nothing_to_do(seen: Observation) -> tuple[str, tuple[Obstacle, ...]]:
     """The command does not fit to where the migration stands."""
     step = step_of(seen.migration)
-    fault = Fault(seen.group, "INVALID_STEP", f"not possible now, the migration is: {step}")
+    fault = Obstacle(seen.group, "INVALID_STEP", f"not possible now, the migration is: {step}")
     return status_text(seen), (fault,)
 
 
-def under_way(migration: GroupMigration) -> Fault:
+def under_way(migration: GroupMigration) -> Obstacle:
     """Another migration has to end first."""
-    return Fault(
+    return Obstacle(
         "migration",
         "MIGRATION_UNDER_WAY",
         f"one to {TITLE[migration.target]} is {step_of(migration)}: finalize it or roll it back",
     )
 
 
-def disobedience(name: str, member: MemberSeen, migration: GroupMigration) -> Fault:
+def disobedience(name: str, member: MemberSeen, migration: GroupMigration) -> Obstacle:
     """A member that does not do what the mode in force says."""
     if member.epoch is not None:
         said = f"it has not followed to epoch {migration.epoch} yet (it is in {member.epoch})"
-        return Fault(name, "NOT_OBEYING", f"{said}: is it cut off from ZooKeeper?")
+        return Obstacle(name, "NOT_OBEYING", f"{said}: is it cut off from ZooKeeper?")
     wanted = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
-    return Fault(
+    return Obstacle(
         name,
         "NOT_OBEYING",
         f"not obeying: set {wanted} there and restart; once it commits to both it is proven by "

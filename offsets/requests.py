@@ -88,7 +88,7 @@ def fetch_offsets_request(
     return OffsetFetchRequest(group_id=group, topics=topics)
 
 
-def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, FetchedOffset]:
+def fetch_results(response: OffsetFetchResponse) -> dict[TopicPartition, FetchedOffset]:
     """The answers by partition; the error of the whole response is not looked at."""
     return {
         TopicPartition(topic.name, answer.partition_index): FetchedOffset(

@@ -72,7 +72,7 @@ class ZooKeeperOffsets:
             try:
                 offsets = await ZooKeeperStore(self.zk).fetch(group, known)
             except OffsetFetchFailed as failed:
-                offsets = failed.found
+                offsets = failed.offsets
                 found |= dict.fromkeys(failed.errors, (-1, ErrorCode.UNKNOWN_SERVER_ERROR))
             found |= {tp: (kept.offset, ErrorCode.NONE) for tp, kept in offsets.items()}
             return answer(found)

@@ -10,7 +10,7 @@ from clients.admin.descriptions import GroupListing
 from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import left_out
-from offsets.requests import commit_results, delete_results, fetched_offsets
+from offsets.requests import commit_results, delete_results, fetch_results
 from protocol.messages.delete_groups import DeleteGroupsResponse
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
 from protocol.messages.list_groups import ListGroupsResponse
@@ -41,7 +41,7 @@ def committed_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the committed offsets; partitions without one are absent. `wanted` is None for all."""
     raise_for(response.error_code, f"offsets of group {group_id}")
-    committed = fetched_offsets(response)
+    committed = fetch_results(response)
 
     for partition in wanted or ():
         if partition not in committed:

@@ -387,7 +387,7 @@ class ConsumerConnector:
             on_rebalance=self._meters.rebalances.mark,
             on_failure=self._meters.rebalance_failures.mark,
         )
-        self._store.takes_part = True
+        self._store.is_member = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
         try:
             async with self._in_reach():
@@ -407,7 +407,7 @@ class ConsumerConnector:
                     self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
                 tasks.create_task(self._finder.run())
-                tasks.create_task(self._store.obey())
+                tasks.create_task(self._store.follow_migration())
                 if self.config.auto_commit_enable:
                     tasks.create_task(self._commit_by_the_clock())
         except Exception as error:
@@ -438,7 +438,7 @@ class ConsumerConnector:
     def _offset_store(self) -> GovernedStore:
         """What the settings say, under the group's migration if there is one."""
         meters = self._meters
-        zookeeper = ZooKeeperStore(self._zk, written=meters.zookeeper_commits.mark)
+        zookeeper = ZooKeeperStore(self._zk, on_written=meters.zookeeper_commits.mark)
         kafka = CoordinatorStore(
             self._call_coordinator, self._forget_coordinator, meters.kafka_commits.mark
         )

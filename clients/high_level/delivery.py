@@ -239,7 +239,7 @@ class StreamDelivery:
         try:
             found = await self.store.fetch(self.group_id, partitions)
         except OffsetFetchFailed as failure:
-            found, errors = failure.found, failure.errors
+            found, errors = failure.offsets, failure.errors
         except (ClientError, ApiError) as error:
             return {}, dict.fromkeys(partitions, str(error))
         sure = sorted(partitions - errors.keys())

@@ -255,7 +255,7 @@ async def _write_offsets(
             held = await stores[store].fetch(group_id, offsets.keys())
         except OffsetFetchFailed as error:
             failures.append(Failure.of(what, error))
-            held = error.found
+            held = error.offsets
         written += [
             offset
             for offset in wanted

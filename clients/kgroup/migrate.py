@@ -195,8 +195,10 @@ def carry_out(
         raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
 
     run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, given)))
-    click.echo(finish.said, err=True)
-    failures = [Failure(fault.what, fault.error, fault.message) for fault in finish.faults]
+    click.echo(finish.text, err=True)
+    failures = [
+        Failure(obstacle.what, obstacle.error, obstacle.message) for obstacle in finish.obstacles
+    ]
     show(Listing("migration", COLUMNS, items(run), failures), output)
 
 
@@ -226,7 +228,7 @@ async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, F
 
 def items(run: Run) -> list[dict[str, Any]]:
     """Return one item for each partition in the last observation, then the members without any."""
-    seen = run.last_seen
+    seen = run.last_observation
     assert seen is not None, "a run looks at least once"
 
     whole = {
@@ -281,7 +283,7 @@ def _member_columns(seen: Observation, member: str | None) -> dict[str, Any]:
         return {}
 
     obeys = None
-    if member in seen.strangers:
+    if member in seen.foreign_members:
         is_dual = seen.migration is not None and seen.migration.mode.is_dual
         obeys = "proven" if is_dual and member in seen.proven else "not ours"
     elif seen.migration is not None:

@@ -295,10 +295,10 @@ class MigratingGroup:
             zookeeper=in_zookeeper,
             settings=self.storage,
             configured=stores[self.storage],
-            takes_part=True,
+            is_member=True,
         )
         consumer = self.consumers[name] = Consumer(self, name, session, store)
-        loops = (store.obey(), consumer.live(), consumer.commit_by_the_clock())
+        loops = (store.follow_migration(), consumer.live(), consumer.commit_by_the_clock())
         consumer.tasks += [asyncio.create_task(loop) for loop in loops]
         self.tasks += consumer.tasks
         return consumer

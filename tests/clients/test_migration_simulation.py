@@ -76,7 +76,7 @@ def death_of(world: MigratingGroup, victim: Victim, at: int, when: When) -> Deat
 async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) -> None:
     finish = await world.command(run, death)
     assert finish is not None
-    assert finish.faults == (), finish
+    assert finish.obstacles == (), finish
 
 
 async def settles(world: MigratingGroup, mode: OffsetMode) -> None:

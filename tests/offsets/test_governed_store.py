@@ -58,7 +58,7 @@ class World:
     def __init__(self, member_session: Any, session: MemorySession, zk: MemoryZooKeeper) -> None:
         self.zk, self.session, self.kafka = zk, session, Kafka()
         self.store = a_store(member_session, ZooKeeperStore(member_session), self.kafka)
-        self.obeying = asyncio.create_task(self.store.obey())
+        self.obeying = asyncio.create_task(self.store.follow_migration())
 
     async def order(self, mode: OffsetMode, epoch: int) -> None:
         await self.session.ensure_path(MIGRATION)
@@ -96,7 +96,7 @@ def a_store(session: Any, zookeeper: ZooKeeperStore, kafka: Any) -> GovernedStor
         zookeeper=zookeeper,
         settings="zookeeper",
         configured=zookeeper,
-        takes_part=True,
+        is_member=True,
     )
 
 
@@ -469,7 +469,7 @@ def test_what_a_command_has_written_meanwhile_is_not_taken_for_our_own_last_writ
 def test_who_is_no_member_reads_the_order_and_is_not_listed() -> None:
     async def scene(world: World) -> None:
         world.obeying.cancel()
-        world.store.takes_part = False
+        world.store.is_member = False
         await world.order(OffsetMode.KAFKA, 1)
         await world.commit(9)
         assert (world.in_zookeeper, world.in_kafka, world.acknowledged) == (None, 9, None)

@@ -8,7 +8,7 @@ import pytest
 
 from offsets.migration import Command, Copy, Effect, Finish, Look, Rewrite, Run, decide
 from offsets.migration_evidence import STUCK_MS
-from offsets.migration_observation import Fault, MemberSeen, Observation
+from offsets.migration_observation import MemberSeen, Observation, Obstacle
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
@@ -81,7 +81,7 @@ def last(command: Command, *looks: Observation, **options: Any) -> Effect:
 
 def faults(effect: Effect) -> dict[str, str]:
     assert isinstance(effect, Finish), effect
-    return {fault.what: fault.error for fault in effect.faults}
+    return {fault.what: fault.error for fault in effect.obstacles}
 
 
 def ordered(effect: Effect) -> tuple[OffsetMode, OffsetStorage, int]:
@@ -90,8 +90,8 @@ def ordered(effect: Effect) -> tuple[OffsetMode, OffsetStorage, int]:
 
 
 OURS = ("g_a", 0)
-NO_LEADER = Fault("t-0", "LEADER_NOT_AVAILABLE", "there is no leader now")
-NOT_A_NUMBER = Fault("/x", "ZnodeError", "b'abc' is not a decimal number")
+NO_LEADER = Obstacle("t-0", "LEADER_NOT_AVAILABLE", "there is no leader now")
+NOT_A_NUMBER = Obstacle("/x", "ZnodeError", "b'abc' is not a decimal number")
 
 # --- plan and refusals ----------------------------------------------------------------------------
 
@@ -102,8 +102,8 @@ def test_a_plan_changes_nothing_and_names_members_that_are_not_ours() -> None:
     finish = last(Command.PLAN, *looks)
     assert faults(finish) == {}
     assert isinstance(finish, Finish)
-    assert "g_jvm: after start, set offsets.storage=kafka dual.commit.enabled=true" in finish.said
-    assert "2 offsets in ZooKeeper, 2 of them to copy" in finish.said
+    assert "g_jvm: after start, set offsets.storage=kafka dual.commit.enabled=true" in finish.text
+    assert "2 offsets in ZooKeeper, 2 of them to copy" in finish.text
 
 
 @pytest.mark.parametrize("command", [Command.PLAN, Command.START])
@@ -145,21 +145,21 @@ def test_offsets_of_partitions_that_are_gone_are_left_behind() -> None:
     finish = last(Command.PLAN, look)
     assert faults(finish) == {}
     assert isinstance(finish, Finish)
-    assert "left behind, no such partition: t-1" in finish.said
+    assert "left behind, no such partition: t-1" in finish.text
 
 
 def test_an_offset_whose_messages_are_deleted_is_named_and_no_hindrance() -> None:
     finish = last(Command.PLAN, seen(None, OURS, log_starts={P0: 6, P1: 0}))
     assert faults(finish) == {}
     assert isinstance(finish, Finish)
-    assert "expired: t-0: 5 is before the start of the log, 6" in finish.said
-    assert "t-1" not in finish.said
+    assert "expired: t-0: 5 is before the start of the log, 6" in finish.text
+    assert "t-1" not in finish.text
 
 
 def test_a_plan_says_what_to_type_next() -> None:
     finish = last(Command.PLAN, seen(None, OURS))
     assert isinstance(finish, Finish)
-    assert finish.said.endswith("next: kgroup migrate start g --to kafka")
+    assert finish.text.endswith("next: kgroup migrate start g --to kafka")
 
 
 # --- start ----------------------------------------------------------------------------------------
@@ -268,8 +268,10 @@ def test_verify_fails_with_the_partitions_that_differ() -> None:
     looks = [seen(STARTED, ("g_a", 1), now_ms=now, **apart) for now in range(0, 20_001, 1000)]
     effect = last(Command.VERIFY, *looks)
     assert isinstance(effect, Finish)
-    assert effect.faults == (Fault("t-1", "DIVERGED", "different: 7 in ZooKeeper, 6 in Kafka"),)
-    assert effect.said.startswith("not verified\ng: started: ")
+    assert effect.obstacles == (
+        Obstacle("t-1", "DIVERGED", "different: 7 in ZooKeeper, 6 in Kafka"),
+    )
+    assert effect.text.startswith("not verified\ng: started: ")
 
 
 @pytest.mark.parametrize("command", [Command.VERIFY, Command.FINALIZE, Command.ROLLBACK])
@@ -283,7 +285,7 @@ def test_an_offset_that_is_no_number_is_named_and_nobody_crosses(command: Comman
     assert last(command, *looks[:-1]) == Look()
     effect = last(command, *looks)
     assert isinstance(effect, Finish)
-    assert effect.faults == (NOT_A_NUMBER,)
+    assert effect.obstacles == (NOT_A_NUMBER,)
 
 
 @pytest.mark.parametrize("command", [Command.VERIFY, Command.FINALIZE, Command.ROLLBACK])
@@ -499,7 +501,7 @@ def test_a_rolled_back_migration_may_be_started_again() -> None:
 def said_of(look: Observation) -> str:
     effect = last(Command.STATUS, look)
     assert isinstance(effect, Finish)
-    return effect.said
+    return effect.text
 
 
 def test_status_names_what_cannot_be_read() -> None:
@@ -511,7 +513,7 @@ def test_where_no_member_lives_nobody_is_said_to_obey() -> None:
     assert "proven: no member lives, nobody has to obey (epoch 1)" in said_of(seen(STARTED))
     plan = last(Command.PLAN, seen(None))
     assert isinstance(plan, Finish)
-    assert "no member lives: start, verify and finalize need no waiting" in plan.said
+    assert "no member lives: start, verify and finalize need no waiting" in plan.text
 
 
 def test_a_member_that_was_proven_is_no_longer_told_to_restart() -> None:
@@ -553,5 +555,5 @@ def test_status_says_where_it_stands_and_what_is_proven(
 ) -> None:
     effect = last(Command.STATUS, seen(migration, ("g_a", migration.epoch), ("g_b", 0)))
     assert isinstance(effect, Finish)
-    assert effect.said.startswith(f"g: {step}: members ")
-    assert f"proven: 1 of 2 members obey (epoch {migration.epoch})" in effect.said
+    assert effect.text.startswith(f"g: {step}: members ")
+    assert f"proven: 1 of 2 members obey (epoch {migration.epoch})" in effect.text

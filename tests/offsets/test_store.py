@@ -202,12 +202,12 @@ def test_an_offset_is_not_written_in_a_later_session_than_it_was_committed_in() 
 def test_the_store_says_how_many_offsets_it_has_written() -> None:
     async def scene(zk: MemorySession, _: ZooKeeperStore) -> None:
         written: list[int] = []
-        store = ZooKeeperStore(zk, written=written.append)
+        store = ZooKeeperStore(zk, on_written=written.append)
         await store.commit(GROUP, at(p0=1, p1=1))
         await store.commit(GROUP, at(p0=1, p1=2))
         coordinator = Coordinator()
         coordinator.codes[P1] = ErrorCode.NOT_COORDINATOR
-        kafka = CoordinatorStore(coordinator.call, written=written.append)
+        kafka = CoordinatorStore(coordinator.call, on_written=written.append)
         with pytest.raises(CommitFailed):
             await kafka.commit(GROUP, at(p0=1, p1=2))
         assert written == [2, 1, 1]
@@ -255,7 +255,7 @@ def test_an_unreadable_offset_node_is_named_and_does_not_hide_the_others() -> No
         with pytest.raises(OffsetFetchFailed, match="/consumers/g/offsets/t/1") as failure:
             await store.fetch(GROUP, [P0, P1])
         assert failure.value.errors.keys() == {P1}
-        assert failure.value.found == at(p0=5)
+        assert failure.value.offsets == at(p0=5)
 
     play(scene)
 
@@ -321,7 +321,7 @@ def test_no_error_of_a_fetch_is_taken_for_no_offset(code: ErrorCode) -> None:
     with pytest.raises(OffsetFetchFailed) as failure:
         asyncio.run(coordinator.store.fetch(GROUP, [P0, P1]))
     assert failure.value.errors == {P1: code.name}
-    assert failure.value.found == at(p0=5)
+    assert failure.value.offsets == at(p0=5)
 
 
 def test_an_error_of_the_whole_fetch_puts_every_partition_in_doubt() -> None:
@@ -426,7 +426,7 @@ def test_dual_fetch_is_in_doubt_when_one_store_is() -> None:
         with pytest.raises(OffsetFetchFailed) as failure:
             await DualStore(coordinator.store, store).fetch(GROUP, [P0, P1])
         assert failure.value.errors == {P1: "COORDINATOR_LOAD_IN_PROGRESS"}
-        assert failure.value.found == at(p0=10)
+        assert failure.value.offsets == at(p0=10)
 
     play(scene)
 

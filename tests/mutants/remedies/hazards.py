@@ -491,7 +491,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "32",
         "what ZooKeeper has already is not written",
         "offsets.zookeeper_store:ZooKeeperStore.commit",
-        "self._known.get((group, partition)) != committed.offset",
+        "self._present.get((group, partition)) != committed.offset",
         "True",
     ),
     Remedy(

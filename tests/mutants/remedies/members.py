@@ -141,7 +141,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A9",
         "without a migration nobody has to be listed",
-        "offsets.governed_store:GovernedStore._try_to_appear",
+        "offsets.governed_store:GovernedStore._try_to_list",
         "return error",
         "raise",
     ),
@@ -176,7 +176,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "B3",
         "the node of a living member of the same name is left alone",
-        "offsets.governed_store:GovernedStore._appear",
+        "offsets.governed_store:GovernedStore._list",
         "await self._wait_for_the_end(path, deadline_s)",
         "await self.zk.delete(path, stat.version)",
     ),
