@@ -1,4 +1,4 @@
-"""How a log comes to be from what is in its directory: recovery, epochs, producers."""
+"""Open a log from the files in its directory: recovery, leader epochs, producers."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def load_log(
     log_start_offset: int = 0,
     check_all: bool = False,
 ) -> Log:
-    """Open the log in `directory`, after recovery if it was not closed; an empty one is made.
+    """Open the log in `directory`, after recovery if it was not closed. An empty one is created.
 
     `recovery_point` and `log_start_offset` are the checkpointed ones, `monotonic_ms` is the clock
-    for intervals. A log that was closed and
-    has no snapshot of its producers is from before there were any. With `check_all` every batch
-    is read. Where something is missing that was on disk, the log is left as it is (`damage`).
-    Raises OSError, and ValueError for files that are no log's.
+    for intervals. A closed log without a snapshot of its producers is from before there were any.
+    With `check_all` every batch is read. If bytes are missing that were on disk, the log is left as
+    it is (`damage`). Raises OSError, and ValueError for files that are no log's.
     """
+    # Recover the segments.
     epochs = LeaderEpochs.load(directory)
-    opened = _opened(
+    recovered = _recover(
         directory,
         config,
         epochs,
@@ -54,10 +54,13 @@ def load_log(
         monotonic_ms=monotonic_ms(),
         check_all=check_all,
     )
-    if opened.torn_tail is not None:
-        logger.warning("%s: recovery cuts %s", topic_partition, opened.torn_tail)
-    flushes = FlushState.start(_flushed_end(opened, recovery_point, clean_shutdown), monotonic_ms())
-    segments = SegmentList(directory, opened.segments, opened.log_end_offset, flushes)
+    if recovered.torn_tail is not None:
+        logger.warning("%s: recovery truncates %s", topic_partition, recovered.torn_tail)
+
+    # Put the log together.
+    flushed_end = _flushed_end(recovered, recovery_point, clean_shutdown)
+    flushes = FlushState.start(flushed_end, monotonic_ms())
+    segments = SegmentList(directory, recovered.segments, recovered.log_end_offset, flushes)
     snapshots = ProducerSnapshots.find(directory)
     guard = Guard(topic_partition)
     log = Log(
@@ -66,20 +69,24 @@ def load_log(
         config,
         segments,
         epochs,
-        opened.log_start_offset,
+        recovered.log_start_offset,
         guard,
         ProducerHistory(segments, guard, snapshots),
         monotonic_ms,
     )
-    if opened.damage is not None:
-        _leave_damaged(log, opened.damage)
+    if recovered.damage is not None:
+        _leave_damaged(log, recovered.damage)
         return log
-    markers_from = min(opened.markers_from, delete_doubtful_indexes(segments, opened.unsynced_from))
+
+    # Find the producers, and note transactions again whose index entries a crash may have torn.
+    markers_from = delete_doubtful_indexes(segments, recovered.unsynced_from)
+    markers_from = min(markers_from, recovered.markers_from)
     if snapshots.offsets or not clean_shutdown or markers_from < EVERYTHING:
         log.history.reload(markers_from=markers_from)
         log.history.snapshot(log.log_end_offset)
     if markers_from < EVERYTHING:
         sync_indexes(segments)
+
     log.update_config(config)
     return log
 
@@ -89,7 +96,7 @@ def truncate_damage(log: Log) -> Log:
     damage = log.damage
     assert damage is not None
     log.lower_checkpoints(damage.offset)
-    logger.warning("%s is cut at its damage, it loses %s", log.topic_partition, damage)
+    logger.warning("%s is truncated at its damage: it loses %s", log.topic_partition, damage)
     remove_tail(log.directory, damage)
     return load_log(
         log.directory,
@@ -102,29 +109,32 @@ def truncate_damage(log: Log) -> Log:
     )
 
 
-def _flushed_end(opened: Recovered, recovery_point: int, clean_shutdown: bool) -> int:
-    """Up to where the log is on disk. A damaged one keeps its recovery point, or the next recovery
-    would take the damage for a torn tail."""
-    if opened.damage is not None:
-        return recovery_point or max(opened.damage.last_offset, opened.damage.offset) + 1
+def _flushed_end(recovered: Recovered, recovery_point: int, clean_shutdown: bool) -> int:
+    """Return the end of the log's flushed part.
+
+    A damaged log keeps its recovery point. Otherwise the next recovery would take the damage for a
+    torn tail.
+    """
+    if recovered.damage is not None:
+        return recovery_point or max(recovered.damage.last_offset, recovered.damage.offset) + 1
     if clean_shutdown:
-        return min(recovery_point, opened.log_end_offset)
-    return opened.log_end_offset
+        return min(recovery_point, recovered.log_end_offset)
+    return recovered.log_end_offset
 
 
 def _leave_damaged(log: Log, damage: BadTail) -> None:
-    """Serve nobody: what was on disk cannot be read."""
+    """Take the log offline: bytes that were on disk cannot be read."""
     log.damage = damage
     log.guard.failure = f"it is damaged: {damage}"
-    logger.error("%s is off-line, it has lost %s", log.topic_partition, damage)
+    logger.error("%s is offline: it has lost %s", log.topic_partition, damage)
 
 
-def _opened(
-    directory: Directory, config: LogConfig, epochs: LeaderEpochs, **found: Any
+def _recover(
+    directory: Directory, config: LogConfig, epochs: LeaderEpochs, **checkpoints: Any
 ) -> Recovered:
-    """The log's segments, once those that need it have been split."""
+    """Open the segments, and split those that need it first."""
     while True:
         try:
-            return open_log(directory, config, epochs, **found)
+            return open_log(directory, config, epochs, **checkpoints)
         except OffsetOverflow as overflow:
             split_segment(directory, overflow.base_offset)

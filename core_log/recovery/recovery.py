@@ -1,14 +1,14 @@
-"""What a log does before it serves: finish or undo what a crash cut short, then trust nothing.
+"""Recover a log before it serves: finish or undo what a crash interrupted, then trust nothing.
 
-Segment replacement leaves its traces in suffixes. `.cleaned` files are unfinished copies and go;
-`.deleted` files were on their way out and go; a `.swap` is a finished copy whose originals may be
-partly renamed, and takes their place. Kafka never renames a swap before the originals are marked
-(KAFKA-2118), so each state says which step comes next.
+Segment replacement leaves its traces in suffixes. `.cleaned` files are unfinished copies and are
+removed. `.deleted` files were about to be removed, and are. A `.swap` is a finished copy whose
+originals may be partly renamed, and takes their place. Kafka never renames a swap before the
+originals are marked (KAFKA-2118), so each state shows the next step.
 
-After an unclean stop every segment from the recovery point on is read whole, each batch held to
-its checksum, and the indexes are built anew. The log is good up to the first byte that is not a
-good batch, or the first offset that is missing: offsets must not have holes that nobody made. What
-is behind that is cut off, unless it was on disk before the stop (`damage`).
+After an unclean stop every segment from the recovery point on is read whole, each batch is held to
+its checksum, and the indexes are rebuilt. The log is good up to the first byte that is not a good
+batch, or the first missing offset: offsets must not have holes that nobody made. The rest is
+removed, unless it was on disk before the stop (`damage`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,12 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class Recovered:
-    """A log's segments and its bounds. `cut` was behind its end, and is gone; `damage` still is
-    there, and no segment is active. From the segment at `unsynced_from` on nothing but
-    batches is believed; `markers_from` is the first of these that has transactions' markers."""
+    """A log's segments and its bounds.
+
+    `torn_tail` was behind the log's end and is removed. `damage` is still there, and no segment is
+    active. From the segment at `unsynced_from` on only batches are believed, and `markers_from` is
+    the first of these that has transactions' markers.
+    """
 
     segments: list[Segment]
     log_start_offset: int
@@ -71,21 +74,22 @@ def open_log(
     monotonic_ms: int,
     check_all: bool = False,
 ) -> Recovered:
-    """Open a log's files, after recovery if it was not closed; make the first if there are none.
+    """Open a log's files, after recovery if it was not closed. An empty log gets its first file.
 
-    The segment that holds the recovery point is checked whole, for it has an unflushed tail
-    (KAFKA-1112). Of what is on disk only the ends of the segments are looked at, unless
-    `check_all`. A torn tail is cut off; nothing is changed where more is missing than that.
-    Raises OSError, ValueError for files that are no log's, and OffsetOverflow for a segment that
-    has to be split first.
+    The segment that holds the recovery point is checked whole, for its tail may be unflushed
+    (KAFKA-1112). Of segments on disk only the ends are read, unless `check_all`. A torn tail is
+    removed; if more is missing, nothing is changed. Raises OSError, ValueError for files that are
+    no log's, and OffsetOverflow for a segment that must be split first.
     """
     synced_end = recovery_point or EVERYTHING if clean_shutdown else recovery_point
     checked_from = EVERYTHING if clean_shutdown else recovery_point
-    bases = _tidy(directory)
+
+    # Open the segments. If a closed log is longer than it was, its end is checked.
+    bases = _clean_up(directory)
     epochs.truncate_from_end(checked_from)
     walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
-    cut = walk.to_the_end(0 if check_all else checked_from)
-    if clean_shutdown and cut is None and synced_end < walk.end_offset:
+    tail = walk.open_all(0 if check_all else checked_from)
+    if clean_shutdown and tail is None and synced_end < walk.end_offset:
         logger.warning(
             "%s: it ends at offset %d, and at %d when it was closed: it is checked from there on",
             directory.path,
@@ -93,21 +97,28 @@ def open_log(
             synced_end,
         )
         walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
-        cut = walk.to_the_end(recovery_point)
-    if cut is not None and cut.is_damage(synced_end):
-        for suffix in (INDEX, TIME_INDEX):  # so that the next start reads the segment whole again
-            directory.remove(file_name(base_offset_of(cut.file), suffix))
+        tail = walk.open_all(recovery_point)
+
+    # Leave a damaged log as it is.
+    if tail is not None and tail.is_damage(synced_end):
+        for suffix in (INDEX, TIME_INDEX):  # the next start reads the segment whole again
+            directory.remove(file_name(base_offset_of(tail.file), suffix))
         segments = walk.segments or [Segment.create(directory, log_start_offset, monotonic_ms)]
-        return Recovered(segments, log_start_offset, cut.offset, damage=cut)
-    unsynced = walk.unsynced_from, walk.markers_from
-    if cut is not None:
-        remove_tail(directory, cut)
-        walk = _Walk(directory, config, epochs, _bases(directory.files()), cut.offset, monotonic_ms)
-        walk.to_the_end(EVERYTHING)
+        return Recovered(segments, log_start_offset, tail.offset, damage=tail)
+
+    # Remove a torn tail, and open the rest again.
+    unsynced_from, markers_from = walk.unsynced_from, walk.markers_from
+    if tail is not None:
+        remove_tail(directory, tail)
+        kept_bases = _bases(directory.files())
+        walk = _Walk(directory, config, epochs, kept_bases, tail.offset, monotonic_ms)
+        walk.open_all(EVERYTHING)
+
+    # Find the bounds. A log that ends below its start begins again at its start.
     if walk.end_offset == synced_end < log_start_offset:
         logger.warning(
             "%s: a start offset of %d is not believed, the log was closed at %d; deleted records "
-            "deleted may be back",
+            "may be back",
             directory.path,
             log_start_offset,
             synced_end,
@@ -115,26 +126,30 @@ def open_log(
         log_start_offset = 0
     segments, end_offset = walk.segments, walk.end_offset
     if not segments or end_offset < log_start_offset:  # not from 0 again (KAFKA-8306)
-        _drop(directory, bases)
+        _delete_segments(directory, bases)
         segments = [Segment.create(directory, log_start_offset, monotonic_ms)]
         end_offset = log_start_offset
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if epochs.entries and epochs.entries[0][1] < segments[0].base_offset:
-        _tell_missing(directory, epochs.entries[0][1], segments[0].base_offset, clean_shutdown)
+        _log_missing(directory, epochs.entries[0][1], segments[0].base_offset, clean_shutdown)
+
+    # Make the last segment active, and forget what was beyond the bounds.
     segments[-1].activate(config)
-    if cut is not None:
+    if tail is not None:
         segments[-1].truncate_transactions(end_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
-    if cut is not None or not clean_shutdown:
+    if tail is not None or not clean_shutdown:
         epochs.save()
-    return Recovered(segments, log_start_offset, end_offset, cut, None, *unsynced)
+    return Recovered(
+        segments, log_start_offset, end_offset, tail, None, unsynced_from, markers_from
+    )
 
 
-def _tell_missing(
+def _log_missing(
     directory: Directory, first_known: int, base_offset: int, clean_shutdown: bool
 ) -> None:
-    """The log began with an earlier offset once, by its leader epochs."""
+    """Log that the log once began with an earlier offset, by its leader epochs."""
     logger.log(
         logging.ERROR if clean_shutdown else logging.WARNING,
         "%s: offsets %d to %d are missing%s",
@@ -145,23 +160,25 @@ def _tell_missing(
     )
 
 
-def remove_tail(directory: Directory, cut: BadTail) -> None:
-    """Have the log end where its good part does. Raises OSError.
+def remove_tail(directory: Directory, tail: BadTail) -> None:
+    """End the log where its good part ends. Raises OSError.
 
-    What follows goes first: if the power fails in between, the next recovery cuts again.
+    Later segments go first: if the power fails in between, the next recovery removes the rest.
     """
-    base_offset = base_offset_of(cut.file)
-    belongs = cut.position > 0 or cut.offset == base_offset
-    _drop(directory, [base for base in _bases(directory.files()) if base >= base_offset + belongs])
-    if belongs:
-        file = directory.open_segment(cut.file)
-        file.truncate(cut.position)
+    base_offset = base_offset_of(tail.file)
+    is_kept = tail.position > 0 or tail.offset == base_offset
+    first_deleted = base_offset + is_kept
+    bases = [base for base in _bases(directory.files()) if base >= first_deleted]
+    _delete_segments(directory, bases)
+    if is_kept:
+        file = directory.open_segment(tail.file)
+        file.truncate(tail.position)
         file.fsync()
 
 
 @attrs.define(eq=False)
 class _Walk:
-    """Opens the segments of a log, one after the other, up to where it is good."""
+    """Opens the segments of a log, one after the other, as far as it is good."""
 
     directory: Directory
     config: LogConfig
@@ -174,25 +191,27 @@ class _Walk:
     unsynced_from: int = EVERYTHING
     markers_from: int = EVERYTHING
 
-    def to_the_end(self, checked_from: int) -> BadTail | None:
-        """Open all; those with offsets from `checked_from` on are checked whole."""
+    def open_all(self, checked_from: int) -> BadTail | None:
+        """Open all segments. Those with offsets from `checked_from` on are checked whole."""
         for number, base_offset in enumerate(self.bases):
             next_base = next(iter(self.bases[number + 1 :]), None)
             if number and (reason := self._misfit(base_offset)) is not None:
-                return self._cut(base_offset, 0, reason)
-            # flushed just to its end, it may have been closed since: its indexes are not on disk
+                return self._bad_tail(base_offset, 0, reason)
+
+            # A segment flushed just to its end may have been closed since, with unsynced indexes.
             if checked_from == EVERYTHING or (next_base is not None and next_base < checked_from):
                 built = self._load_by_indexes(base_offset, next_base)
             else:
-                built = self._check(base_offset, next_base)
+                built = self._read_whole(base_offset, next_base)
                 self._note_unsynced(base_offset, next_base, built)
+
             self.end_offset = built.offset
             if built.position < self.segments[-1].size:
-                return self._cut(base_offset, built.position, built.reason)
+                return self._bad_tail(base_offset, built.position, built.reason)
         if self.end_offset < self.recovery_point:
             base_offset = self.bases[-1] if self.bases else 0
             position = self.segments[-1].size if self.segments else 0
-            return self._cut(base_offset, position, "the log was longer")
+            return self._bad_tail(base_offset, position, "the log was longer")
         return None
 
     def _note_unsynced(self, base_offset: int, next_base: int | None, built: Built) -> None:
@@ -202,21 +221,25 @@ class _Walk:
                 self.markers_from = min(self.markers_from, base_offset)
 
     def _misfit(self, base_offset: int) -> str | None:
-        """Why a segment that begins there cannot follow what there is."""
+        """Return why a segment that begins there cannot follow; None if it can."""
         assert base_offset >= self.end_offset
         if base_offset == self.end_offset or self.config.may_have_gaps:
             return None
+
         first = next(self._headers(base_offset), None)
         if first is not None and first.magic == 2 and first.base_offset < base_offset:
             return f"it begins with offset {first.base_offset}"
-        is_jump = base_offset - self.end_offset > INT_MAX  # more than a segment can have
+        # A jump is larger than a segment can be.
+        is_jump = base_offset - self.end_offset > INT_MAX
         if is_jump or any(map(self._was_cleaned, self.bases)):
             return None
         return "a segment before it is missing"
 
     def _was_cleaned(self, base_offset: int) -> bool:
-        """Whether offsets are missing between its batches: the topic was compacted once. (Messages
-        of the old formats do not tell their first offset, and seem to be so.)"""
+        """Return whether offsets are missing between its batches: the topic was once compacted.
+
+        Messages of the old formats do not name their first offset, and seem to be cleaned.
+        """
         next_offset = base_offset
         for batch in self._headers(base_offset):
             if batch.base_offset != next_offset:
@@ -225,13 +248,15 @@ class _Walk:
         return False
 
     def _headers(self, base_offset: int) -> Iterator[ShallowBatch]:
-        """The batches of a segment that is not open, as far as they can be read."""
+        """Yield the batches of a segment that is not open, as far as they can be read."""
         with contextlib.suppress(CorruptRecord):
             yield from scan(self.directory.open_segment(file_name(base_offset, LOG)))
 
     def _load_by_indexes(self, base_offset: int, next_base: int | None) -> Built:
-        """Open a segment that is on disk whole, as far as its end tells. Its bodies are read only
-        if its indexes have to be made anew, or its end is not what it must be."""
+        """Open a segment that is on disk whole, as far as its end shows.
+
+        Its bodies are read only if its indexes must be rebuilt, or its end is not as it must be.
+        """
         try:
             segment = Segment.load(self.directory, base_offset, self.monotonic_ms)
             check_overflow(segment, next_base)
@@ -240,18 +265,19 @@ class _Walk:
                 raise CorruptRecord("the next segment has its last offsets too")
         except CorruptIndex as error:
             logger.warning("%s: %s; the indexes are rebuilt", self.directory.path, error)
-            return self._check(base_offset, next_base)
+            return self._read_whole(base_offset, next_base)
         except CorruptRecord:
-            return self._check(base_offset, next_base)
+            return self._read_whole(base_offset, next_base)
         self.segments.append(segment)
         return Built(end_offset, segment.size, "")
 
-    def _check(self, base_offset: int, next_base: int | None) -> Built:
-        """Read a segment whole, hold each batch to its checksum, and make the indexes anew."""
+    def _read_whole(self, base_offset: int, next_base: int | None) -> Built:
+        """Read a segment whole, check each batch's checksum, and rebuild the indexes."""
         segment = Segment.open_without_indexes(self.directory, base_offset, self.monotonic_ms)
         segment.activate(self.config)
         segment.offset_index.file.gather()
         segment.time_index.file.gather()
+
         built = build_indexes(
             segment,
             scan_checked(segment.log),
@@ -260,13 +286,14 @@ class _Walk:
             None if self.config.may_have_gaps else self.recovery_point,
             next_base,
         )
+
         segment.seal()
         for file in segment.files_to_flush():
             file.fsync()
         self.segments.append(segment)
         return built
 
-    def _cut(self, base_offset: int, position: int, reason: str) -> BadTail:
+    def _bad_tail(self, base_offset: int, position: int, reason: str) -> BadTail:
         sizes = (
             self.directory.size(file_name(base, LOG)) or 0
             for base in self.bases
@@ -282,7 +309,7 @@ class _Walk:
         )
 
     def _end_behind(self, base_offset: int) -> int:
-        """Where good batches end in the last segment, if it is behind that one; 0 if not."""
+        """Return where good batches end in the last segment, if it is behind that one; 0 if not."""
         end_offset = 0
         if self.bases and self.bases[-1] > base_offset:
             with contextlib.suppress(CorruptRecord):
@@ -292,9 +319,11 @@ class _Walk:
         return end_offset
 
 
-def _tidy(directory: Directory) -> list[int]:
-    """Undo what a crash left half done; the base offsets of the segments there are."""
+def _clean_up(directory: Directory) -> list[int]:
+    """Undo what a crash left half done. Returns the base offsets of the segments."""
     _finish_replacements(directory)
+
+    # An index without a log file is of no use.
     names = set(directory.files())
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
@@ -308,7 +337,7 @@ def _bases(names: Iterable[str]) -> list[int]:
     return sorted(base_offset_of(name) for name in names if name.endswith(LOG))
 
 
-def _drop(directory: Directory, bases: list[int]) -> None:
+def _delete_segments(directory: Directory, bases: list[int]) -> None:
     """Remove segments, the last one first."""
     for base_offset in reversed(bases):
         for suffix in ALL_SUFFIXES:
@@ -318,21 +347,26 @@ def _drop(directory: Directory, bases: list[int]) -> None:
 
 
 def _finish_replacements(directory: Directory) -> None:
-    """Bring segment replacements that a crash interrupted to their end, or undo them."""
+    """Finish segment replacements that a crash interrupted, or undo them."""
     names = [name for name in directory.files() if name.endswith((DELETED, CLEANED, SWAP))]
     if not names:
         return
+
+    # Remove unfinished copies. A swap of a pass that has unfinished ones is one of them.
     unfinished = [base_offset_of(name) for name in names if name.endswith(LOG + CLEANED)]
     for name in names:
         if name.endswith((DELETED, CLEANED)) or (
             name.endswith(SWAP) and unfinished and base_offset_of(name) >= min(unfinished)
         ):
             directory.remove(name)
+
     for name in directory.files():
         if name.endswith(LOG + SWAP):
             _complete_swap(directory, base_offset_of(name))
+
+    # Only the transaction index of a swap is kept: the others are rebuilt.
     for name in directory.files():
-        if name.endswith(TRANSACTION_INDEX + SWAP):  # it is not made anew, and renamed last
+        if name.endswith(TRANSACTION_INDEX + SWAP):  # renamed last
             directory.rename(name, name.removesuffix(SWAP))
         elif name.endswith(SWAP):
             directory.remove(name)
@@ -341,18 +375,21 @@ def _finish_replacements(directory: Directory) -> None:
 def _complete_swap(directory: Directory, base_offset: int) -> None:
     """Put a finished copy in the place of the segments whose offsets it covers.
 
-    Its indexes are made anew: one that has its plain name may be the original's, whose log file
-    was marked just before the crash.
+    Its indexes are rebuilt: an index with the plain name may be the original's, whose log file was
+    marked just before the crash.
     """
     swap_name = file_name(base_offset, LOG + SWAP)
     end_offset = _end_offset(directory, swap_name)
     logs = [base_offset_of(name) for name in directory.files() if name.endswith(LOG)]
     below = max((base for base in logs if base < base_offset), default=base_offset)
+
+    # Remove the originals: the segments that the copy covers, or the one that was split.
     for replaced in logs:
         is_split = replaced == below and _end_offset(directory, file_name(below, LOG)) > base_offset
         if is_split or base_offset < replaced < end_offset:
             for suffix in ALL_SUFFIXES:
                 directory.remove(file_name(replaced, suffix))
+    # Give the copy its name.
     for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
         directory.remove(file_name(base_offset, suffix))
     directory.rename(swap_name, file_name(base_offset, LOG))

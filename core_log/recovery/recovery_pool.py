@@ -1,9 +1,8 @@
-"""Recovers logs in processes of their own: Python recovers one at a time in each process.
+"""Recover logs in processes of their own: one Python process recovers one log at a time.
 
-A worker opens a log as a broker does that was not stopped in good order, and closes it as one that
-is: what is left to the broker is to load it as after a clean stop. A worker decides nothing. Where
-it finds damage, or fails, or is killed, the log is recovered by the broker itself, which says what
-there is to be said.
+A worker opens a log as after an unclean stop, and closes it cleanly. The broker then loads it as
+after a clean stop. A worker decides nothing: if it finds damage, or fails, or is killed, the broker
+recovers the log itself, and logs what there is to log.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 LogLine = tuple[str, int, str]
-"""A line of a worker's log: the core_logger's name, the level and the message."""
+"""A line of a worker's log: the logger's name, the level and the message."""
 
 
 @attrs.frozen
 class RecoveryJob:
-    """Recover the log in the directory at `path`, of which the checkpoints say these offsets."""
+    """Recover the log in the directory at `path`. The offsets are those of the checkpoints."""
 
     path: str
     topic_partition: TopicPartition
@@ -45,7 +44,7 @@ class RecoveryJob:
 
 @attrs.frozen
 class RecoveryDone:
-    """A log is on disk whole up to `end_offset`, and closed."""
+    """A recovered and closed log, whole on disk up to `end_offset`."""
 
     end_offset: int
     log_start_offset: int
@@ -53,7 +52,7 @@ class RecoveryDone:
 
 
 class RecoveryPool:
-    """Worker processes, as many as are wanted at once."""
+    """The worker processes."""
 
     def __init__(self, processes: int) -> None:
         self._pool = ProcessPoolExecutor(
@@ -61,8 +60,10 @@ class RecoveryPool:
         )
 
     def begin(self, job: RecoveryJob) -> Callable[[], RecoveryDone | None]:
-        """Have a log recovered; what is returned waits for that. None: it is left to the caller,
-        and no worker touches it any more."""
+        """Begin to recover a log. Returns what waits for the result.
+
+        The result is None if the caller must recover the log; no worker touches it then.
+        """
         try:
             running = self._pool.submit(recover, job)
         except BrokenProcessPool:
@@ -70,7 +71,7 @@ class RecoveryPool:
         return lambda: self._result(running, job)
 
     def close(self) -> None:
-        """Return when there are no workers any more."""
+        """Wait for the workers to end."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _result(
@@ -79,16 +80,18 @@ class RecoveryPool:
         try:
             done = running.result()
         except BrokenProcessPool:
-            self.close()  # or another worker might still write to a log that is recovered here
+            self.close()  # otherwise another worker might still write to the log
             logger.warning("%s: a worker that recovers logs has died", job.path)
             return None
+
+        # The broker logs what the worker would have logged.
         for name, level, message in done.lines if done is not None else ():
             logging.getLogger(name).log(level, "%s", message)
         return done
 
 
 def recover(job: RecoveryJob) -> RecoveryDone | None:
-    """Recover a log and close it, in this process; None where the caller has to see to it."""
+    """Recover a log and close it, in this process. Returns None if the caller must do it."""
     lines = _Lines()
     core_logger = logging.getLogger("core_log")
     core_logger.addHandler(lines)
@@ -124,7 +127,7 @@ class _Lines(logging.Handler):
 
 
 def _begin() -> None:
-    """A worker begins: Ctrl-C is for the broker, and without a broker there is nothing to do."""
+    """Set up a worker. Ctrl-C is for the broker, and the worker ends with the broker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("core_log").propagate = False
     threading.Thread(target=_end_with_broker, daemon=True).start()
@@ -134,4 +137,4 @@ def _end_with_broker() -> None:
     broker = multiprocessing.parent_process()
     assert broker is not None
     wait([broker.sentinel])
-    os._exit(1)  # the next broker recovers what is half done, and must be alone
+    os._exit(1)  # the next broker recovers the half done log, and must be alone

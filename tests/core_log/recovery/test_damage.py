@@ -71,8 +71,8 @@ def rename(directory: Directory, base_offset: int, other: int) -> None:
 def off_line(caplog: pytest.LogCaptureFixture) -> str:
     """The one line that says so."""
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert line.startswith("flights-0 is off-line, it has lost offsets ")
-    return line.removeprefix("flights-0 is off-line, it has lost ")
+    assert line.startswith("flights-0 is offline: it has lost offsets ")
+    return line.removeprefix("flights-0 is offline: it has lost ")
 
 
 # ---- what is lost
@@ -119,7 +119,7 @@ def test_more_behind_the_end_after_a_clean_stop_is_cut(
     memory.open_segment(name_of(last)).append([b"tail"])
     writer = open_log(memory, recovery_point=COUNT, **SMALL)
     assert writer.numbers() == list(range(COUNT))
-    assert "recovery cuts 4 bytes from offset 30 on" in caplog.text
+    assert "recovery truncates 4 bytes from offset 30 on" in caplog.text
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -217,7 +217,7 @@ def test_below_the_recovery_point_a_flipped_bit_is_damage_and_above_it_a_torn_ta
     assert (damaged.damage.offset, damaged.damage.last_offset) == (last + 2, last + 3)
     torn = open_log(memory, clean=False, recovery_point=last + 2, **SMALL)
     assert torn.numbers() == list(range(last + 2))
-    assert "recovery cuts" in caplog.text
+    assert "recovery truncates" in caplog.text
 
 
 def test_a_damaged_log_serves_nobody_and_is_cut_on_demand(

@@ -74,7 +74,7 @@ def test_nonsense_behind_the_last_batch_is_cut(
         writer = open_log(directory, clean=False)
     assert writer.numbers() == [0, 1, 2, 3, 4]
     [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"flights-0: recovery cuts {len(tail)} bytes from offset 5 on: ")
+    assert line.startswith(f"flights-0: recovery truncates {len(tail)} bytes from offset 5 on: ")
     writer.append_many(2)
     assert writer.numbers() == list(range(7))
 
@@ -112,7 +112,7 @@ def test_what_a_cut_takes_of_later_segments_is_named_up_to_its_last_offset(
     assert int(second[:20]) < int(last[:20]) < 29
     damage(memory, second, lambda data: data[:-1] + bytes([data[-1] ^ 4]))
     end = open_log(memory, clean=False, **SMALL).log.log_end_offset
-    assert f"recovery cuts offsets {end} to 29, " in caplog.text
+    assert f"recovery truncates offsets {end} to 29, " in caplog.text
 
 
 def test_batch_that_repeats_earlier_offsets_is_cut(memory: MemoryDirectory, open_log: Open) -> None:

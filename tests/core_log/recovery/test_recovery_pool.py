@@ -101,8 +101,8 @@ def test_workers_leave_what_recovery_here_leaves_and_the_same_is_said(
     twice = {line for line in lines["apart"] if "rebuilt" in line[2]}  # it is read here once more
     assert set(lines["apart"]) - twice == set(lines["here"]) - twice
     assert bool(twice - set(lines["here"])) == damaged
-    assert any("recovery cuts" in message for _, _, message in lines["here"])
-    assert any("is off-line" in message for _, _, message in lines["here"]) == damaged
+    assert any("recovery truncates" in message for _, _, message in lines["here"])
+    assert any("is offline" in message for _, _, message in lines["here"]) == damaged
     assert states["apart"] == states["here"]
     assert files(tmp_path / "apart") == files(tmp_path / "here")
     assert not multiprocessing.active_children()
