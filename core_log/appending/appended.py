@@ -1,4 +1,4 @@
-"""What a log answers to an append."""
+"""What a log returns for an append."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LogAppendInfo(NamedTuple):
-    """What became of an append. `log_append_time_ms` is -1 unless the topic stamps that time."""
+    """The result of an append. `log_append_time_ms` is -1 unless the topic stamps that time."""
 
     base_offset: int
     last_offset: int

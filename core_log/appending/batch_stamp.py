@@ -1,9 +1,9 @@
-"""What a leader writes into a batch it appends, without copying the batch's body.
+"""Stamp the leader's fields into a batch, without copying the batch's body.
 
-Base offset and leader epoch are outside the checksum and replace the first sixteen bytes. Another
-timestamp (LogAppendTime, or a producer's header that named a wrong latest one) lies inside it, so
-the rest of the header is written anew then, with a new checksum; the base timestamp stays, for
-the records' timestamps are relative to it (KAFKA-5353).
+Base offset and leader epoch are outside the checksum and replace the first sixteen bytes. A new
+timestamp (for LogAppendTime, or for a wrong latest one in a producer's header) lies inside it, so
+the rest of the header is written again then, with a new checksum. The base timestamp stays, for the
+records' timestamps are relative to it (KAFKA-5353).
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ def stamp(
     attributes: int,
     max_timestamp: int,
 ) -> list[BytesLike]:
-    """The batch with these fields in place of its header's, as buffers to write in one call."""
+    """Return the batch with these fields in its header, as buffers to write in one call."""
     view = memoryview(batch)
     prefix = _PREFIX.pack(base_offset, header.length, leader_epoch)
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return [prefix, view[_MAGIC_AT : header.size]]
+
+    # Write the fields inside the checksum, and compute that again.
     rest, body = bytearray(view[_MAGIC_AT:HEADER_BYTES]), view[HEADER_BYTES : header.size]
     _ATTRIBUTES.pack_into(rest, _ATTRIBUTES_AT, attributes)
     _MAX_TIMESTAMP.pack_into(rest, _MAX_TIMESTAMP_AT, max_timestamp)

@@ -1,4 +1,4 @@
-"""`message.format.version`: which record format a topic's log is kept in.
+"""`message.format.version`: the record format of a topic's log.
 
 Kafka names formats by the release, or the internal version of one, that came with them:
 up to 0.9 format 0, from 0.10.0 format 1 (KIP-31, KIP-32), from 0.11.0 format 2 (KIP-98).
@@ -17,7 +17,7 @@ _MINOR: Final = re.compile(r"0\.(\d+)\.")
 
 
 def magic_of(version: str) -> int:
-    """The format's number, as the magic byte has it. Raises ValueError for no version of Kafka."""
+    """Return the format's magic byte. Raises ValueError for a version that Kafka does not have."""
     if not _VERSION.fullmatch(version):
         raise ValueError(f"{version!r} is no version of Kafka up to 2.8")
     before_1 = _MINOR.match(version)
@@ -26,7 +26,7 @@ def magic_of(version: str) -> int:
 
 
 def check_version(version: str) -> str | None:
-    """What is wrong with a setting's value, for `protocol.settings`."""
+    """Say what is wrong with a setting's value, for `protocol.settings`; None if it is valid."""
     try:
         magic_of(version)
     except ValueError:

@@ -1,10 +1,11 @@
-"""What becomes of messages from producers of old (Produce v0-2), and of batches in old topics.
+"""Check messages of old producers (Produce v0-2), and convert batches for topics in old formats.
 
-A topic is kept in the format its `message.format.version` names, and whatever comes in another one
-is written anew: messages as record batches for a topic of today, batches as messages for one that
-old readers share. What is right already stays: a wrapper of format 1 is only given its offset.
-Rules and error codes: Kafka's LogValidator, with one difference. Uncompressed messages that would
-make a batch larger than max.message.bytes are put into several, where Kafka refuses them.
+A topic keeps the format of its `message.format.version`, and data in another one is converted:
+messages become record batches for a topic of today, and batches become messages for a topic that
+old readers share. Data in the right format stays: a wrapper of format 1 only gets its offset.
+Rules and error codes are those of Kafka's LogValidator, with one difference. Uncompressed messages
+that would make a batch larger than max.message.bytes are put into several, where Kafka refuses
+them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ BATCH_MAGIC = 2
 
 @attrs.frozen
 class ValidMessages:
-    """Messages in a topic's own old format. Unlike a batch's, their offsets are given already."""
+    """Messages in a topic's own old format. Unlike a batch's, their offsets are final."""
 
     data: bytes
     first_offset: int
@@ -60,10 +61,11 @@ def validate_set(
     next_offset: int,
     now_ms: int,
 ) -> Sequence[ValidBatch | ValidMessages]:
-    """Check a message set, and make of it what the topic keeps, from `next_offset` on.
+    """Check a message set, and convert it to the topic's format, from `next_offset` on.
 
-    An empty set gives nothing, as it always has. Raises ApiError.
+    An empty set gives nothing, as in all Kafka versions. Raises ApiError.
     """
+    # Check the messages.
     with translate_errors(topic_partition):
         entries = validate_messages(
             records or b"",
@@ -78,12 +80,14 @@ def validate_set(
                 raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
         rows = [row for entry in entries for row in entry.rows]
         check_times(topic_partition, (row[1] for row in rows), config, now_ms)
+
+        # Convert them, unless they can stay.
         codec = target_codec(config, _source_codec(entries))
         if config.magic == BATCH_MAGIC:
             return _batches(topic_partition, rows, codec, config)
-        as_it_is = _with_offset(entries, codec, config, next_offset, now_ms)
-        if as_it_is is not None:
-            return (as_it_is,)
+        unchanged = _with_offset(entries, codec, config, next_offset, now_ms)
+        if unchanged is not None:
+            return (unchanged,)
         return (_messages(topic_partition, rows, codec, config, next_offset, now_ms),)
 
 
@@ -95,7 +99,7 @@ def convert_to_old_format(
     next_offset: int,
     now_ms: int,
 ) -> ValidMessages:
-    """A batch as messages of the topic's format; headers are lost. Raises ApiError."""
+    """Convert a batch to messages of the topic's format. Headers are lost. Raises ApiError."""
     header = batch.header
     if header.is_transactional or header.producer_id >= 0:
         raise ApiError(
@@ -109,7 +113,7 @@ def convert_to_old_format(
 
 
 def _source_codec(entries: Iterable[ProducedMessage]) -> Codec:
-    """The codec of the last entry that has one."""
+    """Return the codec of the last entry that has one."""
     codec = Codec.NONE
     for entry in entries:
         codec = entry.header.codec or codec
@@ -125,6 +129,7 @@ def _batches(
         if not builders[-1].try_append(timestamp_ms, key, value):
             builders.append(BatchBuilder(codec, bound))
             builders[-1].try_append(timestamp_ms, key, value)
+
     batches = []
     for builder in builders:
         data = builder.build()
@@ -141,7 +146,10 @@ def _with_offset(
     next_offset: int,
     now_ms: int,
 ) -> ValidMessages | None:
-    """A wrapper that needs no other compressing, for its messages count 0, 1, 2, …"""
+    """Return a wrapper that can stay as it is but for its offset; None if there is none.
+
+    Its messages must count 0, 1, 2, …
+    """
     header, data, rows = entries[0]
     if len(entries) > 1 or codec is Codec.NONE or header.codec is not codec:
         return None
@@ -170,6 +178,7 @@ def _messages(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"{topic_partition} is kept in format {config.magic}, which has no zstd",
         )
+
     time_type, append_time = _append_time(config, now_ms)
     placed: list[Row] = [
         (offset, timestamp if append_time == NO_TIMESTAMP else append_time, key, value, ())
@@ -185,7 +194,7 @@ def _messages(
 
 
 def _append_time(config: LogConfig, now_ms: int) -> tuple[int, int]:
-    """The topic's timestamp type, and the time that all messages get, -1 for their own."""
+    """Return the topic's timestamp type and the time for all messages, -1 for their own."""
     if config.message_timestamp_type == "LogAppendTime":
         return LOG_APPEND_TIME_TYPE, now_ms
     return CREATE_TIME, NO_TIMESTAMP

@@ -1,9 +1,9 @@
-"""Batches that have their offsets, cut into runs that are written in one call each.
+"""Split replicated batches into runs that are written in one call each.
 
 A follower keeps every byte: offsets, epochs and timestamps are the leader's. It checks that each
-batch is whole and its checksum right, and that offsets go up; they may leave gaps, where the
+batch is whole, that its checksum is right, and that offsets go up. They may leave gaps if the
 leader's log was compacted. A fetch may end within a batch, which comes again with the next one.
-Messages of the old formats are taken for batches, and their leader writes them so too.
+Messages of the old formats count as batches, and their leader writes them so too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUN_BYTES = 64 * 1024
 
 
 class UnexpectedAppendOffset(ValueError):
-    """A replicated batch that does not follow the log's end; it says which offsets it has."""
+    """A replicated batch does not follow the log's end."""
 
     def __init__(self, first_offset: int, last_offset: int, log_end_offset: int) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class UnexpectedAppendOffset(ValueError):
 
 @attrs.define(eq=False)
 class ReplicatedRun:
-    """Adjoining batches: `headers` of what `records` holds."""
+    """Adjoining batches: `records` are their bytes, `headers` their headers."""
 
     records: memoryview
     headers: list[EntryHeader]
@@ -42,8 +42,11 @@ class ReplicatedRun:
 
     @property
     def first_offset(self) -> int:
-        """The first batch's base offset. A message does not tell the first one in it: the log's
-        end will do, or what is near enough to the last to be indexed (KAFKA-4451)."""
+        """First offset, as far as it is known.
+
+        A message does not name the first one in it. Then the log's end serves, or an offset near
+        enough to the last one to be indexed (KAFKA-4451).
+        """
         first = self.headers[0]
         if isinstance(first, BatchHeader):
             return first.base_offset
@@ -51,14 +54,14 @@ class ReplicatedRun:
 
     @property
     def last_offset(self) -> int:
-        """The last batch's last offset."""
+        """Last offset of the last batch."""
         return self.headers[-1].last_offset
 
     @property
     def latest(self) -> TimestampOffset:
-        """The latest timestamp, with the last offset of the first batch that has it."""
-        found = max(self.headers, key=lambda header: header.max_timestamp)
-        return TimestampOffset(found.max_timestamp, found.last_offset)
+        """Latest timestamp, with the last offset of the first batch that has it."""
+        header = max(self.headers, key=lambda header: header.max_timestamp)
+        return TimestampOffset(header.max_timestamp, header.last_offset)
 
     @property
     def produced(self) -> Iterator[BatchHeader]:
@@ -71,10 +74,10 @@ class ReplicatedRun:
 def split_into_runs(
     records: memoryview, log_end_offset: int, max_bytes: int
 ) -> Iterator[ReplicatedRun]:
-    """Runs of whole batches that one segment can index, of RUN_BYTES and `max_bytes` at most.
+    """Yield runs of whole batches that one segment can index.
 
-    A batch that is larger is a run alone. Raises CorruptRecord or UnexpectedAppendOffset for the
-    first batch that cannot be appended, after the run before it was given out.
+    A run has RUN_BYTES and `max_bytes` at most; a larger batch is a run alone. Raises CorruptRecord
+    or UnexpectedAppendOffset for the first batch that cannot be appended, after the run before it.
     """
     max_bytes = min(max_bytes, RUN_BYTES)
     start = position = 0

@@ -1,8 +1,8 @@
-"""What a leader checks of a produced batch before it may enter the log.
+"""Check a produced batch before the leader appends it.
 
-The broker believes nothing a producer says: the header, the checksum and every record's lengths
-are checked (`protocol.records`), then the topic's own rules. A batch that breaks one is refused
-whole. Rules and error codes: Kafka's LogValidator.
+The broker believes nothing that a producer says: it checks the header, the checksum and every
+record's lengths (`protocol.records`), then the topic's own rules. A batch that breaks one is
+refused whole. Rules and error codes are those of Kafka's LogValidator.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UNBOUNDED = 2**63 - 1
 LITTLE_REWRITTEN_BYTES = 16 * 1024
 LITTLE_DECOMPRESSED_BYTES = 64 * 1024
 LITTLE_RECORDS = 10_000
-"""What of one request is checked on the event loop, in some milliseconds at most."""
+"""Bounds of the part of one request that is checked on the event loop, in some milliseconds."""
 
 _CODEC_AT = 22
 _COUNT_AT = HEADER_BYTES - 4
-"""Where a batch's header has its attributes' lower half, and the number of its records."""
+"""Positions in a batch's header of the lower half of its attributes, and of its record count."""
 
 
 class ValidBatch(NamedTuple):
@@ -48,29 +48,31 @@ class ValidBatch(NamedTuple):
     header: BatchHeader
     max_timestamp: int
     decompressed_bytes: int = 0
-    """What its records came to, where they came compressed."""
+    """Bytes of its records, if they came compressed."""
 
 
 class Effort(NamedTuple):
-    """What a check takes: bytes to be decompressed or written anew, and records to walk over."""
+    """The cost of a check: bytes to decompress or write again, and records to walk over."""
 
     rewritten_bytes: int = 0
     records: int = 0
 
     @property
     def is_little(self) -> bool:
-        """Whether the event loop has the time."""
+        """True if the event loop has the time for it."""
         return self.rewritten_bytes <= LITTLE_REWRITTEN_BYTES and self.records <= LITTLE_RECORDS
 
 
 def is_compressed(records: Bytes) -> bool:
-    """Whether the batch that these bytes may be says so."""
+    """Return whether the header of what may be a batch names a codec."""
     return len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
 
 
 def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
-    """What the check of a batch takes, by what its header says of it, which the check will hold it
-    to. Without `config` what the topic makes of it is left out."""
+    """Estimate the cost of checking a batch, by its header, to which the check will hold it.
+
+    Without `config` the topic's rules are left out.
+    """
     if records is None or len(records) < HEADER_BYTES:
         return Effort()
     codec, count = records[_CODEC_AT] & CODEC_MASK, int.from_bytes(records[_COUNT_AT:HEADER_BYTES])
@@ -79,8 +81,7 @@ def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
 
 
 def _is_written_anew(config: LogConfig) -> bool:
-    """Whether what came uncompressed is compressed, or kept in an older format, or read once more
-    for its times."""
+    """Return whether uncompressed records are converted, or read once more for their times."""
     return (
         config.compression_type not in ("producer", "uncompressed")
         or config.magic != MAGIC
@@ -97,24 +98,26 @@ def validate(
     now_ms: int,
     room: int = MAX_PRODUCED_BYTES,
 ) -> ValidBatch:
-    """Check the records of one partition of a produce request, which may decompress to `room`
-    bytes. Raises ApiError."""
+    """Check the records of one partition of a produce request. Raises ApiError.
+
+    They may decompress to `room` bytes.
+    """
     try:
         return _validate(topic_partition, records, config, zstd_allowed, now_ms, room)
     except (CorruptRecord, CompressionUnavailable) as error:
-        raise _refusal(topic_partition, error) from error
+        raise _api_error(topic_partition, error) from error
 
 
 @contextmanager
 def translate_errors(topic_partition: TopicPartition) -> Iterator[None]:
-    """What is wrong with a producer's bytes, in the producer's terms."""
+    """Raise ApiError for what is wrong with a producer's bytes."""
     try:
         yield
     except (CorruptRecord, CompressionUnavailable) as error:
-        raise _refusal(topic_partition, error) from error
+        raise _api_error(topic_partition, error) from error
 
 
-def _refusal(
+def _api_error(
     topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
 ) -> ApiError:
     if isinstance(error, KeyRequired):
@@ -134,6 +137,7 @@ def _validate(
     now_ms: int,
     room: int,
 ) -> ValidBatch:
+    # Check the header.
     if records is None or len(records) < HEADER_BYTES:
         raise CorruptRecord("no whole record batch")
     header = read_header(records)
@@ -142,6 +146,8 @@ def _validate(
     codec = header.codec
     check_size(topic_partition, header.size, config)
     _check_header(topic_partition, header, codec, zstd_allowed)
+
+    # Check the records.
     checked = validate_batch(
         records,
         header,
@@ -151,6 +157,8 @@ def _validate(
     if config.message_timestamp_difference_max_ms < _UNBOUNDED:
         sent = (record.timestamp_ms for record in decode_batch(records))
         check_times(topic_partition, sent, config, now_ms)
+
+    # Compress them as the topic wants.
     decompressed_bytes = 0 if codec is Codec.NONE else checked.size
     valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
     wanted = target_codec(config, codec)
@@ -162,8 +170,7 @@ def _validate(
 
 
 def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) -> None:
-    """Raise ApiError for a batch or message of more than max.message.bytes, or than any reader
-    would take."""
+    """Raise ApiError for a batch or message above max.message.bytes, or too large to read."""
     if size > config.max_message_bytes:
         allowed = f"max.message.bytes is {config.max_message_bytes}"
     elif size > MAX_BATCH_BYTES:
@@ -195,7 +202,7 @@ def _check_header(
 def check_times(
     topic_partition: TopicPartition, timestamps: Iterable[int], config: LogConfig, now_ms: int
 ) -> None:
-    """Raise ApiError for a time too far from now, where the producer's times are kept."""
+    """Raise ApiError for a time too far from now, if the topic keeps the producer's times."""
     allowed = config.message_timestamp_difference_max_ms
     if allowed >= _UNBOUNDED or config.message_timestamp_type != "CreateTime":
         return
@@ -209,7 +216,7 @@ def check_times(
 
 
 def target_codec(config: LogConfig, source: Codec) -> Codec:
-    """The codec that compression.type keeps records in which came in `source`."""
+    """Return the codec in which compression.type keeps records that came in `source`."""
     if config.compression_type == "producer":
         return source
     if config.compression_type == "uncompressed":

@@ -1,8 +1,8 @@
-"""The producers of a log: who they are now, and what they were at some offsets, on disk.
+"""The producers of a log: who they are now, and who they were at some offsets, on disk.
 
-At a start, and when the log was cut, they are those of the newest snapshot, and what was written
-behind it is replayed. A batch that comes from a leader is replayed likewise; a marker among them
-ends a transaction, which is put into the `.txnindex` then.
+At a start, and after a truncation, they come from the newest snapshot and a replay of the batches
+behind it. Batches from a leader are replayed likewise. A marker among them ends a transaction,
+which then gets its entry in the `.txnindex`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocol.records.batch_header import BatchHeader
 
 @attrs.define(eq=False)
 class ProducerHistory:
-    """Those of the log that has these segments."""
+    """The producers of the log that has these segments."""
 
     segments: SegmentList
     guard: Guard
@@ -30,25 +30,27 @@ class ProducerHistory:
     state: ProducerState = attrs.field(factory=ProducerState)
 
     def replay(self, headers: Iterable[BatchHeader], now_ms: int = NONE) -> None:
-        """Note batches that are in the log now; `now_ms` is the clock, -1 while loading."""
+        """Note batches that are in the log now. `now_ms` is the clock, -1 while loading."""
         self.state.replay(headers, self._note_end, now_ms)
 
     def snapshot(self, offset: int) -> None:
-        """Write down who they are where the log ends, at `offset`. Raises OSError."""
+        """Write down the producers at the log's end, `offset`. Raises OSError."""
         self.snapshots.take(offset, self.state.producers)
 
     def truncate_to(self, offset: int) -> None:
-        """Take back what came at `offset` and above, for the log ends there now: in memory, or, if
-        that does not tell what a producer was before, by `reload`. Raises OSError."""
+        """Undo what was written at `offset` and above: the log ends there now. Raises OSError.
+
+        That happens in memory or, if memory does not tell what a producer was before, by `reload`.
+        """
         self.snapshots.remove_from(offset)
         if not self.state.truncate_to(offset):
             self.reload()
 
     def reload(self, *, markers_from: int = EVERYTHING) -> None:
-        """Find them by a snapshot and in what was written since. Raises OSError.
+        """Find the producers by a snapshot and the batches behind it. Raises OSError.
 
-        Transactions that ended at `markers_from` or above are written down again: a snapshot
-        behind it would have them passed by.
+        The `.txnindex` entries of transactions that ended at `markers_from` or above are written
+        again. So no snapshot behind that offset is used.
         """
         segments, snapshots = self.segments, self.snapshots
         end_offset = min(segments.end_offset, markers_from)
@@ -58,13 +60,15 @@ class ProducerHistory:
             self.replay(segments.produced_from(snapshots.covered))
 
     def clear(self, offset: int) -> None:
-        """The log starts anew at `offset`. Raises OSError."""
+        """Forget all: the log starts again at `offset`. Raises OSError."""
         self.state = ProducerState()
         self.snapshots.clear(offset)
 
     def _note_end(self, marker: BatchHeader) -> int:
-        """A transaction ends; the epoch of its coordinator, -1 if the marker does not tell. A disk
-        that fails over it fails the log, which has the marker."""
+        """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown.
+
+        A disk that fails over it fails the log, which has the marker already.
+        """
         try:
             return note_end(marker, self.segments, self.state)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The files that spare a log from being read whole when its producers are looked up again.
+"""The files that spare a log from being read whole for its producers.
 
     00000000000000001200.snapshot      the producers of all that is below offset 1200
 
@@ -8,9 +8,9 @@ One is written when a segment is rolled and when the log is closed or was recove
     int64 producer id | int16 epoch | int32 last sequence | int64 last offset | int32 offset delta
     int64 last timestamp | int32 coordinator epoch | int64 first offset of an open transaction
 
-The same as Kafka's (ProducerStateManager). Only a producer's last batch is in it. Files are not
-fsynced as they are written, that is the next flush's; the checksum tells a torn one, which is
-removed, and an older one serves with more of the log behind it.
+The format is Kafka's (ProducerStateManager). Only a producer's last batch is in it. Files are not
+fsynced when they are written: the next flush does that. The checksum reveals a torn file. It is
+removed, and an older one serves, with more of the log behind it.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ logger = logging.getLogger(__name__)
 
 
 class CorruptSnapshot(ValueError):
-    """A snapshot that cannot be believed."""
+    """A snapshot whose bytes are wrong."""
 
 
 def snapshot_name(offset: int) -> str:
-    """The file of the snapshot of all below `offset`."""
+    """Name the file of the snapshot of all below `offset`."""
     return file_name(offset, SNAPSHOT)
 
 
 def encode(producers: Mapping[int, Producer]) -> bytes:
-    """The bytes of a snapshot, by producer id."""
+    """Encode a snapshot, in the order of producer ids."""
     head = bytearray(_HEAD.pack(VERSION, 0, len(producers)))
-    body = b"".join(_encoded(number, producers[number]) for number in sorted(producers))
+    body = b"".join(_encode_producer(number, producers[number]) for number in sorted(producers))
     crc = crc32c(body, crc32c(head[_CRC_COVERS_FROM:]))
     return _HEAD.pack(VERSION, crc, len(producers)) + body
 
 
 def decode(snapshot: bytes, end_offset: int = 0) -> dict[int, Producer]:
-    """Read a snapshot of what is below `end_offset`. Raises CorruptSnapshot."""
+    """Decode a snapshot of all below `end_offset`. Raises CorruptSnapshot."""
     if len(snapshot) < _HEAD.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes are no snapshot")
     version, crc, count = _HEAD.unpack_from(snapshot)
@@ -72,11 +72,12 @@ def decode(snapshot: bytes, end_offset: int = 0) -> dict[int, Producer]:
         raise CorruptSnapshot("the checksum is wrong")
     if len(snapshot) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes do not hold {count} producers")
+
     entries = _ENTRY.iter_unpack(snapshot[_HEAD.size :])
-    return dict(_decoded(entry, end_offset) for entry in entries)
+    return dict(_decode_producer(entry, end_offset) for entry in entries)
 
 
-def _encoded(producer_id: int, producer: Producer) -> bytes:
+def _encode_producer(producer_id: int, producer: Producer) -> bytes:
     last = producer.batches[-1] if producer.batches else ProducedBatch(NONE, NONE, 0, NONE)
     return _ENTRY.pack(
         producer_id,
@@ -90,7 +91,7 @@ def _encoded(producer_id: int, producer: Producer) -> bytes:
     )
 
 
-def _decoded(entry: tuple[int, ...], end_offset: int) -> tuple[int, Producer]:
+def _decode_producer(entry: tuple[int, ...], end_offset: int) -> tuple[int, Producer]:
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = entry
     batches = [ProducedBatch(sequence, offset, delta, timestamp)] if offset >= 0 else []
     has_marker = coordinator_epoch != NONE or not batches
@@ -106,8 +107,11 @@ def _decoded(entry: tuple[int, ...], end_offset: int) -> tuple[int, Producer]:
 
 @attrs.define(eq=False)
 class ProducerSnapshots:
-    """The snapshots of one log: `offsets` of those there are, and up to where the last one, or
-    the log's beginning, makes another one needless."""
+    """The snapshots of one log, by their `offsets`.
+
+    All below `covered` is in the last snapshot, or before the log's beginning, so that no other
+    snapshot is needed there.
+    """
 
     directory: Directory
     offsets: list[int]
@@ -116,18 +120,19 @@ class ProducerSnapshots:
 
     @classmethod
     def find(cls, directory: Directory) -> ProducerSnapshots:
-        """Those in a log's directory."""
+        """Find the snapshots in a log's directory."""
         names = [name for name in directory.files() if name.endswith(SNAPSHOT)]
         return cls(directory, sorted(map(base_offset_of, names)))
 
     def newest(self, start_offset: int, end_offset: int) -> dict[int, Producer]:
-        """The producers by the newest good snapshot from `start_offset` to `end_offset`, none if
-        there is none; `covered` is its offset then, or `start_offset`.
+        """Read the newest good snapshot from `start_offset` to `end_offset`.
 
-        Any other is of a log that was cut since, or lacks what came before `start_offset` was
-        reached: it is removed, for good before anything else is written.
+        Sets `covered` to its offset, or to `start_offset` without one. Any other snapshot is of a
+        log that was truncated since, or lacks what came before `start_offset` was reached. It is
+        removed from the disk before anything else is written.
         """
         self._remove([o for o in self.offsets if not start_offset <= o <= end_offset])
+
         while self.offsets:
             self.covered = self.offsets[-1]
             try:
@@ -139,16 +144,16 @@ class ProducerSnapshots:
         return {}
 
     def remove_from(self, offset: int) -> None:
-        """Remove those of more than is below `offset`, for good before anything else is written;
-        `covered` is where the last one left ends, or `offset` without any."""
+        """Remove the snapshots above `offset` from the disk, before anything else is written."""
         self._remove([taken for taken in self.offsets if taken > offset])
         self.covered = self.offsets[-1] if self.offsets else min(self.covered, offset)
 
     def take(self, offset: int, producers: Mapping[int, Producer]) -> None:
-        """Write the producers of all below `offset`, unless that is covered."""
+        """Write the producers of all below `offset`, unless that is covered. Raises OSError."""
         if offset <= self.covered:
             return
         file = self.directory.open_segment(snapshot_name(offset))
+        # A leftover of this name is overwritten.
         file.truncate(0)
         file.append([encode(producers)])
         self.offsets.append(offset)
@@ -156,27 +161,29 @@ class ProducerSnapshots:
         self._unflushed.append(file)
 
     def unflushed_files(self) -> list[StorageFile]:
-        """The files that were written and are not `flushed` yet, to be fsynced with the log's."""
+        """Return the files to fsync with the log's."""
         return list(self._unflushed)
 
     def note_flushed(self, files: Collection[StorageFile]) -> None:
-        """These are on disk."""
+        """Note that these files are on disk."""
         self._unflushed = [file for file in self._unflushed if file not in files]
 
     def take_before(self, offset: int) -> list[int]:
-        """Forget the snapshots below `offset`, for the log is not read again from there; theirs, to
-        be removed."""
-        gone = [taken for taken in self.offsets if taken < offset]
-        self.offsets = self.offsets[len(gone) :]
-        return gone
+        """Take out the snapshots below `offset`, from where the log is not read again.
+
+        The caller removes their files.
+        """
+        needless = [snapshot for snapshot in self.offsets if snapshot < offset]
+        self.offsets = self.offsets[len(needless) :]
+        return needless
 
     def clear(self, offset: int) -> None:
-        """Remove all: the log starts anew at `offset`."""
+        """Remove all: the log starts again at `offset`."""
         self._remove(self.offsets)
         self.covered = offset
 
     def _remove(self, offsets: list[int]) -> None:
-        """Remove snapshots so that no power loss brings them back beside a log of other batches."""
+        """Remove snapshots so that no power loss brings them back beside other batches."""
         for offset in offsets:
             self.directory.remove(snapshot_name(offset))
         if offsets:

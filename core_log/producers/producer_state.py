@@ -1,12 +1,12 @@
-"""What each producer wrote last, so that a batch that is sent again is not written again (KIP-98).
+"""The last batches of each producer, so that a batch that is sent again is written once (KIP-98).
 
 A producer with an id numbers its records, per partition: a batch carries the number of its first
-record, and the next batch goes on where it ended. The leader takes what comes next in order and
-refuses what does not; of each producer it remembers the last five batches, as many as a client
-may have under way, and answers one of these as it was answered the first time. Followers and a
-log that is loaded only take note, for what is in a log was accepted once.
+record, and the next batch goes on where it ended. The leader takes the next batch in order and
+refuses any other. It remembers the last five batches of each producer, as many as a client may have
+in flight, and answers one of these as it did the first time. Followers, and a log that is loaded,
+only take note, for a batch in a log was accepted once.
 
-`check` looks, `update` notes; between the two the batch is written. So nothing is noted of a
+`check` looks, `update` notes, and between the two the batch is written. So nothing is noted of a
 batch whose write failed (KAFKA-6683).
 
 Two choices where releases of Kafka differ:
@@ -14,13 +14,13 @@ Two choices where releases of Kafka differ:
 - A first batch of an unknown producer that is not numbered 0 is refused with UNKNOWN_PRODUCER_ID,
   as up to 2.3. Later brokers take any number (KIP-360), and then write the second batch of a new
   producer whose first one failed: its retry is out of order for good, and records are lost.
-- What makes a broker forget a producer that clients have not forgotten is avoided instead: state
-  outlives the records it came from (from 2.4 on, KAFKA-7190), and it expires by when the broker
-  last heard of the producer, not by the times in its records, which may be years ago.
+- A broker should not forget a producer that clients have not forgotten. So state outlives the
+  records it came from (from 2.4 on, KAFKA-7190). It expires by the time of the producer's last
+  append, not by the times in its records, which may be years ago.
 
-Of transactions, found in logs that stock brokers wrote, only what a snapshot has is kept up: the
-first offset of an open one, and that a marker ends it, may raise the epoch, and names the epoch of
-the coordinator that wrote it, by which a stock broker fences one that was replaced.
+Of transactions, which logs of stock brokers have, only the fields of a snapshot are kept: the first
+offset of an open one; and of a marker that it ends the transaction, may raise the epoch, and names
+the epoch of the coordinator that wrote it, by which a stock broker fences a replaced one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from protocol.records.batch_header import BatchHeader
 REMEMBERED_BATCHES = 5
 """Batches per producer: max.in.flight.requests.per.connection of an idempotent client."""
 MAX_SEQUENCE = 2**31 - 1
-"""After it comes 0."""
+"""The largest sequence number. 0 follows it."""
 NONE = -1
 
 
@@ -51,7 +51,7 @@ class ProducedBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first record."""
+        """Offset of its first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -67,9 +67,12 @@ NO_MARKER = Marker(NONE, NONE)
 
 @attrs.define
 class Producer:
-    """One producer's state. Its last time in ms; `last_append_ms` is the broker's clock, -1 if it
-    has not heard of the producer since it started; `transaction_start` the first offset of an open
-    transaction, -1 without; `marker` where, or below where, its last marker is."""
+    """One producer's state. Times are in ms.
+
+    `last_append_ms` is the broker's clock, -1 if the producer wrote nothing since the broker
+    started. `transaction_start` is the first offset of an open transaction, -1 without one.
+    `marker` is where, or below where, its last marker is.
+    """
 
     epoch: int
     batches: deque[ProducedBatch] = attrs.field(factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
@@ -81,23 +84,23 @@ class Producer:
 
     @property
     def next_sequence(self) -> int:
-        """The number the next batch must begin with."""
+        """The number that the next batch must begin with."""
         return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
 
     @property
     def last_active_ms(self) -> int:
-        """When the broker last heard of it; by its records, if that was before the start."""
+        """Time of its last append; by its records, if that was before the start."""
         return self.last_timestamp if self.last_append_ms == NONE else self.last_append_ms
 
     def has_batch_from(self, offset: int) -> bool:
-        """Whether it wrote a batch at `offset` or above, its last one."""
+        """Return whether its last batch is at `offset` or above."""
         return bool(self.batches) and self.batches[-1].last_offset >= offset
 
     def truncate_to(self, offset: int) -> bool:
-        """Forget what it wrote at `offset` and above; False, with nothing changed, unless a batch
-        below is remembered, which tells what the producer was then.
+        """Undo what it wrote at `offset` and above. Returns False if it cannot: nothing changes.
 
-        A marker above may have ended a transaction that began below, or raised the epoch.
+        This needs a remembered batch below, which tells what the producer was then. A marker above
+        may have ended a transaction that began below, or raised the epoch.
         """
         kept = [batch for batch in self.batches if batch.last_offset < offset]
         if not kept or self.marker.offset >= offset:
@@ -111,7 +114,7 @@ class Producer:
         return True
 
     def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
-        """The remembered batch that has just these numbers."""
+        """Find the remembered batch with the same sequence numbers."""
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
         for batch in self.batches:
@@ -128,8 +131,8 @@ class ProducerState:
     _may_be_open: bool = attrs.field(default=True, init=False)
 
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is open; None without any."""
-        if not self._may_be_open:  # nearly always, and asked by every fetch
+        """Return where the oldest open transaction begins, None without any."""
+        if not self._may_be_open:  # nearly always, and every fetch asks
             return None
         starts = (producer.transaction_start for producer in self.producers.values())
         oldest = min((start for start in starts if start >= 0), default=None)
@@ -137,17 +140,18 @@ class ProducerState:
         return oldest
 
     def check(self, header: BatchHeader, *, epoch_only: bool = False) -> ProducedBatch | None:
-        """Whether a client's batch may be appended; the batch it repeats, if it does.
+        """Check whether a client's batch may be appended. Returns the batch that it repeats.
 
         With `epoch_only` the numbers may be any. Raises ApiError INVALID_PRODUCER_EPOCH for a
-        producer that another one has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        UNKNOWN_PRODUCER_ID, and INVALID_TXN_STATE within an open transaction.
+        producer that another one has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID,
+        and INVALID_TXN_STATE within an open transaction.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
             if header.base_sequence != 0 and not epoch_only:
-                raise _refusal(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
+                raise _error(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
             return None
+
         if header.producer_epoch != producer.epoch:
             _check_new_epoch(producer, header, epoch_only)
         elif header.base_sequence != producer.next_sequence:
@@ -155,11 +159,12 @@ class ProducerState:
             if duplicate is not None or epoch_only:
                 return duplicate
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            if not producer.batches:  # there is but a transaction's marker
+            if not producer.batches:  # only a transaction's marker is known
                 code = ErrorCode.UNKNOWN_PRODUCER_ID
-            raise _refusal(code, header, f"expected {producer.next_sequence}")
+            raise _error(code, header, f"expected {producer.next_sequence}")
+
         if producer.transaction_start >= 0 and not header.is_transactional:
-            raise _refusal(ErrorCode.INVALID_TXN_STATE, header, "its transaction is open")
+            raise _error(ErrorCode.INVALID_TXN_STATE, header, "its transaction is open")
         return None
 
     def update(
@@ -170,10 +175,10 @@ class ProducerState:
         now_ms: int = NONE,
         coordinator_epoch: int = NONE,
     ) -> None:
-        """Note a batch that is in the log, from whomever it came.
+        """Note a batch that is in the log, whoever sent it.
 
-        `timestamp` is its latest in ms, as it was written; `now_ms` the clock, -1 while loading;
-        `coordinator_epoch` a marker's, -1 of one that cannot be read.
+        `timestamp` is its latest in ms, as it was written. `now_ms` is the clock, -1 while loading.
+        `coordinator_epoch` is a marker's, -1 if it cannot be read.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -181,13 +186,17 @@ class ProducerState:
         elif header.producer_epoch != producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.last_timestamp, producer.last_append_ms = timestamp, now_ms
+        producer.last_timestamp = timestamp
+        producer.last_append_ms = now_ms
+
+        # A marker ends the transaction, and has no sequence numbers.
         if header.is_control:
             producer.transaction_start = NONE
             producer.marker = Marker(last_offset, timestamp)
             if coordinator_epoch != NONE:
                 producer.coordinator_epoch = coordinator_epoch
             return
+
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
         producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
@@ -198,19 +207,23 @@ class ProducerState:
     def replay(
         self,
         headers: Iterable[BatchHeader],
-        ending: Callable[[BatchHeader], int],
+        end_transaction: Callable[[BatchHeader], int],
         now_ms: int = NONE,
     ) -> None:
-        """Note batches that came from elsewhere, a leader or the log itself, in their order;
-        `ending` hears of each marker first, and tells its coordinator's epoch."""
+        """Note batches from a leader, or from the log itself, in their order.
+
+        `end_transaction` is called with each marker first, and returns its coordinator's epoch.
+        """
         for header in headers:
-            coordinator_epoch = ending(header) if header.is_control else NONE
-            end = header.last_offset, header.max_timestamp
-            self.update(header, *end, now_ms, coordinator_epoch)
+            coordinator_epoch = end_transaction(header) if header.is_control else NONE
+            last_offset, timestamp = header.last_offset, header.max_timestamp
+            self.update(header, last_offset, timestamp, now_ms, coordinator_epoch)
 
     def truncate_to(self, offset: int) -> bool:
-        """Forget what was written at `offset` and above, for the log ends there now. False if
-        memory does not tell what some producer was: all must be read again then."""
+        """Undo what was written at `offset` and above: the log ends there now.
+
+        Returns False if memory does not tell what some producer was. Then all must be read again.
+        """
         self._may_be_open = True
         return all(
             producer.truncate_to(offset)
@@ -219,10 +232,10 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers not heard of for so long; how many. An open transaction keeps one.
+        """Forget producers that wrote nothing for so long. Returns how many.
 
-        One whose records are from the future, and that has not been heard of since the start, is
-        taken to have been heard of now: that time may never come.
+        An open transaction keeps its producer. A producer with records from the future that wrote
+        nothing since the start counts as active now, for that time may never come.
         """
         for producer in self.producers.values():
             if producer.last_append_ms == NONE and producer.last_timestamp > now_ms:
@@ -240,14 +253,14 @@ class ProducerState:
 
 def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
     if header.producer_epoch < producer.epoch:
-        raise _refusal(
+        raise _error(
             ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"
         )
     if header.base_sequence != 0 and not epoch_only:
-        raise _refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, "a new epoch begins with 0")
+        raise _error(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, "a new epoch begins with 0")
 
 
-def _refusal(code: ErrorCode, header: BatchHeader, why: str) -> ApiError:
+def _error(code: ErrorCode, header: BatchHeader, why: str) -> ApiError:
     return ApiError(
         code,
         f"producer {header.producer_id} epoch {header.producer_epoch} "

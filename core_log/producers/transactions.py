@@ -1,8 +1,8 @@
 """Transactions of other brokers' producers, as their markers come into a log (KIP-98).
 
-Transactions are not coordinated here, but logs have them that were led, or written, by others. Who
-reads committed data must be told which were aborted: what a marker aborts is written into the
-`.txnindex` of the segment that has the marker, as it is replicated, and again after a crash.
+Nothing here coordinates transactions, but logs that others led or wrote have them. A reader of
+committed data must know which were aborted. So the transaction that a marker aborts is written into
+the `.txnindex` of the marker's segment when it is replicated, and again after a crash.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 def note_end(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> int:
-    """A marker is in the log: write down what it aborts. The epoch of its coordinator, -1 if it
-    does not tell.
+    """Write down the transaction that a marker in the log aborts, if it does.
 
-    To be called before `producers` take note of the marker. Raises OSError.
+    Returns the epoch of its coordinator, -1 if it is unknown. Call this before `producers` take
+    note of the marker. Raises OSError.
     """
     end = _read_end(marker, segments)
     if end.is_abort and _note_abort(marker, segments, producers):
@@ -44,21 +44,21 @@ def note_end(marker: BatchHeader, segments: SegmentList, producers: ProducerStat
 
 
 class EndOfTransaction(NamedTuple):
-    """What a marker says inside."""
+    """The fields of a marker's record."""
 
     is_abort: bool = False
     coordinator_epoch: int = NONE
 
 
 def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
-    """Read a marker. One that cannot be read aborts nothing, and has no coordinator."""
+    """Read a marker. One that cannot be read aborts nothing and has no coordinator."""
     segment = segments.segments[segments.floor(marker.base_offset)]
     try:
-        found = segment.find(marker.base_offset)
-        if found is None or found.base_offset != marker.base_offset:
+        batch = segment.find(marker.base_offset)
+        if batch is None or batch.base_offset != marker.base_offset:
             return EndOfTransaction()
-        records = decode_batch(segment.log.read(found.position, found.size))
-        if not records:  # the cleaner leaves a batch of its producer's without any
+        records = decode_batch(segment.log.read(batch.position, batch.size))
+        if not records:  # the cleaner leaves an empty batch
             return EndOfTransaction()
         kind = marker_type(records[0].key or b"")
     except CorruptRecord as error:
@@ -68,41 +68,46 @@ def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
 
 
 def _note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> bool:
-    """Write down the transaction that a marker aborts; whether that was to be done."""
+    """Write down the transaction that a marker aborts. Returns False if it is there already."""
     segment = segments.segments[segments.floor(marker.base_offset)]
     producer = producers.producers.get(marker.producer_id)
     start = -1 if producer is None else producer.transaction_start
-    others = (
-        each.transaction_start
-        for producer_id, each in producers.producers.items()
-        if producer_id != marker.producer_id and each.transaction_start >= 0
-    )
     last_offset = marker.last_offset
+
+    # The last stable offset is where the oldest transaction of the others begins.
+    other_starts = (
+        other.transaction_start
+        for producer_id, other in producers.producers.items()
+        if producer_id != marker.producer_id and other.transaction_start >= 0
+    )
     return _write(
         segment,
         AbortedTransaction(
             marker.producer_id,
             start if start >= 0 else last_offset,
             last_offset,
-            min(others, default=last_offset + 1),
+            min(other_starts, default=last_offset + 1),
         ),
     )
 
 
 def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
-    """Put an entry where it belongs, unless it is there already. It may belong before others: the
-    cleaner drops entries, and the last offset of one that was damaged may be any. What cannot be
-    read is left as it is."""
+    """Put an entry in its place, unless it is there already. Returns whether it was put.
+
+    Others may follow it: the cleaner removes entries, and a damaged one may have any last offset.
+    An index that cannot be read is left as it is.
+    """
     name = file_name(segment.base_offset, TRANSACTION_INDEX)
     try:
-        known = read_transaction_index(segment.directory, name)
+        transactions = read_transaction_index(segment.directory, name)
     except CorruptIndex as error:
         logger.warning("%s: %s", segment.directory.path, error)
         return False
-    place = bisect_left(known, transaction.last_offset, key=_last_offset)
-    behind = known[place:]
+    place = bisect_left(transactions, transaction.last_offset, key=_last_offset)
+    behind = transactions[place:]
     if behind and behind[0].last_offset == transaction.last_offset:
         return False
+
     segment.transaction_index = segment.directory.open_segment(name)
     segment.transaction_index.truncate(place * ENTRY.size)
     segment.transaction_index.append([encode_transaction_index([transaction, *behind])])
@@ -114,9 +119,12 @@ def _last_offset(transaction: AbortedTransaction) -> int:
 
 
 def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
-    """Remove, when a log is loaded, the indexes from the segment at `unsynced_from` on, which a
-    crash may have torn, and those with entries that cannot be. The offset from which on markers
-    have to be noted again, EVERYTHING for none. Raises OSError."""
+    """Remove the transaction indexes that may be wrong, when a log is loaded. Raises OSError.
+
+    These are the indexes from the segment at `unsynced_from` on, which a crash may have torn, and
+    those with impossible entries. Returns the offset from which on markers must be noted again,
+    EVERYTHING for none.
+    """
     directory, markers_from = segments.directory, EVERYTHING
     names = {name for name in directory.files() if name.endswith(TRANSACTION_INDEX)}
     if not names:
@@ -136,19 +144,20 @@ def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
 
 
 def _misfit(segment: Segment, name: str, end_offset: int) -> object | None:
-    """What is wrong with the index of a segment, before `end_offset`."""
+    """Say what is wrong with the index of a segment that ends before `end_offset`."""
     try:
-        known = read_transaction_index(segment.directory, name)
+        transactions = read_transaction_index(segment.directory, name)
     except CorruptIndex as error:
         return error
     size = segment.directory.size(name)
-    if size != len(known) * ENTRY.size:
+    if size != len(transactions) * ENTRY.size:
         return f"it ends within an entry, at {size} bytes"
-    return next((each for each in known if not _fits(each, segment, end_offset)), None)
+    misfits = (entry for entry in transactions if not _fits(entry, segment, end_offset))
+    return next(misfits, None)
 
 
 def _fits(transaction: AbortedTransaction, segment: Segment, end_offset: int) -> bool:
-    """Whether there can be such a transaction that ended in this segment."""
+    """Return whether such a transaction can have ended in this segment."""
     last_offset = transaction.last_offset
     return (
         segment.base_offset <= last_offset < end_offset
@@ -158,7 +167,7 @@ def _fits(transaction: AbortedTransaction, segment: Segment, end_offset: int) ->
 
 
 def sync_indexes(segments: SegmentList) -> None:
-    """Have on disk what was noted, and removed, while a log was loaded. Raises OSError."""
+    """Sync the indexes that were written and removed while a log was loaded. Raises OSError."""
     for segment in segments:
         if segment.transaction_index is not None:
             segment.transaction_index.fsync()

@@ -44,7 +44,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P3",
         "what is too large is not called corrupt",
-        "core_log.appending.validator:_refusal",
+        "core_log.appending.validator:_api_error",
         "isinstance(error, RecordsTooLarge)",
         "False",
     ),
