@@ -18,26 +18,26 @@ from collections.abc import Generator, Iterator, Sequence
 
 import attrs
 
-from compaction.cleaned_segment import CleanedSegment, discard
+from compaction.cleaned_segment import CleanedSegment, remove_cleaned_files
 from compaction.grouping import group_segments
 from compaction.job import (
     CLEAN,
     INDEX,
     CleanerStatistics,
     CleaningJob,
+    CleaningProgress,
     Finished,
     GroupCleaned,
-    Progress,
     SourceSegment,
 )
 from compaction.map_building import MapBuilder
-from compaction.offset_map import offset_map
+from compaction.offset_map import create_offset_map
 from compaction.record_filter import RecordFilter
-from compaction.source import pieces
+from compaction.source import read_pieces
 from compaction.transactions import CleanedTransactions, aborted_transactions
 from core_log.storage import Directory
 
-Event = Progress | GroupCleaned | Finished
+Event = CleaningProgress | GroupCleaned | Finished
 
 
 def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None]:
@@ -48,7 +48,7 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
     aborted = aborted_transactions(
         directory, job.segments[0].base_offset, job.first_uncleanable_offset
     )
-    newest = offset_map(int(job.dedupe_bytes * job.load_factor))
+    newest = create_offset_map(int(job.dedupe_bytes * job.load_factor))
     first_dirty = job.first_dirty_offset
     # The map's reader sees no marker of the clean part: what ended there would seem to go on, and
     # what its producer committed since, tombstones perhaps, would hide no older value.
@@ -104,14 +104,16 @@ def tombstone_horizon_ms(segments: Sequence[SourceSegment], first_dirty: int, de
     return cleaned[-1].modified_ms - delay_ms if cleaned else 0
 
 
-def _build_map(job: CleaningJob, directory: Directory, mapped: MapBuilder) -> Iterator[Progress]:
+def _build_map(
+    job: CleaningJob, directory: Directory, mapped: MapBuilder
+) -> Iterator[CleaningProgress]:
     dirty = [segment for segment in job.segments if segment.end_offset > job.first_dirty_offset]
     bytes_left = sum(segment.size for segment in dirty)
     for segment in dirty:
-        for piece in pieces(directory, segment, job.io_bytes):
+        for piece in read_pieces(directory, segment, job.io_bytes):
             mapped.add(piece)
             bytes_left -= piece.size
-            yield Progress(INDEX, len(piece.data), bytes_left)
+            yield CleaningProgress(INDEX, len(piece.data), bytes_left)
             if mapped.is_full:
                 return
         mapped.end_offset = segment.end_offset  # whatever there was for the map in the last batches
@@ -142,21 +144,23 @@ class _Copying:
             self.messages_written += cleaned.messages_written
             yield GroupCleaned(base_offset, tuple(segment.base_offset for segment in group))
         except BaseException:
-            discard(self.directory, base_offset)
+            remove_cleaned_files(self.directory, base_offset)
             raise
 
-    def _segment(self, segment: SourceSegment, cleaned: CleanedSegment) -> Iterator[Progress]:
+    def _segment(
+        self, segment: SourceSegment, cleaned: CleanedSegment
+    ) -> Iterator[CleaningProgress]:
         self.rules.retain_tombstones = segment.modified_ms > self.horizon_ms
         is_checked = (
             segment.base_offset >= self.job.first_dirty_offset
             and segment.end_offset <= self.rules.latest_offset + 1
         )
-        for piece in pieces(self.directory, segment, self.job.io_bytes, is_checked=is_checked):
+        for piece in read_pieces(self.directory, segment, self.job.io_bytes, is_checked=is_checked):
             written = cleaned.bytes_written
-            for kept in self.rules.kept(piece):
+            for kept in self.rules.filter(piece):
                 cleaned.append(kept)
             cleaned.flush_run()
             self.bytes_read += piece.size
             self.bytes_left -= piece.size
             done = len(piece.data) + cleaned.bytes_written - written
-            yield Progress(CLEAN, done, self.bytes_left)
+            yield CleaningProgress(CLEAN, done, self.bytes_left)

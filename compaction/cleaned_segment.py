@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from compaction.record_filter import Kept
+from compaction.record_filter import KeptBatch
 from core_log.config import INT_MAX, LogConfig
 from core_log.segments.file_name import (
     ALL_SUFFIXES,
@@ -50,7 +50,7 @@ class CleanedSegment:
             index.activate(config.segment_index_bytes)
         return cls(segment, config)
 
-    def append(self, kept: Kept) -> None:
+    def append(self, kept: KeptBatch) -> None:
         """Take a batch. Raises OSError, and CorruptRecord for an offset that cannot be indexed."""
         data, last_offset, max_timestamp, records = kept
         if not 0 <= last_offset - self.segment.base_offset <= INT_MAX:
@@ -97,7 +97,7 @@ class CleanedSegment:
             file.fsync()
 
 
-def discard(directory: Directory, base_offset: int) -> None:
+def remove_cleaned_files(directory: Directory, base_offset: int) -> None:
     """Remove the `.cleaned` files of a segment, whatever there is of them."""
     for kind in ALL_SUFFIXES:
         directory.remove(file_name(base_offset, kind) + CLEANED)

@@ -23,11 +23,11 @@ from typing import Any
 
 import attrs
 
-from compaction.cleaning import Cleaning, Dropped
+from compaction.cleaning import Cleaning, CleaningAborted
 from compaction.config import CleanerConfig
-from compaction.dirtiness import Dirtiness, dirtiest, dirtiness
-from compaction.log_facts import facts_of, job_of
-from compaction.report import beginning
+from compaction.dirtiness import Dirtiness, choose_dirtiest, measure_dirtiness
+from compaction.log_facts import create_job, read_facts
+from compaction.report import describe_start
 from compaction.status_files import WRITE_INTERVAL_MS, StatusFile, StatusFiles
 from compaction.worker_pool import CleaningFailed, Workers
 from core_log.log import Log
@@ -77,7 +77,7 @@ class Cleaner:
         """Begin to look for what is dirty."""
         self.status.load()
         self.workers.change_speed(self.config.bytes_per_second)
-        self._looking = self.spawn(self._look_again_and_again())
+        self._looking = self.spawn(self._run())
         self._keeping = self.spawn(self._keep_status())
 
     def update_config(self, config: CleanerConfig) -> None:
@@ -95,25 +95,25 @@ class Cleaner:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self.workers.rest()
+        await self.workers.end_idle()
         await self._write_status()
 
-    async def _look_again_and_again(self) -> None:
+    async def _run(self) -> None:
         """Go through all logs, then through what was dirty, until it is time to look again."""
         while True:
             config = self.config
-            with _failure_logged():
+            with _log_failure():
                 await self.look()
             try:
                 async with asyncio.timeout(max(config.backoff_ms / 1000, SHORTEST_WAIT_S)):
                     while self.config is config:
                         await self._woken.wait()
                         self._woken.clear()
-                        with _failure_logged():
+                        with _log_failure():
                             self._begin_dirtiest()
             except TimeoutError:
                 if not self._running:
-                    await self.workers.rest()
+                    await self.workers.end_idle()
 
     # ---- choosing
 
@@ -123,7 +123,7 @@ class Cleaner:
         self._dirty = []
         for topic_partition in list(self.logs.logs):
             await self._retain(topic_partition)
-            found = self._measured(topic_partition)
+            found = self._measure(topic_partition)
             if found is not None:
                 self._dirty.append(found)
         self._begin_dirtiest()
@@ -131,16 +131,16 @@ class Cleaner:
     def _begin_dirtiest(self) -> None:
         """Have the dirtiest of those that were measured cleaned, measured once more."""
         while len(self._running) < self.config.threads:
-            chosen = dirtiest(self._dirty)
+            chosen = choose_dirtiest(self._dirty)
             if chosen is None:
                 break
             self._dirty.remove(chosen)
             tp = chosen.topic_partition
-            now = self._measured(tp)
+            now = self._measure(tp)
             if now is not None and now.is_due:
                 self._begin(self.logs.logs[tp], now)
 
-    def _measured(self, topic_partition: TopicPartition) -> Dirtiness | None:
+    def _measure(self, topic_partition: TopicPartition) -> Dirtiness | None:
         """How dirty a log is; None for one that must not be cleaned now."""
         log, log_dir = self.logs.get(topic_partition), self.logs.dir_of(topic_partition)
         if log is None or log_dir is None or topic_partition in self._running:
@@ -155,11 +155,11 @@ class Cleaner:
         if quarantine is not None and quarantine.next_try_ms > self.now_ms():
             return None
         try:
-            facts = facts_of(log, high_watermark, log_dir.cleaned.get(topic_partition))
+            facts = read_facts(log, high_watermark, log_dir.cleaned.get(topic_partition))
         except OSError as error:
-            self._fault(log, error)
+            self._quarantine(log, error)
             return None
-        return dirtiness(facts, self.now_ms())
+        return measure_dirtiness(facts, self.now_ms())
 
     def _why_not(self, log: Log) -> str | None:
         """Why a log must not be cleaned now, nor a copy of it take its place."""
@@ -215,11 +215,11 @@ class Cleaner:
             begins = chosen.first_dirty_offset
             logger.warning("%s: it is clean up to %d alone: %s", tp, begins, chosen.reset_reason)
         try:
-            job = job_of(log, chosen, self.config, self.now_ms())
+            job = create_job(log, chosen, self.config, self.now_ms())
         except OSError as error:
-            self._fault(log, error)
+            self._quarantine(log, error)
             return
-        logger.info("%s: %s", tp, beginning(job, chosen))
+        logger.info("%s: %s", tp, describe_start(job, chosen))
         cleaning = Cleaning(
             log, job, log_dir.cleaned, self.status, self._why_not, self.work, self.now_ms
         )
@@ -229,18 +229,18 @@ class Cleaner:
         log, job = cleaning.log, cleaning.job
         try:
             await self.work.flush(log)  # or a swap of another pass might come back beside copies
-            await self.workers.run(job, log.directory, cleaning.heard)
+            await self.workers.run(job, log.directory, cleaning.apply)
         except asyncio.CancelledError:
-            await self._leave_nothing(log)
+            await self._remove_leftovers(log)
             raise
         except Exception as error:
-            await self._leave_nothing(log)
-            why_not = str(error) if isinstance(error, Dropped) else self._why_not(log)
+            await self._remove_leftovers(log)
+            why_not = str(error) if isinstance(error, CleaningAborted) else self._why_not(log)
             if why_not is None:
-                self._fault(log, error)
+                self._quarantine(log, error)
             else:
                 logger.info("%s: its cleaning is given up: %s", log.topic_partition, why_not)
-                self.status.given_up(log)
+                self.status.clear_running(log)
         finally:
             self._running.pop(log.topic_partition, None)
         await self._retain(log.topic_partition)
@@ -249,24 +249,24 @@ class Cleaner:
 
     def _measure_again(self, topic_partition: TopicPartition) -> None:
         """A pass leaves the log dirty where its keys were too many for the map."""
-        found = self._measured(topic_partition)
+        found = self._measure(topic_partition)
         if found is not None:
             self._dirty.append(found)
 
-    async def _leave_nothing(self, log: Log) -> None:
+    async def _remove_leftovers(self, log: Log) -> None:
         """Remove what there may be of copies nobody wants; opening the log again would do it."""
         with contextlib.suppress(OSError):
             async with self.work.turn(log):
                 await self.work.run_to_end(partial(_remove_copies, log.directory))
 
-    def _fault(self, log: Log, error: Exception) -> None:
+    def _quarantine(self, log: Log, error: Exception) -> None:
         """Leave a log alone for a while."""
         told = isinstance(error, CleaningFailed)
         reason = str(error) if told else f"{type(error).__name__}: {error}"
         number = getattr(error, "errno", None)
         if number is not None and number not in BLAMELESS:
             log.guard.suspects_disk = True
-        found = self.status.failed(log, reason)
+        found = self.status.quarantine(log, reason)
         pause_s = round((found.next_try_ms - self.now_ms()) / 1000)
         logger.warning(
             "%s cannot be cleaned, the next try is in %d s: %s",
@@ -278,7 +278,7 @@ class Cleaner:
 
 
 @contextlib.contextmanager
-def _failure_logged() -> Iterator[None]:
+def _log_failure() -> Iterator[None]:
     try:
         yield
     except Exception:

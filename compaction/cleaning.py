@@ -13,8 +13,8 @@ from collections.abc import Callable
 import attrs
 
 from compaction.clean import Event
-from compaction.job import INDEX, CleaningJob, Finished, GroupCleaned, Progress
-from compaction.report import ending, warnings
+from compaction.job import INDEX, CleaningJob, CleaningProgress, Finished, GroupCleaned
+from compaction.report import describe_end, list_warnings
 from compaction.status import Pass, Running
 from compaction.status_files import StatusFiles
 from core_log.cleaner_offsets import CleanerOffsets
@@ -24,7 +24,7 @@ from core_log.log_work import LogWork
 logger = logging.getLogger(__name__)
 
 
-class Dropped(Exception):
+class CleaningAborted(Exception):
     """A job that has nothing to do any more; the text says why. It is nobody's fault."""
 
 
@@ -53,25 +53,25 @@ class Cleaning:
     def _now(self) -> int:
         return self.now_ms()
 
-    async def heard(self, event: Event) -> None:
+    async def apply(self, event: Event) -> None:
         """Do what an event calls for.
 
-        Raises Dropped, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
+        Raises CleaningAborted, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
         """
         self._check()
-        if isinstance(event, Progress):
-            self._progressed(event)
+        if isinstance(event, CleaningProgress):
+            self._note_progress(event)
         elif isinstance(event, GroupCleaned):
             await self._replace(event)
         else:
-            await self._finished(event)
+            await self._finish(event)
 
     def _check(self) -> None:
         why_not = self.why_not(self.log)
         if why_not is not None or self.truncations != self.log.truncations:
-            raise Dropped(why_not or "it was cut")
+            raise CleaningAborted(why_not or "it was cut")
 
-    def _progressed(self, event: Progress) -> None:
+    def _note_progress(self, event: CleaningProgress) -> None:
         if event.phase != self._phase:
             if self._phase == INDEX:
                 logger.debug("%s: the offsets of its keys are known", self.log.topic_partition)
@@ -79,14 +79,14 @@ class Cleaning:
         self._done_bytes += event.bytes_done
         percent = 100 * self._done_bytes / max(1, self._done_bytes + event.bytes_left)
         running = Running(self.started_ms, event.phase, round(percent, 1))
-        self.status.progressed(self.log, running)
+        self.status.set_running(self.log, running)
 
     async def _replace(self, event: GroupCleaned) -> None:
         async with self.work.turn(self.log):
             self._check()  # it may have been somebody else's turn
             replacement = self.log.begin_replacement(event.replaced, truncations=self.truncations)
             if replacement is None:
-                raise Dropped("its segments are others now")
+                raise CleaningAborted("its segments are others now")
 
             with self.log.guard:
                 await self.work.run_to_end(replacement.hold)
@@ -100,7 +100,7 @@ class Cleaning:
             ", ".join(map(str, event.replaced)),
         )
 
-    async def _finished(self, event: Finished) -> None:
+    async def _finish(self, event: Finished) -> None:
         job = self.job
         self.offsets.note(job.topic_partition, event.end_offset)
         await self.work.run_to_end(self.offsets.save)
@@ -114,7 +114,7 @@ class Cleaning:
             self._segments_after,
             event.statistics,
         )
-        self.status.finished(self.log, done)
-        logger.info("%s: %s", job.topic_partition, ending(done))
-        for warning in warnings(done, job.config):
+        self.status.set_finished(self.log, done)
+        logger.info("%s: %s", job.topic_partition, describe_end(done))
+        for warning in list_warnings(done, job.config):
             logger.warning("%s: %s", job.topic_partition, warning)

@@ -76,7 +76,7 @@ class Dirtiness:
         return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.ratio > self.min_ratio)
 
 
-def dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
+def choose_dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
     """The log to clean next: those that are overdue before others, then by ratio."""
     return max(
         (log for log in logs if log.is_due),
@@ -85,7 +85,7 @@ def dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
     )
 
 
-def dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
+def measure_dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
     """Measure a log."""
     segments, config = log.segments, log.config
     first_dirty, reason = _first_dirty_offset(log)

@@ -85,7 +85,7 @@ CLEAN = "clean"
 
 
 @attrs.frozen
-class Progress:
+class CleaningProgress:
     """`bytes_done` were read or written since the last one, in `phase` INDEX or CLEAN."""
 
     phase: str

@@ -31,13 +31,13 @@ class Keys:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def chosen(self, rows: Sequence[int]) -> Keys:
+    def select(self, rows: Sequence[int]) -> Keys:
         """Those of some records."""
         return Keys(
             self.buffer, [self.starts[row] for row in rows], [self.ends[row] for row in rows]
         )
 
-    def listed(self) -> list[bytes | None]:
+    def to_list(self) -> list[bytes | None]:
         """An object for each."""
         buffer = self.buffer
         places = zip(self.starts, self.ends, strict=True)

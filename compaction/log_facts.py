@@ -9,7 +9,7 @@ from core_log.config import LONG_MAX
 from core_log.log import Log
 
 
-def facts_of(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
+def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
     """What speaks for cleaning a log, and how far. Raises OSError.
 
     When a segment's first record is from matters only where a record must not wait for ever.
@@ -36,7 +36,7 @@ def facts_of(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
     )
 
 
-def job_of(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
+def create_job(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
     """The work that `chosen` comes to. Raises OSError."""
     segments = list(log.segments)
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]

@@ -94,7 +94,7 @@ class MapBuilder:
                 for row, (end, offset) in enumerate(zip(keys.ends, offsets, strict=True))
                 if end != NO_KEY and offset >= self.first_dirty_offset
             ]
-            keys, offsets = keys.chosen(rows), [offsets[row] for row in rows]
+            keys, offsets = keys.select(rows), [offsets[row] for row in rows]
         added = self.newest.add(keys, offsets)
         self.messages_read += added
         if added < len(keys):

@@ -47,7 +47,7 @@ class OffsetMap(Protocol):
         """The newest offset of each key, UNKNOWN of such as are not in it."""
 
 
-def offset_map(max_bytes: int) -> OffsetMap:
+def create_offset_map(max_bytes: int) -> OffsetMap:
     """An empty one that may take up so much."""
     return _fastest()(max_bytes)
 
@@ -107,14 +107,14 @@ def _short(keys: Keys) -> tuple[list[bytes | None], int]:
     """And how long the longest one is."""
     longest = keys.longest
     if longest > LONGEST_KEY_BYTES:
-        keys = digested(keys)
+        keys = digest_keys(keys)
         longest = keys.longest
-    return keys.listed(), longest
+    return keys.to_list(), longest
 
 
-def digested(keys: Keys) -> Keys:
+def digest_keys(keys: Keys) -> Keys:
     """The same with digests in place of the long ones."""
-    return Keys.of([_digest_of(key) for key in keys.listed()])
+    return Keys.of([_digest_of(key) for key in keys.to_list()])
 
 
 def _digest_of(key: bytes | None) -> bytes | None:

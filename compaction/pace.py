@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import attrs
 
-from compaction.job import INDEX, Finished, Progress
+from compaction.job import INDEX, CleaningProgress, Finished
 
 BURST_S = 0.3
 
 
 @attrs.define(eq=False)
-class Pace:
+class Throttler:
     """Of one run at `bytes_per_second`, begun at `started_s`. All times are of one clock, in s."""
 
     bytes_per_second: float
@@ -27,7 +27,7 @@ class Pace:
     def _from_the_start(self) -> float:
         return self.started_s
 
-    def pause_s(self, progress: Progress, now_s: float) -> float:
+    def pause_s(self, progress: CleaningProgress, now_s: float) -> float:
         """How long to wait before the next step."""
         if progress.phase == INDEX:
             self._indexed_s = now_s
@@ -35,14 +35,14 @@ class Pace:
         self._paid_until_s = max(self._paid_until_s, now_s - BURST_S) + owed_s
         return max(0.0, self._paid_until_s - now_s)
 
-    def changed(self, bytes_per_second: float, now_s: float) -> float:
+    def change_speed(self, bytes_per_second: float, now_s: float) -> float:
         """Go on at another speed, that of what is still owed too; how long to wait now."""
         owed_bytes = max(0.0, self._paid_until_s - now_s) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
         self._paid_until_s = now_s + owed_bytes / bytes_per_second
         return self._paid_until_s - now_s
 
-    def timed(self, finished: Finished, now_s: float) -> Finished:
+    def add_times(self, finished: Finished, now_s: float) -> Finished:
         """The end of the run with the times that its phases took."""
         indexed_s = self.started_s if self._indexed_s is None else self._indexed_s
         statistics = attrs.evolve(

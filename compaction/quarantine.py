@@ -22,7 +22,7 @@ class Quarantine:
     failures: int = 1
 
 
-def quarantined(before: Quarantine | None, reason: str, now_ms: int) -> Quarantine:
+def next_quarantine(before: Quarantine | None, reason: str, now_ms: int) -> Quarantine:
     """What becomes of a log whose cleaning has failed, perhaps not for the first time."""
     failures = before.failures + 1 if before else 1
     doublings = min(failures - 1, 20)  # more would be beyond the longest by far

@@ -24,7 +24,7 @@ import attrs
 from compaction.job import NO_DATA, NONE_UNOPENED
 from compaction.keys import Keys
 from compaction.offset_map import OffsetMap
-from compaction.rewriting import emptied, with_records
+from compaction.rewriting import empty_batch, keep_records
 from compaction.source import OLD, Batches, Piece, Records, marker_key, open_batches, read_messages
 from compaction.transactions import CleanedTransactions
 from core_log.storage import BytesLike
@@ -47,7 +47,7 @@ _MESSAGE: Final = 3
 """Fates of a batch."""
 
 
-class Kept(NamedTuple):
+class KeptBatch(NamedTuple):
     """A batch for the cleaned segment, and what its indexes need to know of it."""
 
     data: BytesLike
@@ -86,7 +86,7 @@ class RecordFilter:
     def __attrs_post_init__(self) -> None:
         self._newest_offsets = self.newest.offsets()
 
-    def kept(self, piece: Piece) -> Iterator[Kept]:
+    def filter(self, piece: Piece) -> Iterator[KeptBatch]:
         """What stays of a piece, in order. Raises CorruptRecord and CompressionUnavailable."""
         batches = piece.batches
         fates = bytes(len(batches.starts))
@@ -95,9 +95,9 @@ class RecordFilter:
             fates = bytes([self._fate(piece, row, kind) for row, kind in enumerate(batches.kinds)])
             examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
         if not self.mapped_keyless and batches.first_offsets[0] >= self.first_dirty_offset:
-            fates = self._whole(batches, fates)
+            fates = self._decide_by_offsets(batches, fates)
             examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
-        judged = self._judged(piece, examined)
+        judged = self._examine(piece, examined)
         for row, fate in enumerate(fates):
             if fate == _EXAMINE:
                 fate = _KEEP
@@ -105,13 +105,13 @@ class RecordFilter:
                     records, first, keep = judgement
                     left = keep.count(1)
                     if 0 < left < len(keep):
-                        data, max_timestamp = with_records(piece, row, records, first, keep, left)
+                        data, max_timestamp = keep_records(piece, row, records, first, keep, left)
                         self._measure(data, piece, row)
-                        yield Kept(data, batches.last_offsets[row], max_timestamp, left)
+                        yield KeptBatch(data, batches.last_offsets[row], max_timestamp, left)
                         continue
                     fate = _KEEP if left else _DISCARD
             if fate == _KEEP:
-                yield Kept(
+                yield KeptBatch(
                     _bytes_of(piece, row),
                     batches.last_offsets[row],
                     batches.max_timestamps[row],
@@ -121,9 +121,9 @@ class RecordFilter:
                 yield from self._message(piece, row)
             elif batches.producer_ids[row] >= 0 and self._is_last_of_producer(piece, row):
                 header = piece.header(row)
-                yield Kept(emptied(header), header.last_offset, header.max_timestamp, 0)
+                yield KeptBatch(empty_batch(header), header.last_offset, header.max_timestamp, 0)
 
-    def _whole(self, batches: Batches, fates: bytes) -> bytes:
+    def _decide_by_offsets(self, batches: Batches, fates: bytes) -> bytes:
         """The fates of batches that are in the map: those of which all stays, or nothing, are known
         by their offsets, and not even decompressed."""
         newest, known = self._newest_offsets, bytearray(fates)
@@ -143,7 +143,7 @@ class RecordFilter:
             self.messages_read += batches.counts[row]
         return bytes(known)
 
-    def _judged(
+    def _examine(
         self, piece: Piece, rows: Sequence[int]
     ) -> Iterator[tuple[Records, int, bytes] | None]:
         """Of each batch: where its records are, the first one's row, and which of them stay. None
@@ -225,11 +225,11 @@ class RecordFilter:
             ]
         )
 
-    def _message(self, piece: Piece, row: int) -> Iterator[Kept]:
+    def _message(self, piece: Piece, row: int) -> Iterator[KeptBatch]:
         header, messages = piece.message_header(row), read_messages(piece, row)
         if messages is None:
             self._note_unopened(piece, row)
-            yield Kept(_bytes_of(piece, row), header.offset, header.timestamp, 1)
+            yield KeptBatch(_bytes_of(piece, row), header.offset, header.timestamp, 1)
             return
 
         keys = [message[2] for message in messages]
@@ -242,7 +242,7 @@ class RecordFilter:
         self.messages_read += len(messages)
         left = list(chosen(messages, keep))
         if len(left) == len(messages) and _is_uniform(piece, row, header):
-            yield Kept(_bytes_of(piece, row), header.offset, header.timestamp, len(left))
+            yield KeptBatch(_bytes_of(piece, row), header.offset, header.timestamp, len(left))
         elif left:
             data = encode_messages(
                 left,
@@ -251,7 +251,7 @@ class RecordFilter:
                 timestamp_type=max(header.timestamp_type, CREATE_TIME),
             )
             self._measure(data, piece, row)
-            yield Kept(data, left[-1][0], read_message_header(data).timestamp, len(left))
+            yield KeptBatch(data, left[-1][0], read_message_header(data).timestamp, len(left))
 
     def _measure(self, rewritten: bytes, piece: Piece, row: int) -> None:
         before = piece.batches.ends[row] - piece.batches.starts[row]

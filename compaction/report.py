@@ -14,7 +14,7 @@ from core_log.config import LogConfig
 MEGABYTE = 2**20
 
 
-def beginning(job: CleaningJob, chosen: Dirtiness) -> str:
+def describe_start(job: CleaningJob, chosen: Dirtiness) -> str:
     """What is going to be cleaned, why, and which tombstones go."""
     horizon_ms = tombstone_horizon_ms(
         job.segments, job.first_dirty_offset, job.config.delete_retention_ms
@@ -30,7 +30,7 @@ def beginning(job: CleaningJob, chosen: Dirtiness) -> str:
     )
 
 
-def ending(done: Pass) -> str:
+def describe_end(done: Pass) -> str:
     """The statistics of a cleaning, as many as Kafka's cleaner has."""
     s, total_ms = done.statistics, max(1, done.statistics.map_ms + done.statistics.clean_ms)
     return "\n".join(
@@ -51,7 +51,7 @@ def ending(done: Pass) -> str:
     )
 
 
-def warnings(done: Pass, config: LogConfig) -> list[str]:
+def list_warnings(done: Pass, config: LogConfig) -> list[str]:
     """What of a cleaning somebody should know; nothing as a rule."""
     keyless, outgrown = done.statistics.invalid_messages, done.statistics.outgrown_batches
     unopened = done.statistics.unopened_batches

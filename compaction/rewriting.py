@@ -34,7 +34,7 @@ _COVERED: Final = Struct(">hiqq14si")
 fields, count."""
 
 
-def with_records(
+def keep_records(
     piece: Piece, row: int, records: Records, first: int, keep: bytes, count: int
 ) -> tuple[bytes, int]:
     """The batch in `row`, whose records begin in row `first` of theirs, with the `count` of them
@@ -66,7 +66,7 @@ def with_records(
     return b"".join(parts), max_timestamp
 
 
-def emptied(header: BatchHeader) -> bytes:
+def empty_batch(header: BatchHeader) -> bytes:
     """The batch without records, which says no more than what its producer wrote last."""
     header = header._replace(
         attributes=header.attributes & ~CODEC_MASK,

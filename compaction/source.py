@@ -108,7 +108,7 @@ class Piece(NamedTuple):
         return read_message_header(self.data, self.batches.starts[row])
 
 
-def pieces(
+def read_pieces(
     directory: Directory, segment: SourceSegment, io_bytes: int, *, is_checked: bool = False
 ) -> Iterator[Piece]:
     """All of a segment; of one that `is_checked`, read in this run before, no checksum is tested.
@@ -272,7 +272,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
 
 def marker_key(piece: Piece, row: int) -> bytes | None:
     """The key of a marker's record; None if it has been emptied. Raises CorruptRecord."""
-    keys = read_records(piece, [row]).keys.listed()
+    keys = read_records(piece, [row]).keys.to_list()
     return keys[0] or b"" if keys else None
 
 

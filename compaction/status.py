@@ -57,7 +57,7 @@ class Running:
 
 
 @attrs.frozen
-class PartitionStatus:
+class CleanerStatus:
     """What there is to say of one log."""
 
     last: Pass | None = None
@@ -65,14 +65,14 @@ class PartitionStatus:
     quarantine: Quarantine | None = None
 
 
-def encode_status(partitions: Mapping[str, PartitionStatus], written_ms: int) -> bytes:
+def encode_status(partitions: Mapping[str, CleanerStatus], written_ms: int) -> bytes:
     """The file's text; `partitions` by the names of their directories."""
     described = {name: attrs.asdict(partitions[name]) for name in sorted(partitions)}
     status = {"version": VERSION, "written_ms": written_ms, "partitions": described}
     return json.dumps(status, indent=1).encode() + b"\n"
 
 
-def decode_status(text: bytes | None) -> dict[str, PartitionStatus]:
+def decode_status(text: bytes | None) -> dict[str, CleanerStatus]:
     """What the file says; None is a file that is not there. Raises StatusError."""
     if text is None:
         return {}
@@ -85,11 +85,11 @@ def decode_status(text: bytes | None) -> dict[str, PartitionStatus]:
         raise StatusError(f"not a cleaner's status: {error!r}") from error
 
 
-def _partition(described: Mapping[str, Any]) -> PartitionStatus:
+def _partition(described: Mapping[str, Any]) -> CleanerStatus:
     last = described["last"]
     if last is not None:
         last = Pass(**{**last, "statistics": CleanerStatistics(**last["statistics"])})
-    return PartitionStatus(
+    return CleanerStatus(
         last,
         _of(Running, described["running"]),
         _of(Quarantine, described["quarantine"]),

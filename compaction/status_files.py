@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from compaction.quarantine import Quarantine, quarantined
+from compaction.quarantine import Quarantine, next_quarantine
 from compaction.status import (
     STATUS_FILE,
-    PartitionStatus,
+    CleanerStatus,
     Pass,
     Running,
     StatusError,
@@ -34,7 +34,7 @@ class StatusFile:
     """The file of one directory, as it is to be written."""
 
     log_dir: LogDir
-    partitions: Mapping[str, PartitionStatus]
+    partitions: Mapping[str, CleanerStatus]
     written_ms: int
 
     def write(self) -> None:
@@ -56,7 +56,7 @@ class StatusFiles:
     logs: LogManager
     now_ms: Callable[[], int]
     changed: Callable[[], None] = lambda: None
-    partitions: dict[TopicPartition, PartitionStatus] = attrs.field(factory=dict)
+    partitions: dict[TopicPartition, CleanerStatus] = attrs.field(factory=dict)
     _due: dict[LogDir, None] = attrs.field(factory=dict)
 
     def load(self) -> None:
@@ -70,32 +70,32 @@ class StatusFiles:
                 continue
             for tp in log_dir.logs:
                 if str(tp) in stored and stored[str(tp)].last is not None:
-                    self.partitions[tp] = PartitionStatus(stored[str(tp)].last)
+                    self.partitions[tp] = CleanerStatus(stored[str(tp)].last)
 
-    def get(self, topic_partition: TopicPartition) -> PartitionStatus:
+    def get(self, topic_partition: TopicPartition) -> CleanerStatus:
         """What there is to say of a log."""
-        return self.partitions.get(topic_partition, PartitionStatus())
+        return self.partitions.get(topic_partition, CleanerStatus())
 
     def watch(self, log: Log) -> None:
         """A log is the cleaner's to look after, though there is nothing to say of it yet."""
         if log.topic_partition not in self.partitions:
             self._set(log)
 
-    def progressed(self, log: Log, running: Running) -> None:
+    def set_running(self, log: Log, running: Running) -> None:
         """A cleaning is under way, and so far."""
         self._set(log, running=running)
 
-    def finished(self, log: Log, done: Pass) -> None:
+    def set_finished(self, log: Log, done: Pass) -> None:
         """A cleaning came to its end: what spoke against the log does so no more."""
         self._set(log, last=done, running=None, quarantine=None)
 
-    def given_up(self, log: Log) -> None:
+    def clear_running(self, log: Log) -> None:
         """A cleaning is under way no more."""
         self._set(log, running=None)
 
-    def failed(self, log: Log, reason: str) -> Quarantine:
+    def quarantine(self, log: Log, reason: str) -> Quarantine:
         """A log cannot be cleaned; its quarantine."""
-        found = quarantined(self.get(log.topic_partition).quarantine, reason, self.now_ms())
+        found = next_quarantine(self.get(log.topic_partition).quarantine, reason, self.now_ms())
         self._set(log, running=None, quarantine=found)
         return found
 
@@ -107,7 +107,7 @@ class StatusFiles:
         now_ms = self.now_ms()
         return [StatusFile(log_dir, self._of(log_dir), now_ms) for log_dir in due]
 
-    def _of(self, log_dir: LogDir) -> dict[str, PartitionStatus]:
+    def _of(self, log_dir: LogDir) -> dict[str, CleanerStatus]:
         return {str(tp): found for tp, found in self.partitions.items() if tp in log_dir.logs}
 
     def _set(self, log: Log, **changes: Any) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compaction.keys import Keys
-from compaction.offset_map import LONGEST_KEY_BYTES, UNKNOWN, digested
+from compaction.offset_map import LONGEST_KEY_BYTES, UNKNOWN, digest_keys
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -93,7 +93,7 @@ class SumTable:
         left = np.asarray(keys.ends, np.int64) - starts
         longest = int(left.max(initial=0))
         if longest > LONGEST_KEY_BYTES:
-            return self._sums(digested(keys))
+            return self._sums(digest_keys(keys))
         first, second = (
             left.astype(np.uint64) * numbers[0] + numbers[-1] for numbers in self._secret
         )

@@ -17,8 +17,8 @@ import time
 
 from compaction.clean import clean
 from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
-from compaction.job import Finished, Progress
-from compaction.pace import Pace
+from compaction.job import CleaningProgress, Finished
+from compaction.pace import Throttler
 from core_log.directory import LogDirectory
 
 JOBS, EVENTS = 0, 1
@@ -38,12 +38,12 @@ def main() -> None:
 
 
 def _next_job() -> Start | None:
-    while isinstance(said := _hear(), Speed):
+    while isinstance(said := _receive(), Speed):
         pass  # of a job that came to its end meanwhile
     return said
 
 
-def _hear() -> Start | Speed | None:
+def _receive() -> Start | Speed | None:
     head = _read(LENGTH.size)
     payload = _read(*LENGTH.unpack(head)) if head else b""
     return decode(payload) if payload else None
@@ -51,15 +51,20 @@ def _hear() -> Start | Speed | None:
 
 def _work(start: Start, events: int) -> bool:
     """Do a job; whether there may be another one."""
-    pace = Pace(start.bytes_per_second, time.monotonic())
+    throttler = Throttler(start.bytes_per_second, time.monotonic())
     try:
         steps = clean(start.job, LogDirectory(start.path, create=False))
         with contextlib.closing(steps):
             for event in steps:
                 now_s = time.monotonic()
-                _write(events, pace.timed(event, now_s) if isinstance(event, Finished) else event)
+                _write(
+                    events,
+                    throttler.add_times(event, now_s) if isinstance(event, Finished) else event,
+                )
                 # Whose files are handed over is not given up before the next step (`clean`).
-                if isinstance(event, Progress) and _is_given_up(pace, pace.pause_s(event, now_s)):
+                if isinstance(event, CleaningProgress) and _is_given_up(
+                    throttler, throttler.pause_s(event, now_s)
+                ):
                     return False
     except BrokenPipeError:
         raise
@@ -68,13 +73,13 @@ def _work(start: Start, events: int) -> bool:
     return True
 
 
-def _is_given_up(pace: Pace, pause_s: float) -> bool:
+def _is_given_up(throttler: Throttler, pause_s: float) -> bool:
     """Wait for so long, or as long as a speed that is told meanwhile has it."""
     while select.select([JOBS], [], [], pause_s)[0]:
-        said = _hear()
+        said = _receive()
         if not isinstance(said, Speed):
             return True
-        pause_s = pace.changed(said.bytes_per_second, time.monotonic())
+        pause_s = throttler.change_speed(said.bytes_per_second, time.monotonic())
     return False
 
 

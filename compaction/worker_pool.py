@@ -31,7 +31,7 @@ END_S = 10.0
 logger = logging.getLogger(__name__)
 
 
-Heard = Callable[[Event], Awaitable[None]]
+OnEvent = Callable[[Event], Awaitable[None]]
 """Puts an event into effect."""
 
 
@@ -50,9 +50,9 @@ class Workers(Protocol):
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        on_event: OnEvent,
     ) -> None:
-        """Do a job, and tell `heard` of each event; what that raises is the end of the job.
+        """Do a job, and tell `on_event` of each event; what that raises is the end of the job.
 
         Nothing of it is under way any more when this returns, raises or is cancelled. Raises
         CleaningFailed.
@@ -61,7 +61,7 @@ class Workers(Protocol):
     def change_speed(self, bytes_per_second: float) -> None:
         """How fast each job may be from now on, those that are under way too."""
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         """There is no work for now."""
 
 
@@ -77,20 +77,20 @@ class WorkerPool:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        on_event: OnEvent,
     ) -> None:
         """As `Workers.run`."""
-        worker = self._idle.pop() if self._idle else await _started()
+        worker = self._idle.pop() if self._idle else await _start_worker()
         is_free = False
         self._busy.append(worker)
         try:
-            await _tell(worker, Start(job, directory.path, self.bytes_per_second))
+            await _send(worker, Start(job, directory.path, self.bytes_per_second))
             while True:
-                event = await _hear(worker)
+                event = await _receive(worker)
                 if isinstance(event, Failed):
                     is_free = True
                     raise CleaningFailed(event.reason, event.errno)
-                await heard(event)
+                await on_event(event)
                 if isinstance(event, Finished):
                     is_free = True
                     break
@@ -99,7 +99,7 @@ class WorkerPool:
             if is_free:
                 self._idle.append(worker)
             else:
-                await _ended(worker)
+                await _end_worker(worker)
 
     def change_speed(self, bytes_per_second: float) -> None:
         """As `Workers.change_speed`."""
@@ -108,11 +108,11 @@ class WorkerPool:
             assert worker.stdin is not None
             worker.stdin.write(encode(Speed(bytes_per_second)))
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         """End the workers that have nothing to do."""
         idle, self._idle = self._idle, []
         for worker in idle:
-            await _ended(worker)
+            await _end_worker(worker)
 
 
 @attrs.frozen
@@ -125,23 +125,23 @@ class InLoop:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        on_event: OnEvent,
     ) -> None:
         """As `Workers.run`."""
         steps = clean(job, directory)
         with contextlib.closing(steps):
             for event in steps:
-                await heard(event)
+                await on_event(event)
                 await asyncio.sleep(self.pause_s())
 
     def change_speed(self, bytes_per_second: float) -> None:
         """At whatever speed."""
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         """Nothing is kept."""
 
 
-async def _started() -> asyncio.subprocess.Process:
+async def _start_worker() -> asyncio.subprocess.Process:
     paths = [PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         worker = await asyncio.create_subprocess_exec(
@@ -156,14 +156,14 @@ async def _started() -> asyncio.subprocess.Process:
     return worker
 
 
-async def _tell(worker: asyncio.subprocess.Process, start: Start) -> None:
+async def _send(worker: asyncio.subprocess.Process, start: Start) -> None:
     assert worker.stdin is not None
     worker.stdin.write(encode(start))
     with contextlib.suppress(ConnectionError):  # we hear soon enough that it is no more
         await worker.stdin.drain()
 
 
-async def _hear(worker: asyncio.subprocess.Process) -> Event | Failed:
+async def _receive(worker: asyncio.subprocess.Process) -> Event | Failed:
     assert worker.stdout is not None
     try:
         (size,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
@@ -175,7 +175,7 @@ async def _hear(worker: asyncio.subprocess.Process) -> Event | Failed:
         raise CleaningFailed(f"worker {worker.pid} has died: {how}") from error
 
 
-async def _ended(worker: asyncio.subprocess.Process) -> None:
+async def _end_worker(worker: asyncio.subprocess.Process) -> None:
     """Return when the process is no more: two must not write the same files."""
     assert worker.stdin is not None
     worker.stdin.close()

@@ -20,7 +20,7 @@ from kafka import TopicPartition as StockTopicPartition
 
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
-from compaction.status import STATUS_FILE, PartitionStatus, decode_status
+from compaction.status import STATUS_FILE, CleanerStatus, decode_status
 from protocol.topic_partition import TopicPartition
 from tests.dev_cluster import DevCluster, frozen, lives, until
 from tests.topic_contents import contents
@@ -100,11 +100,11 @@ class Positions:
     def directory(self) -> Path:
         return self.cluster.directory / "broker-0"
 
-    def status(self) -> PartitionStatus:
+    def status(self) -> CleanerStatus:
         """What the cleaner wrote of it last."""
         file = self.directory / STATUS_FILE
         text = file.read_bytes() if file.exists() else None
-        return decode_status(text).get(str(TP), PartitionStatus())
+        return decode_status(text).get(str(TP), CleanerStatus())
 
     def row(self) -> dict[str, Any]:
         """What people are shown."""

@@ -12,7 +12,7 @@ from compaction.clean import Event
 from compaction.cleaner import Cleaner
 from compaction.config import CleanerConfig
 from compaction.job import CleaningJob, GroupCleaned
-from compaction.worker_pool import Heard, InLoop, Workers
+from compaction.worker_pool import InLoop, OnEvent, Workers
 from core_log.checkpoint import CLEANER_OFFSETS, decode_offsets
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -52,7 +52,7 @@ class Listening:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        heard: OnEvent,
     ) -> None:
         self.jobs.append(job)
 
@@ -65,7 +65,7 @@ class Listening:
     def change_speed(self, bytes_per_second: float) -> None:
         self.speeds.append(bytes_per_second)
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         self.rests += 1
 
 

@@ -9,8 +9,8 @@ import attrs
 from crc32c import crc32c
 
 from compaction.clean import clean
-from compaction.job import CleaningJob, Finished, GroupCleaned, Progress, SourceSegment
-from compaction.offset_map import offset_map
+from compaction.job import CleaningJob, CleaningProgress, Finished, GroupCleaned, SourceSegment
+from compaction.offset_map import create_offset_map
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory
 from core_log.segments.file_name import (
@@ -47,7 +47,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 def room_for(keys: int) -> int:
     """Bytes of a map that has room for so many short keys."""
-    return keys * (PLENTY // offset_map(PLENTY).capacity)
+    return keys * (PLENTY // create_offset_map(PLENTY).capacity)
 
 
 def changed(batch: bytes, **fields: int) -> bytes:
@@ -175,7 +175,7 @@ class Partition:
                 self.checkpoint = event.end_offset
                 return event
             else:
-                assert isinstance(event, Progress)
+                assert isinstance(event, CleaningProgress)
                 assert event.bytes_left >= 0
         raise AssertionError("a run that does not finish")
 

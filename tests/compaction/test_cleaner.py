@@ -13,8 +13,8 @@ from compaction.clean import Event
 from compaction.config import CleanerConfig
 from compaction.job import CleanerStatistics, CleaningJob
 from compaction.quarantine import FIRST_PAUSE_MS
-from compaction.report import warnings
-from compaction.status import STATUS_FILE, PartitionStatus, Pass, decode_status
+from compaction.report import list_warnings
+from compaction.status import STATUS_FILE, CleanerStatus, Pass, decode_status
 from compaction.worker_pool import CleaningFailed, InLoop
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -29,10 +29,10 @@ from tests.compaction.house import COMPACT, OTHER, T0, TP, House, Listening, whe
 pytestmark = pytest.mark.virtual_time
 
 
-def status(house: House) -> PartitionStatus:
+def status(house: House) -> CleanerStatus:
     """What people can see."""
     text = house.directories[0].read(STATUS_FILE)
-    return decode_status(text).get(str(TP), PartitionStatus())
+    return decode_status(text).get(str(TP), CleanerStatus())
 
 
 # ---- what it does
@@ -527,11 +527,11 @@ def test_what_went_wrong_with_records_is_told_in_a_line_each() -> None:
         invalid_messages=2, outgrown_batches=7, unopened_batches=3, first_unopened=17
     )
     done = Pass(T0, T0, 0, 40, 4, 1, statistics)
-    keyless, outgrown, unopened = warnings(done, attrs.evolve(COMPACT, max_message_bytes=1000))
+    keyless, outgrown, unopened = list_warnings(done, attrs.evolve(COMPACT, max_message_bytes=1000))
     assert keyless.startswith("2 messages had no key")
     assert outgrown.startswith("7 batches have become larger than max.message.bytes, 1000")
     assert unopened.startswith("3 batches cannot be opened, the first at offset 17: they stay")
-    assert warnings(attrs.evolve(done, statistics=CleanerStatistics()), COMPACT) == []
+    assert list_warnings(attrs.evolve(done, statistics=CleanerStatistics()), COMPACT) == []
 
 
 class CountingDirectory(MemoryDirectory):

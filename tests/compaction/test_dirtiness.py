@@ -7,7 +7,13 @@ from typing import Any
 import attrs
 import pytest
 
-from compaction.dirtiness import Dirtiness, LogFacts, SegmentFacts, dirtiest, dirtiness
+from compaction.dirtiness import (
+    Dirtiness,
+    LogFacts,
+    SegmentFacts,
+    choose_dirtiest,
+    measure_dirtiness,
+)
 from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
 
@@ -29,7 +35,7 @@ LOG = LogFacts(
 def measured(**facts: Any) -> Dirtiness:
     settings = facts.pop("settings", {})
     config = attrs.evolve(LOG.config, **settings)
-    return dirtiness(attrs.evolve(LOG, config=config, **facts), NOW)
+    return measure_dirtiness(attrs.evolve(LOG, config=config, **facts), NOW)
 
 
 def bounds(**facts: Any) -> tuple[int, int]:
@@ -172,13 +178,13 @@ def log_of(name: str, dirty: int, overdue_ms: int = 0) -> Dirtiness:
 
 def test_dirtiest_log_is_next() -> None:
     logs = [log_of("a", 60), log_of("b", 80), log_of("c", 70)]
-    assert dirtiest(logs) == logs[1]
+    assert choose_dirtiest(logs) == logs[1]
 
 
 def test_overdue_log_comes_before_dirtier_ones() -> None:
     logs = [log_of("a", 99), log_of("b", 1, 5), log_of("c", 2, 1)]
-    assert dirtiest(logs) == logs[2]
+    assert choose_dirtiest(logs) == logs[2]
 
 
 def test_no_log_is_next_if_none_is_due() -> None:
-    assert dirtiest([log_of("a", 50)]) is None
+    assert choose_dirtiest([log_of("a", 50)]) is None

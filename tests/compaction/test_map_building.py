@@ -6,8 +6,8 @@ import pytest
 
 from compaction.keys import Keys
 from compaction.map_building import MapBuilder
-from compaction.offset_map import offset_map
-from compaction.source import pieces
+from compaction.offset_map import create_offset_map
+from compaction.source import read_pieces
 from compaction.transactions import CleanedTransactions
 from protocol.records.compression import Codec
 from tests.compaction.partition import PLENTY, Partition, room_for
@@ -15,10 +15,10 @@ from tests.compaction.partition import PLENTY, Partition, room_for
 
 def built(partition: Partition, first_dirty: int, room: int = PLENTY) -> MapBuilder:
     """What a run knows when it has seen all segments from `first_dirty` on."""
-    mapped = MapBuilder(offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
+    mapped = MapBuilder(create_offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
     for segment in partition.job().segments:
         if segment.end_offset > first_dirty:
-            for piece in pieces(partition.directory, segment, 1):
+            for piece in read_pieces(partition.directory, segment, 1):
                 mapped.add(piece)
     return mapped
 

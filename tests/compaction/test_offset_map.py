@@ -14,8 +14,8 @@ from compaction.offset_map import (
     UNKNOWN,
     KeyDict,
     OffsetMap,
+    create_offset_map,
     entry_bytes,
-    offset_map,
 )
 
 pytestmark = pytest.mark.usefixtures("columns")
@@ -28,7 +28,7 @@ def numbered(numbers: range, size: int = 8) -> list[bytes | None]:
 
 def map_for(keys: int) -> OffsetMap:
     """One that has room for so many short keys, whichever it is."""
-    return offset_map(keys * (PLENTY // offset_map(PLENTY).capacity))
+    return create_offset_map(keys * (PLENTY // create_offset_map(PLENTY).capacity))
 
 
 def add(newest: OffsetMap, keys: list[bytes | None], offsets: range) -> int:
@@ -40,7 +40,7 @@ def found(newest: OffsetMap, keys: list[bytes | None]) -> list[int]:
 
 
 def test_which_map_it_is(columns: str) -> None:
-    assert isinstance(offset_map(0), KeyDict) == (columns == "plain")
+    assert isinstance(create_offset_map(0), KeyDict) == (columns == "plain")
 
 
 @pytest.mark.parametrize("count", [10, 100, 1000, 5000])
@@ -58,7 +58,7 @@ def test_keys_of_all_sizes_are_known_as_a_dict_knows_them(seed: int) -> None:
     chance = random.Random(seed)
     sizes = [*range(20), LONGEST_KEY_BYTES - 1, LONGEST_KEY_BYTES, LONGEST_KEY_BYTES + 1, 300]
     keys = [chance.randbytes(chance.choice(sizes)) for _ in range(3000)]
-    newest, expected, offset = offset_map(PLENTY), dict[bytes | None, int](), 0
+    newest, expected, offset = create_offset_map(PLENTY), dict[bytes | None, int](), 0
     while offset < 20_000:
         some: list[bytes | None] = [*chance.choices(keys, k=chance.choice([1, 2, 100, 3000]))]
         offsets = range(offset, offset + len(some))
@@ -74,7 +74,7 @@ def test_keys_that_are_alike_are_different() -> None:
     keys: list[bytes | None] = [bytes(size) for size in range(40)]
     keys += [bytes(at) + b"\x80" + bytes(31 - at) for at in range(32)]
     keys += [bytes(at) + b"\x80" + bytes(7) + b"\x80" + bytes(23 - at) for at in range(24)]
-    newest = offset_map(PLENTY)
+    newest = create_offset_map(PLENTY)
     assert add(newest, keys, range(len(keys))) == len(keys)
     assert found(newest, keys) == list(range(len(keys)))
 
@@ -118,18 +118,18 @@ def test_map_is_full_at_the_first_key_for_which_there_is_no_room(seed: int) -> N
 
 
 def test_map_with_room_for_none_takes_one() -> None:
-    assert add(offset_map(0), [b"a", b"b"], range(2)) == 1
+    assert add(create_offset_map(0), [b"a", b"b"], range(2)) == 1
 
 
 def test_keys_that_differ_behind_many_equal_bytes_are_different() -> None:
-    newest = offset_map(PLENTY)
+    newest = create_offset_map(PLENTY)
     keys: list[bytes | None] = [b"x" * 100 + b"1", b"x" * 100 + b"2", b"x" * 64, b"x" * 65]
     add(newest, keys, range(4))
     assert found(newest, keys) == [0, 1, 2, 3]
 
 
 def test_no_keys_are_added_to_any_map() -> None:
-    newest = offset_map(0)
+    newest = create_offset_map(0)
     assert (add(newest, [], range(0)), found(newest, []), list(newest.offsets())) == (0, [], [])
 
 
@@ -154,7 +154,7 @@ def test_long_key_takes_no_more_than_its_digest(size: int, counted: int) -> None
 def test_memory_is_within_what_was_allowed(size: int) -> None:
     allowed, step = 4_000_000, 1000
     tracemalloc.start()
-    newest = offset_map(allowed)
+    newest = create_offset_map(allowed)
     offset = 1 << 40
     while True:
         numbers = range(offset, offset + step)

@@ -20,7 +20,7 @@ from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
 from compaction.job import CleaningJob
-from compaction.worker_pool import Heard, InLoop
+from compaction.worker_pool import InLoop, OnEvent
 from core_log.memory_directory import Disk, MemoryDirectory
 from core_log.storage import Directory
 from offsets.requests import fetch_offsets_request
@@ -82,7 +82,7 @@ class Told:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        heard: OnEvent,
     ) -> None:
         """As theirs."""
         await self.workers.run(job, directory, heard)
@@ -92,9 +92,9 @@ class Told:
         """As theirs."""
         self.workers.change_speed(bytes_per_second)
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         """As theirs."""
-        await self.workers.rest()
+        await self.workers.end_idle()
 
 
 @attrs.define(eq=False)

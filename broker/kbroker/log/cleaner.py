@@ -21,7 +21,7 @@ from broker.kbroker.log.directories import (
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.output import Column, Failure, Listing, output_option, plain, show
-from compaction.status import STATUS_FILE, PartitionStatus, StatusError, decode_status
+from compaction.status import STATUS_FILE, CleanerStatus, StatusError, decode_status
 from core_log.checkpoint import CLEANER_OFFSETS
 from protocol.errors import ApiError, ErrorCode
 
@@ -122,7 +122,7 @@ def _build_items(
             "topic": topic_partition.topic,
             "partition": topic_partition.partition,
         }
-        yield place | dirty | _build_status_item(status.get(name, PartitionStatus()))
+        yield place | dirty | _build_status_item(status.get(name, CleanerStatus()))
 
 
 def _measure_dirt(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
@@ -148,7 +148,7 @@ def _measure_dirt(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
     }
 
 
-def _build_status_item(status: PartitionStatus) -> Item:
+def _build_status_item(status: CleanerStatus) -> Item:
     item: Item = {"state": _format_state(status)}
 
     if status.last is not None:
@@ -171,7 +171,7 @@ def _build_status_item(status: PartitionStatus) -> Item:
     return item
 
 
-def _format_state(status: PartitionStatus) -> str:
+def _format_state(status: CleanerStatus) -> str:
     if status.running is not None:
         return plain(f"{status.running.phase} {status.running.percent:.0f}%")
     if status.quarantine is not None:

@@ -58,7 +58,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P3",
         "... and is not taken for one of which nothing stays",
-        "compaction.record_filter:RecordFilter._whole",
+        "compaction.record_filter:RecordFilter._decide_by_offsets",
         "batches.first_offsets[row] in self.unopened",
         "False",
     ),

@@ -106,7 +106,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P24",
         "after a job all other logs are not measured",
-        "compaction.cleaner:Cleaner._look_again_and_again",
+        "compaction.cleaner:Cleaner._run",
         "self._begin_dirtiest()",
         "await self.look()",
     ),

@@ -194,7 +194,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P24",
         "how far a log is clean is written in a thread",
-        "compaction.cleaning:Cleaning._finished",
+        "compaction.cleaning:Cleaning._finish",
         "await self.work.run_to_end(self.offsets.save)",
         "self.offsets.save()",
         "tests/compaction/test_cleaner.py",
