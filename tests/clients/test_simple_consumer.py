@@ -239,7 +239,7 @@ def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(versi
             request, ErrorCode.NONE
         )
         broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
-            request, ErrorCode.NONE, version
+            request, ErrorCode.NONE
         )
         await consumer.commit_offsets("g", {P0: 5}, version=version)
         await consumer.fetch_offsets("g", [P0], version=version)

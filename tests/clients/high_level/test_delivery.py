@@ -148,7 +148,7 @@ def test_during_a_pause_nothing_is_committed() -> None:
         work = Scene()
         work.delivery.start({P0: ("0", 5)})
         work.delivery.pause()
-        with pytest.raises(CommitFailed, match="out of reach"):
+        with pytest.raises(CommitFailed, match="unreachable"):
             await work.delivery.commit_offsets()
         assert work.store.commits == []
         work.delivery.resume()
@@ -214,7 +214,7 @@ def test_a_process_that_was_stopped_commits_nothing_before_its_timers_ring() -> 
         entitled = [False]
         work.delivery.entitled = lambda: entitled[0]
         work.delivery.start({P0: ("0", 5)})
-        with pytest.raises(CommitFailed, match="out of reach"):
+        with pytest.raises(CommitFailed, match="unreachable"):
             await work.delivery.commit_offsets(None, retries=0)
         entitled[0] = True
         await work.delivery.commit_offsets()

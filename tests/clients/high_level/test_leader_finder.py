@@ -160,13 +160,13 @@ def test_partitions_that_nobody_leads_for_long_are_named_once(
         await asyncio.sleep(LEADERLESS_S - 1)
         assert not warnings()
         await asyncio.sleep(600)
-        assert warnings() == ["nobody leads t-0"]
+        assert warnings() == ["no leader for t-0"]
         work.cluster.view.leaders = {TopicPartition("t", 0): 1}
         await asyncio.sleep(1)
         work.cluster.view.leaders = {}
         work.finder.add([work.feed("t")])
         await asyncio.sleep(600)
-        assert warnings() == ["nobody leads t-0"] * 2
+        assert warnings() == ["no leader for t-0"] * 2
 
     def warnings() -> list[str]:
         return [record.message for record in caplog.records if record.levelname == "WARNING"]

@@ -44,7 +44,7 @@ def test_a_moment_has_all_numbers_under_kafkas_names() -> None:
     meters = Meters(Clock())
     meters.kafka_commits.mark(2)
     meters.requests[7].mark()
-    meters.fetched("t", 5, 500)
+    meters.count_fetched("t", 5, 500)
     moment = meters.read(
         {TopicPartition("t", 0): 4, TopicPartition("t", 1): 9},
         {"t": 2, "u": 1},

@@ -407,7 +407,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "26",
         "a commit that has not been sent is not sent after the lease",
         "clients.high_level.delivery:StreamDelivery._interrupt_commit",
-        "self._under_way.reschedule(0)",
+        "self._commit_timeout.reschedule(0)",
         "",
     ),
     Remedy(

@@ -80,11 +80,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "streams are at hand before the first rebalance has ended",
         "clients.high_level.connector:ConsumerConnector.create_message_streams",
         """self._streams = streams = {
-            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
         }""",
         """streams = {
-            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
         }""",
     ),
