@@ -1,7 +1,7 @@
-"""The segment that takes the place of those that were cleaned, while it is being written.
+"""The segment that takes the place of cleaned ones, while it is being written.
 
-Its files end in `.cleaned`, which a log that is opened throws away: until they are whole they do
-not exist. Indexes get an entry for each run of batches, as a follower's do.
+Its files end in `.cleaned`, and a log that is opened removes those: an unfinished copy does not
+count. Indexes get an entry for each run of batches, as a follower's do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NONE = TimestampOffset(NO_TIMESTAMP, -1)
 
 @attrs.define(eq=False)
 class CleanedSegment:
-    """Written from its start to its end, then `finish`ed or `discard`ed."""
+    """Written from its start to its end, and finished by `finish` or `remove_cleaned_files`."""
 
     segment: Segment
     config: LogConfig
@@ -44,20 +44,22 @@ class CleanedSegment:
 
     @classmethod
     def create(cls, directory: Directory, base_offset: int, config: LogConfig) -> CleanedSegment:
-        """An empty one; leftovers of its names go. Raises OSError."""
-        segment = Segment.create(directory, base_offset, 0, CLEANED)  # its age is never asked
+        """Create an empty segment. Leftovers of its names are removed. Raises OSError."""
+        segment = Segment.create(directory, base_offset, 0, CLEANED)  # nobody asks for its age
         for index in (segment.offset_index.file, segment.time_index.file):
             index.activate(config.segment_index_bytes)
         return cls(segment, config)
 
     def append(self, kept: KeptBatch) -> None:
-        """Take a batch. Raises OSError, and CorruptRecord for an offset that cannot be indexed."""
+        """Add a batch. Raises OSError, and CorruptRecord for an offset that cannot be indexed."""
         data, last_offset, max_timestamp, records = kept
         if not 0 <= last_offset - self.segment.base_offset <= INT_MAX:
             base_offset = self.segment.base_offset
             raise CorruptRecord(f"offset {last_offset} is too far from {base_offset}")
+
         if self._size + len(data) > RUN_BYTES:
             self.flush_run()
+
         self._parts.append(data)
         self._size += len(data)
         self._last_offset = last_offset
@@ -66,23 +68,25 @@ class CleanedSegment:
         self.messages_written += records
 
     def flush_run(self) -> None:
-        """Write what was taken. Raises OSError."""
+        """Write the batches that were added. Raises OSError."""
         if self._parts:
             run = b"".join(self._parts)
             self.segment.append(
                 [run], self._last_offset, self._latest, self.config.index_interval_bytes
             )
             self.bytes_written += self._size
-            self._parts, self._size = [], 0
+            self._parts = []
+            self._size = 0
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """Make its files whole and safe, as old as the newest source. Raises OSError.
+        """Make its files whole and safe, with the age of the newest source. Raises OSError.
 
-        Tombstones are counted from that age, so cleaning must not make it younger.
+        The age of tombstones counts from that time, so cleaning must not change it.
         """
         self.flush_run()
         directory, base_offset = self.segment.directory, self.segment.base_offset
         self.segment.seal()
+
         files = self.segment.files_to_flush()
         names = [file_name(base_offset, kind) + CLEANED for kind in SUFFIXES]
         if aborted:
@@ -91,6 +95,7 @@ class CleanedSegment:
             file.append([encode_transaction_index(aborted)])
             files.append(file)
             names.append(name)
+
         for name in names:
             directory.set_modified_ms(name, modified_ms)
         for file in files:
@@ -98,6 +103,6 @@ class CleanedSegment:
 
 
 def remove_cleaned_files(directory: Directory, base_offset: int) -> None:
-    """Remove the `.cleaned` files of a segment, whatever there is of them."""
+    """Remove the `.cleaned` files of a segment, as far as there are any."""
     for kind in ALL_SUFFIXES:
         directory.remove(file_name(base_offset, kind) + CLEANED)

@@ -1,14 +1,14 @@
-"""The cleaner of a broker: which log is cleaned when, and what becomes of it.
+"""The cleaner of a broker: which log is cleaned when, and what follows from it.
 
-It looks at all compacted logs each log.cleaner.backoff.ms, and has the dirtiest ones cleaned by
-workers, log.cleaner.threads at once, one after the other until it looks again.
-What it decides it decides on the broker's loop; files are a thread's work, which has the log's turn
-meanwhile (`core_log.log_work`).
+It looks at all compacted logs every log.cleaner.backoff.ms, and has workers clean the dirtiest,
+log.cleaner.threads at once, one after the other until it looks again. Its decisions are made on the
+broker's loop. Files are a thread's work, which has the log's turn meanwhile (`core_log.log_work`).
 
-Nobody has to ask it to let go of a log. It compares instead: what was cut, deleted, moved or given
-another policy since a job began is not what the job was made from, and the job is dropped.
+Nobody has to ask it to let go of a log. It compares instead: if a log was truncated, deleted, moved
+or given another policy since a job began, it is not what the job was made from, and the job is
+aborted.
 
-A fault, whatever it is, is the fault of one log: it is quarantined, and the others are cleaned.
+A failure is that of one log: the log is quarantined, and the others are cleaned.
 """
 
 from __future__ import annotations
@@ -39,19 +39,22 @@ from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
 SHORTEST_WAIT_S = 0.05
-"""With a backoff of 0 too the loop has other things to do."""
+"""Shortest pause between two looks. Without it a backoff of 0 would keep the loop busy."""
 EXPECTED = (CleaningFailed, ApiError, OSError, ValueError)
-"""Faults of logs, disks and workers; any other is one of ours."""
+"""Failures of logs, disks and workers. Any other is a bug of ours."""
 BLAMELESS = (*INNOCENT, errno.ENOENT)
-"""Errors that say nothing against a disk."""
+"""Errors after which the disk is not suspected."""
 
 logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class Cleaner:
-    """`high_watermark` is a replica's, None where there is none here; `spawn` runs a guarded task,
-    `work` has the threads for the disk."""
+    """The cleaner of one broker.
+
+    `high_watermark` returns that of a partition's replica here, None without one. `spawn` runs a
+    guarded task, `work` has the threads for the disk.
+    """
 
     logs: LogManager
     high_watermark: Callable[[TopicPartition], int | None]
@@ -74,21 +77,21 @@ class Cleaner:
         return StatusFiles(self.logs, self.now_ms, self._has_news.set)
 
     def start(self) -> None:
-        """Begin to look for what is dirty."""
+        """Begin to look for dirty logs."""
         self.status.load()
         self.workers.change_speed(self.config.bytes_per_second)
         self._looking = self.spawn(self._run())
         self._keeping = self.spawn(self._keep_status())
 
     def update_config(self, config: CleanerConfig) -> None:
-        """Go by other settings; what is under way keeps its buffers, and changes its speed."""
+        """Replace the settings. Cleanings in flight keep their buffers, and change their speed."""
         if config != self.config:
             self.config = config
             self.workers.change_speed(config.bytes_per_second)
             self._woken.set()
 
     async def close(self) -> None:
-        """Give up what is under way, and return when nobody works on a log any more."""
+        """Abort the cleanings in flight. On return nobody works on a log."""
         own = (self._looking, self._keeping)
         tasks = [task for task in (*own, *self._running.values()) if task is not None]
         for task in tasks:
@@ -99,11 +102,13 @@ class Cleaner:
         await self._write_status()
 
     async def _run(self) -> None:
-        """Go through all logs, then through what was dirty, until it is time to look again."""
+        """Measure all logs, then clean what was dirty, until it is time to look again."""
         while True:
             config = self.config
             with _log_failure():
                 await self.look()
+
+            # A finished job, and other settings, wake this task.
             try:
                 async with asyncio.timeout(max(config.backoff_ms / 1000, SHORTEST_WAIT_S)):
                     while self.config is config:
@@ -115,21 +120,23 @@ class Cleaner:
                 if not self._running:
                     await self.workers.end_idle()
 
-    # ---- choosing
+    # Choosing
 
     async def look(self) -> None:
-        """Measure all logs, after their retention, and have the dirtiest cleaned, as many as there
-        are threads free."""
+        """Measure all logs, after their retention, and clean the dirtiest.
+
+        As many are cleaned at once as there are free threads.
+        """
         self._dirty = []
         for topic_partition in list(self.logs.logs):
             await self._retain(topic_partition)
-            found = self._measure(topic_partition)
-            if found is not None:
-                self._dirty.append(found)
+            dirtiness = self._measure(topic_partition)
+            if dirtiness is not None:
+                self._dirty.append(dirtiness)
         self._begin_dirtiest()
 
     def _begin_dirtiest(self) -> None:
-        """Have the dirtiest of those that were measured cleaned, measured once more."""
+        """Clean the dirtiest of the measured logs, each measured once more."""
         while len(self._running) < self.config.threads:
             chosen = choose_dirtiest(self._dirty)
             if chosen is None:
@@ -141,19 +148,23 @@ class Cleaner:
                 self._begin(self.logs.logs[tp], now)
 
     def _measure(self, topic_partition: TopicPartition) -> Dirtiness | None:
-        """How dirty a log is; None for one that must not be cleaned now."""
-        log, log_dir = self.logs.get(topic_partition), self.logs.dir_of(topic_partition)
+        """Measure how dirty a log is. Returns None for one that must not be cleaned now."""
+        log = self.logs.get(topic_partition)
+        log_dir = self.logs.dir_of(topic_partition)
         if log is None or log_dir is None or topic_partition in self._running:
             return None
         high_watermark = self.high_watermark(topic_partition)
         if high_watermark is None or self._why_untouched(log) is not None:
             return None
+
+        # The status of the log is kept even if it is not cleaned now.
         self.status.watch(log)
         if log.failure is not None:
             return None
         quarantine = self.status.get(topic_partition).quarantine
         if quarantine is not None and quarantine.next_try_ms > self.now_ms():
             return None
+
         try:
             facts = read_facts(log, high_watermark, log_dir.cleaned.get(topic_partition))
         except OSError as error:
@@ -162,35 +173,36 @@ class Cleaner:
         return measure_dirtiness(facts, self.now_ms())
 
     def _why_not(self, log: Log) -> str | None:
-        """Why a log must not be cleaned now, nor a copy of it take its place."""
+        """Return why a log must not be cleaned now, nor a copy take its place; None if it may."""
         return self._why_untouched(log) or ("it takes no writes" if log.failure else None)
 
     def _why_untouched(self, log: Log) -> str | None:
-        """Why not even retention is the cleaner's to apply now."""
+        """Return why the cleaner must not touch a log now, not even for retention."""
         if self.logs.get(log.topic_partition) is not log:
-            return "it is not here any more"
+            return "it is no longer here"
         if not log.config.compacts:
             return "its cleanup.policy is not compact"
         if log.is_lent:
             return "it is being truncated"
         if self.logs.futures.get(log.topic_partition) is not None:
-            # The copy that is made of it might have what a tombstone deleted, and not that one.
+            # The copy in progress might have a record, but not the tombstone that deletes it.
             return "it is being moved to another directory"
         return None
 
     async def _retain(self, topic_partition: TopicPartition) -> None:
-        """Take away old segments, which of compacted logs is the cleaner's to do (KAFKA-7400)."""
-        log, high_watermark = self.logs.get(topic_partition), self.high_watermark(topic_partition)
+        """Delete old segments, which in compacted logs is up to the cleaner (KAFKA-7400)."""
+        log = self.logs.get(topic_partition)
+        high_watermark = self.high_watermark(topic_partition)
         if log is None or high_watermark is None or self._why_untouched(log) is not None:
             return
         if topic_partition not in self._running and not self.work.is_turn_taken(log):
-            with contextlib.suppress(ApiError):  # the log has said it
+            with contextlib.suppress(ApiError):  # the log has reported it
                 await self.work.retain(log, high_watermark, self.now_ms())
 
-    # ---- status
+    # Status
 
     async def _keep_status(self) -> None:
-        """Write the status files when there is news, and no more often than they are due."""
+        """Write the status files when they change, and no more often than they are due."""
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -198,7 +210,7 @@ class Cleaner:
             await asyncio.sleep(WRITE_INTERVAL_MS / 1000)
 
     async def _write_status(self) -> None:
-        """What is being written is waited for: two threads must not write one file."""
+        """Write the changed files, but after a write in flight: no two threads write one file."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
         files = self.status.take_due()
@@ -206,14 +218,17 @@ class Cleaner:
             self._writing = asyncio.ensure_future(self.work.in_thread(partial(_write, files)))
             await asyncio.wait([self._writing])
 
-    # ---- cleaning
+    # Cleaning
 
     def _begin(self, log: Log, chosen: Dirtiness) -> None:
-        tp, log_dir = log.topic_partition, self.logs.dir_of(log.topic_partition)
+        tp = log.topic_partition
+        log_dir = self.logs.dir_of(tp)
         assert log_dir is not None
+        assert tp not in self._running
         if chosen.reset_reason is not None:
-            begins = chosen.first_dirty_offset
-            logger.warning("%s: it is clean up to %d alone: %s", tp, begins, chosen.reset_reason)
+            first_dirty = chosen.first_dirty_offset
+            logger.warning("%s: it is clean only to %d: %s", tp, first_dirty, chosen.reset_reason)
+
         try:
             job = create_job(log, chosen, self.config, self.now_ms())
         except OSError as error:
@@ -228,7 +243,8 @@ class Cleaner:
     async def _clean(self, cleaning: Cleaning) -> None:
         log, job = cleaning.log, cleaning.job
         try:
-            await self.work.flush(log)  # or a swap of another pass might come back beside copies
+            # Otherwise a swap of an earlier pass might come back beside this one's copies.
+            await self.work.flush(log)
             await self.workers.run(job, log.directory, cleaning.apply)
         except asyncio.CancelledError:
             await self._remove_leftovers(log)
@@ -239,7 +255,7 @@ class Cleaner:
             if why_not is None:
                 self._quarantine(log, error)
             else:
-                logger.info("%s: its cleaning is given up: %s", log.topic_partition, why_not)
+                logger.info("%s: its cleaning is aborted: %s", log.topic_partition, why_not)
                 self.status.clear_running(log)
         finally:
             self._running.pop(log.topic_partition, None)
@@ -248,26 +264,28 @@ class Cleaner:
         self._woken.set()
 
     def _measure_again(self, topic_partition: TopicPartition) -> None:
-        """A pass leaves the log dirty where its keys were too many for the map."""
-        found = self._measure(topic_partition)
-        if found is not None:
-            self._dirty.append(found)
+        """Measure a log after a pass: it is still dirty if its keys were too many for the map."""
+        dirtiness = self._measure(topic_partition)
+        if dirtiness is not None:
+            self._dirty.append(dirtiness)
 
     async def _remove_leftovers(self, log: Log) -> None:
-        """Remove what there may be of copies nobody wants; opening the log again would do it."""
+        """Remove unfinished copies. Opening the log again would do it, too."""
         with contextlib.suppress(OSError):
             async with self.work.turn(log):
                 await self.work.run_to_end(partial(_remove_copies, log.directory))
 
     def _quarantine(self, log: Log, error: Exception) -> None:
         """Leave a log alone for a while."""
-        told = isinstance(error, CleaningFailed)
-        reason = str(error) if told else f"{type(error).__name__}: {error}"
+        is_worker_error = isinstance(error, CleaningFailed)
+        reason = str(error) if is_worker_error else f"{type(error).__name__}: {error}"
+
         number = getattr(error, "errno", None)
         if number is not None and number not in BLAMELESS:
             log.guard.suspects_disk = True
-        found = self.status.quarantine(log, reason)
-        pause_s = round((found.next_try_ms - self.now_ms()) / 1000)
+
+        quarantine = self.status.quarantine(log, reason)
+        pause_s = round((quarantine.next_try_ms - self.now_ms()) / 1000)
         logger.warning(
             "%s cannot be cleaned, the next try is in %d s: %s",
             log.topic_partition,

@@ -1,8 +1,8 @@
-"""One log while it is cleaned: each event of the worker, put into effect.
+"""One log while it is cleaned: each event of the worker is applied to it.
 
-Between two events anything may have become of the log. `why_not` says what speaks against going
-on; a copy takes its originals' place by a comparison of its own (`Log.replace_segments`), so what
-retention took or a truncation cut makes the job end, and does nothing worse.
+Between two events the log may change. `why_not` returns why the job must not go on. A copy takes
+its originals' place by a comparison of its own (`Log.replace_segments`), so retention and
+truncations only end the job.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class CleaningAborted(Exception):
-    """A job that has nothing to do any more; the text says why. It is nobody's fault."""
+    """A job cannot go on; the text says why. Nobody is at fault."""
 
 
 @attrs.define(eq=False)
 class Cleaning:
-    """The effects of one job."""
+    """Applies the events of one job."""
 
     log: Log
     job: CleaningJob
@@ -46,7 +46,7 @@ class Cleaning:
     _segments_after: int = 0
 
     @truncations.default
-    def _so_far(self) -> int:
+    def _truncations_at_start(self) -> int:
         return self.log.truncations
 
     @started_ms.default
@@ -54,7 +54,7 @@ class Cleaning:
         return self.now_ms()
 
     async def apply(self, event: Event) -> None:
-        """Do what an event calls for.
+        """Apply an event of the worker.
 
         Raises CleaningAborted, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
         """
@@ -69,13 +69,14 @@ class Cleaning:
     def _check(self) -> None:
         why_not = self.why_not(self.log)
         if why_not is not None or self.truncations != self.log.truncations:
-            raise CleaningAborted(why_not or "it was cut")
+            raise CleaningAborted(why_not or "it was truncated")
 
     def _note_progress(self, event: CleaningProgress) -> None:
         if event.phase != self._phase:
             if self._phase == INDEX:
                 logger.debug("%s: the offsets of its keys are known", self.log.topic_partition)
-            self._phase, self._done_bytes = event.phase, 0
+            self._phase = event.phase
+            self._done_bytes = 0
         self._done_bytes += event.bytes_done
         percent = 100 * self._done_bytes / max(1, self._done_bytes + event.bytes_left)
         running = Running(self.started_ms, event.phase, round(percent, 1))
@@ -83,15 +84,16 @@ class Cleaning:
 
     async def _replace(self, event: GroupCleaned) -> None:
         async with self.work.turn(self.log):
-            self._check()  # it may have been somebody else's turn
+            self._check()  # the log may have changed while another had the turn
             replacement = self.log.begin_replacement(event.replaced, truncations=self.truncations)
             if replacement is None:
-                raise CleaningAborted("its segments are others now")
+                raise CleaningAborted("its segments have changed")
 
             with self.log.guard:
                 await self.work.run_to_end(replacement.hold)
                 await self.work.run_to_end(replacement.run)
             self.log.end_replacement(replacement)
+
         self._segments_after += 1
         logger.info(
             "%s: segment %d is cleaned, from segments %s",
@@ -104,16 +106,18 @@ class Cleaning:
         job = self.job
         self.offsets.note(job.topic_partition, event.end_offset)
         await self.work.run_to_end(self.offsets.save)
-        cleaned = [each for each in job.segments if each.base_offset < event.end_offset]
+
+        segments_before = sum(segment.base_offset < event.end_offset for segment in job.segments)
         done = Pass(
             self.started_ms,
             self.now_ms(),
             job.first_dirty_offset,
             event.end_offset,
-            len(cleaned),
+            segments_before,
             self._segments_after,
             event.statistics,
         )
+
         self.status.set_finished(self.log, done)
         logger.info("%s: %s", job.topic_partition, describe_end(done))
         for warning in list_warnings(done, job.config):

@@ -1,4 +1,4 @@
-"""What the cleaner needs to know of a log, as values: to choose one, and to clean it elsewhere."""
+"""The facts about a log, as values, by which the cleaner chooses one and cleans it elsewhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from core_log.log import Log
 
 
 def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
-    """What speaks for cleaning a log, and how far. Raises OSError.
+    """Read the facts that decide whether and how far a log is cleaned. Raises OSError.
 
-    When a segment's first record is from matters only where a record must not wait for ever.
+    The time of a segment's first record only matters if records have a deadline.
     """
     has_deadline = log.config.max_compaction_lag_ms < LONG_MAX
     segments = [
@@ -37,7 +37,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
 
 
 def create_job(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
-    """The work that `chosen` comes to. Raises OSError."""
+    """Create the job of cleaning the `chosen` part of a log. Raises OSError."""
     segments = list(log.segments)
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
     return CleaningJob(

@@ -1,8 +1,8 @@
 """The newest offset of each key, within a bound (Kafka's SkimpyOffsetMap).
 
-There are two: a table of numbers where there is numpy (sum_table.py), and a dict. Keys beyond
-LONGEST_KEY_BYTES are known to both by a digest: BLAKE2b of 128 bits, of which two being equal by
-chance is as unlikely as that Kafka's MD5 are.
+There are two: a table of numbers if there is numpy (sum_table.py), and a dict. Both know keys
+beyond LONGEST_KEY_BYTES by a digest: BLAKE2b of 128 bits. Two equal digests by chance are as
+unlikely as two equal ones of Kafka's MD5.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ from compaction.keys import Keys
 
 UNKNOWN: Final = -1
 LONGEST_KEY_BYTES: Final = 64
-"""A digest takes longer than all else that is done for a key: those of committed offsets stay."""
+"""A digest takes longer than all else for a key, so the keys of committed offsets have none."""
 DIGEST_BYTES: Final = 16
 BYTES_HEADER = 33
 OFFSET_BYTES = 32
 PLACE_BYTES = 90
-"""Of the dict: 60 for each entry after it has grown, and 30 while the smaller one still is, or
-while the offsets are sorted."""
+"""A place in the dict: 60 bytes for each entry after it has grown, and 30 while the smaller one
+still exists, or while the offsets are sorted."""
 
 
 class OffsetMap(Protocol):
-    """Holds at most as many keys as are sure to take up no more than it may, but one."""
+    """Holds the newest offset of as many keys as surely fit into its memory, but at least one."""
 
     @property
     def capacity(self) -> int:
-        """How many keys fit, by what is known of them."""
+        """Number of keys that fit, by what is known of them."""
 
     def __len__(self) -> int: ...
 
     def add(self, keys: Keys, offsets: Sequence[int]) -> int:
-        """Note that these keys, all of which there are, are at these offsets, which go up; how
-        many of them found room."""
+        """Note that these keys, which must exist, are at these ascending offsets.
+
+        Returns how many of them found room.
+        """
 
     def offsets(self) -> Sequence[int]:
-        """The offsets of all keys, ascending."""
+        """Return the offsets of all keys, ascending."""
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        """The newest offset of each key, UNKNOWN of such as are not in it."""
+        """Return the newest offset of each key, UNKNOWN for keys that are not in the map."""
 
 
 def create_offset_map(max_bytes: int) -> OffsetMap:
-    """An empty one that may take up so much."""
+    """Create an empty map that may take up `max_bytes`."""
     return _fastest()(max_bytes)
 
 
@@ -62,14 +64,16 @@ def _fastest() -> Callable[[int], OffsetMap]:
 
 
 def entry_bytes(key_bytes: int) -> int:
-    """The most memory a dict's entry with a key object of so many bytes takes; malloc gives 16s."""
+    """Return the most memory of a dict's entry with a key of so many bytes; malloc gives 16s."""
     return -(-(BYTES_HEADER + key_bytes) // 16) * 16 + OFFSET_BYTES + PLACE_BYTES
 
 
 class KeyDict:
-    """A dict, for whose entries Python takes several times Kafka's 24 bytes: the key's object, the
-    offset's, and a place in the table, which is largest for its content just after it has grown.
-    Each key is counted as large as the longest one yet."""
+    """A dict. An entry takes several times Kafka's 24 bytes.
+
+    It has the key's object, the offset's, and a place in the table, which is largest for its
+    content just after it has grown. Each key is counted as large as the longest one yet.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -84,9 +88,12 @@ class KeyDict:
         return max(1, self.max_bytes // entry_bytes(self._longest))
 
     def add(self, keys: Keys, offsets: Sequence[int]) -> int:
-        short, longest = _short(keys)
+        short, longest = _shorten(keys)
         self._longest = max(self._longest, longest)
-        newest, capacity = self._newest, self.capacity
+        newest = self._newest
+        capacity = self.capacity
+
+        # Most calls fit as a whole.
         if len(newest) + len(short) <= capacity:
             newest.update(zip(short, offsets, strict=True))
             return len(short)
@@ -100,11 +107,11 @@ class KeyDict:
         return array("q", sorted(self._newest.values()))
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        return map(self._newest.get, _short(keys)[0], repeat(UNKNOWN))
+        return map(self._newest.get, _shorten(keys)[0], repeat(UNKNOWN))
 
 
-def _short(keys: Keys) -> tuple[list[bytes | None], int]:
-    """And how long the longest one is."""
+def _shorten(keys: Keys) -> tuple[list[bytes | None], int]:
+    """Return the keys, long ones as digests, and the length of the longest."""
     longest = keys.longest
     if longest > LONGEST_KEY_BYTES:
         keys = digest_keys(keys)
@@ -113,7 +120,7 @@ def _short(keys: Keys) -> tuple[list[bytes | None], int]:
 
 
 def digest_keys(keys: Keys) -> Keys:
-    """The same with digests in place of the long ones."""
+    """Replace long keys by their digests."""
     return Keys.of([_digest_of(key) for key in keys.to_list()])
 
 

@@ -1,8 +1,9 @@
-"""A batch of which some records stay: its bytes with those alone. Pure.
+"""Rewrite a batch of which some records stay. Pure.
 
-A record's bytes count from its batch's first offset and timestamp, so if these are kept the records
-are copied as they are. Kept as well: the last offset, for the last number of a producer follows
-from it, leader epoch, producer, flags and codec. New: count, greatest timestamp, length, CRC.
+A record's bytes count from its batch's first offset and timestamp. Both are kept, so the records
+are copied as they are. Also kept are the leader epoch, producer, flags and codec, and the last
+offset, from which a producer's last sequence number follows. New are the count, the greatest
+timestamp, length and CRC.
 """
 
 from __future__ import annotations
@@ -30,20 +31,26 @@ from protocol.records.legacy import NO_TIMESTAMP
 
 _LENGTH_AT: Final = 8
 _COVERED: Final = Struct(">hiqq14si")
-"""Under the CRC: attributes, last offset delta, first and greatest timestamp, the producer's three
-fields, count."""
+"""The fields under the CRC: attributes, last offset delta, first and greatest timestamp, the
+producer's three fields, count."""
 
 
 def keep_records(
     piece: Piece, row: int, records: Records, first: int, keep: bytes, count: int
 ) -> tuple[bytes, int]:
-    """The batch in `row`, whose records begin in row `first` of theirs, with the `count` of them
-    that `keep` has a 1 for; and its greatest timestamp. Raises CompressionUnavailable."""
+    """Return the batch in `row` with some of its records, and its greatest timestamp.
+
+    Its records begin in row `first` of `records`. `keep` has a 1 for each of the `count` that stay.
+    Raises CompressionUnavailable.
+    """
+    # Copy the records.
     buffer, spans, _ = records
     last = first + len(keep)
     starts = chosen(spans.starts[first:last], keep)
     ends = chosen(spans.ends[first:last], keep)
     body = b"".join([buffer[start:end] for start, end in zip(starts, ends, strict=True)])
+
+    # Change the header's fields.
     data, pos = piece.data, piece.batches.starts[row]
     attributes, delta, base_timestamp, max_timestamp, producer, _ = _COVERED.unpack_from(
         data, pos + CRC_COVERS_FROM
@@ -67,7 +74,7 @@ def keep_records(
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The batch without records, which says no more than what its producer wrote last."""
+    """Return the batch without records: only the last write of its producer can be read from it."""
     header = header._replace(
         attributes=header.attributes & ~CODEC_MASK,
         base_timestamp=NO_TIMESTAMP,

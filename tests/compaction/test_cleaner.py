@@ -252,11 +252,11 @@ async def test_a_compacted_log_loses_the_segments_below_its_start() -> None:
 # ---- what may happen to a log meanwhile
 
 
-async def given_up(house: House, caplog: pytest.LogCaptureFixture, why: str) -> None:
-    """The job came to nothing, and left nothing."""
+async def check_aborted(house: House, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """Check that a job is aborted and leaves nothing behind."""
     with caplog.at_level("INFO"):
         await house.live(1)
-    assert f"given up: {why}" in caplog.text
+    assert f"aborted: {why}" in caplog.text
     assert "cannot be cleaned" not in caplog.text
     assert status(house).quarantine is None
 
@@ -272,7 +272,7 @@ async def test_a_truncation_while_it_cleans_is_noticed(caplog: pytest.LogCapture
         house.write_rounds(4, keys=5)
 
     house.workers.before = when_swapped(cut)
-    await given_up(house, caplog, "it was cut")
+    await check_aborted(house, caplog, "it was truncated")
     assert len(house.records()) == 5 + 20
     assert (house.checkpoint(), house.leftovers()) == (None, [])
 
@@ -287,7 +287,7 @@ async def test_retention_while_it_cleans_is_noticed(caplog: pytest.LogCaptureFix
         assert house.log().delete_old_segments(80, house.now_ms()) == 2
 
     house.workers.before = when_swapped(retain)
-    await given_up(house, caplog, "its segments are others now")
+    await check_aborted(house, caplog, "its segments have changed")
     await house.live(1)
     assert len(house.records()) == 10
     assert house.leftovers() == []
@@ -300,7 +300,7 @@ async def test_a_partition_that_is_deleted_while_it_cleans_is_no_fault(
     house.write_rounds(4)
     assert isinstance(house.workers, Listening)
     house.workers.before = when_swapped(lambda: house.logs.delete(TP))
-    await given_up(house, caplog, "it is not here any more")
+    await check_aborted(house, caplog, "it is no longer here")
 
 
 async def test_a_new_partition_of_the_name_is_not_taken_for_the_old_one(
@@ -315,7 +315,7 @@ async def test_a_new_partition_of_the_name_is_not_taken_for_the_old_one(
         house.write(("new", "1"), ("new", "2"))
 
     house.workers.before = when_swapped(again)
-    await given_up(house, caplog, "it is not here any more")
+    await check_aborted(house, caplog, "it is no longer here")
     assert house.records() == [("new", "1"), ("new", "2")]
     house.logs.tick(house.now_ms())
     assert house.checkpoint() in (None, 0)
@@ -328,7 +328,7 @@ async def test_a_log_that_is_not_to_be_compacted_any_more_is_let_alone(
     house.write_rounds(4)
     assert isinstance(house.workers, Listening)
     house.workers.before = when_swapped(lambda: house.log().update_config(LogConfig()))
-    await given_up(house, caplog, "its cleanup.policy is not compact")
+    await check_aborted(house, caplog, "its cleanup.policy is not compact")
     assert len(house.records()) == 40
 
 
