@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asks about them."""
+"""Create topics automatically when a client asks about them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from protocol.errors import ApiError, ErrorCode
 
 @attrs.frozen
 class AutomaticTopics:
-    """Creates what is missing; with `auto.create.topics.enable` off, the offsets topic alone."""
+    """Creates missing topics; with `auto.create.topics.enable` off, only the offsets topic."""
 
     creator: TopicCreator
     cache: MetadataCache
     config: BrokerConfig
 
     def create(self, name: str) -> None:
-        """Begin to create a topic that somebody asked about. Raises ApiError."""
+        """Start to create the topic. Raises ApiError."""
         if name == OFFSETS_TOPIC:
             offsets = self.config.offsets
             self.creator.create(
@@ -31,6 +31,7 @@ class AutomaticTopics:
                 topic_properties(offsets),
             )
             return
+
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         check_name(name, self.cache.names)

@@ -1,7 +1,7 @@
-"""Who a broker is: the cluster it belongs to and its number, from ZooKeeper and its disks.
+"""Find out this broker's id and its cluster, from ZooKeeper and from its disks.
 
-`meta.properties` in each log directory remembers both, so that a disk put into another broker, or
-a broker pointed at another cluster, is found out before anything is written.
+`meta.properties` in each log directory holds both. So a disk that was put into another broker, or a
+broker with another cluster's address, is detected before anything is written.
 """
 
 from __future__ import annotations
@@ -20,42 +20,41 @@ from zk.znodes import BrokerSeqId, ClusterId
 
 
 async def get_or_create_cluster_id(zk: ZkSession) -> str:
-    """The id of the cluster; the first broker to ask makes one (22 characters of base64url)."""
+    """Return the cluster's id: 22 characters of base64url, which the first broker creates."""
     while True:
         try:
             data, _ = await zk.get(ClusterId.path())
             return ClusterId.decode(data).id
         except NoNode:
-            fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             try:
-                await zk.create(ClusterId.path(), ClusterId(id=fresh).encode(), make_parents=True)
+                await zk.create(ClusterId.path(), ClusterId(id=new_id).encode(), make_parents=True)
             except NodeExists:
-                continue
-            return fresh
+                continue  # another broker was faster
+            return new_id
 
 
-def check_disks(config: BrokerConfig, logs: LogManager, cluster: str) -> int:
-    """This broker's number as far as it is known: -1 if it is to be given one.
+def check_disks(config: BrokerConfig, logs: LogManager, cluster_id: str) -> int:
+    """Return this broker's id as far as it is known: -1 if it is assigned later.
 
     Raises InconsistentMetaProperties when a directory is another broker's or cluster's.
 
-    To be asked before the logs are loaded: loading takes away the mark of a clean stop, and
-    recovery cuts. A directory that cannot be read is left to the loading, which can do without.
+    Call this before the logs are loaded: loading deletes the mark of a clean shutdown, and recovery
+    truncates. A directory that cannot be read is left to the loading, which can do without it.
     """
     with contextlib.suppress(OSError):
-        return agree(logs.read_meta_properties(), config.broker_id, cluster).broker_id
+        return agree(logs.read_meta_properties(), config.broker_id, cluster_id).broker_id
     return config.broker_id
 
 
 async def assign_broker_id(
-    zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster: str
+    zk: ZkSession, config: BrokerConfig, logs: LogManager, cluster_id: str
 ) -> int:
-    """This broker's number, remembered in every log directory from now on.
+    """Return this broker's id, and write it into every log directory.
 
-    Raises InconsistentMetaProperties when what a directory remembers is another broker's or
-    cluster's.
+    Raises InconsistentMetaProperties when a directory is another broker's or cluster's.
     """
-    meta = agree(logs.read_meta_properties(), config.broker_id, cluster)
+    meta = agree(logs.read_meta_properties(), config.broker_id, cluster_id)
     if meta.broker_id < 0:
         meta = attrs.evolve(meta, broker_id=await _next_id(zk) + config.reserved_broker_max_id)
     logs.write_meta_properties(meta)
@@ -63,7 +62,7 @@ async def assign_broker_id(
 
 
 async def _next_id(zk: ZkSession) -> int:
-    """A number no broker had: the version of a node that every asker sets once."""
+    """Return a number that no broker has had: the version of a node that each caller sets once."""
     while True:
         try:
             return (await zk.set(BrokerSeqId.path(), b"")).version

@@ -1,7 +1,7 @@
-"""Adding partitions to a topic in ZooKeeper, for CreatePartitions.
+"""Add partitions to a topic in ZooKeeper, for CreatePartitions.
 
-The controller, which watches the topic's node, does the rest. The node is written over the version
-that was read, so that what others wrote meanwhile (a reassignment, other partitions) is not lost.
+The controller watches the topic's node and does the rest. The node is written over the version that
+was read, so that concurrent writes (a reassignment, other partitions) are not lost.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from zk.znodes import TopicAssignment
 async def add_partitions(
     zk: ZkSession, topic: str, plan: Callable[[Assignment], Assignment], *, validate_only: bool
 ) -> None:
-    """Add what `plan(partitions that there are)` says.
+    """Add the partitions that `plan(existing partitions)` returns.
 
-    Raises what `plan` raises, and ApiError(UNKNOWN_TOPIC_OR_PARTITION). A write whose answer was
-    lost counts as done when the node has what was written.
+    Raises what `plan` raises, and ApiError(UNKNOWN_TOPIC_OR_PARTITION). A write whose reply was
+    lost counts as done if the node holds what was written.
     """
     path = TopicAssignment.path(topic)
     written: bytes | None = None
@@ -33,12 +33,14 @@ async def add_partitions(
             data, stat = await retry_until_connected(zk, lambda: zk.get(path))
             if written is not None and data == written:
                 return
+
             node = TopicAssignment.decode(data, path)
             added = plan(node.partitions)
             grown = attrs.evolve(node, partitions={**node.partitions, **added})
             check_size(grown)
             if validate_only:
                 return
+
             written = grown.encode()
             await retry_until_connected(zk, partial(zk.set, path, written, stat.version))
             return

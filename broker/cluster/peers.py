@@ -1,4 +1,4 @@
-"""How a broker reaches the others: to control them, to follow them, to leave in good order."""
+"""Connect to other brokers: to control them, to fetch from them, to hand over before shutdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zk.api import ZkSession
 
 @attrs.frozen
 class Peers:
-    """The others, as `cache` knows them and by the listener between brokers."""
+    """The other brokers in `cache`, by the listener between brokers."""
 
     config: BrokerConfig
     cache: MetadataCache
@@ -29,7 +29,7 @@ class Peers:
     now_ms: Callable[[], int]
 
     async def connect(self, host: str, port: int) -> Connection:
-        """Call a broker as the controller does. Raises ConnectionFailed."""
+        """Connect to a broker to control it. Raises ConnectionFailed."""
         return await Connection.open(
             host,
             port,
@@ -38,18 +38,18 @@ class Peers:
         )
 
     async def connect_to_leader(self, leader: int) -> Connection:
-        """Call a broker to fetch from it. Raises ConnectionFailed."""
-        at = self.cache.endpoint(leader, self.config.inter_broker_listener)
-        if at is None:
+        """Connect to a broker to fetch from it. Raises ConnectionFailed."""
+        endpoint = self.cache.endpoint(leader, self.config.inter_broker_listener)
+        if endpoint is None:
             raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")
         return await Connection.open(
-            *at,
+            *endpoint,
             client_id=f"broker-{self.config.broker_id}-fetcher",
             request_timeout_ms=self.config.replica_socket_timeout_ms,
         )
 
     def create_fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
-        """What fetches for the replicas that follow."""
+        """Return the fetchers for this broker's followers."""
         config = self.config
         return ReplicaFetchers(
             config.broker_id,
@@ -69,7 +69,7 @@ class Peers:
         )
 
     def controlled_shutdown(self, registration: Registration) -> ControlledShutdown:
-        """The way out."""
+        """Return the controlled shutdown of this broker."""
         return ControlledShutdown(
             self.zk,
             self.config.broker_id,

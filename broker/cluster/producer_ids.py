@@ -1,10 +1,10 @@
-"""Producer ids that are this broker's alone to give out: blocks of 1000, reserved in ZooKeeper.
+"""Give out producer ids from blocks of 1000, which are reserved in ZooKeeper for this broker alone.
 
-`/latest_producer_id_block` names the block that was reserved last, by whichever broker. A block
-is ours when the write that names it, over the version that was read, has been confirmed; when the
-answer was lost, whatever may have become of that write, the next block is taken.
+`/latest_producer_id_block` names the block that any broker reserved last. A block is ours once the
+write that names it, over the version that was read, is confirmed. When the reply was lost, the next
+block is taken, whether or not that write was applied.
 
-The next block is fetched when half of this one is gone, so that a request hardly ever waits.
+The next block is fetched when half of this one is used up, so that a request hardly ever waits.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from zk.znodes import ProducerIdBlock, ZnodeError
 
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID = 2**63 - 1
-RETRY_SECONDS = 0.1
+RETRY_DELAY_S = 0.1
 
 logger = logging.getLogger(__name__)
 
 
 class ProducerIdsExhausted(Exception):
-    """The last block ends too near the largest id there is."""
+    """The last block ends too near the largest possible id."""
 
 
 def block_after(latest: bytes | None, broker_id: int) -> ProducerIdBlock:
-    """The block that follows the one in the znode, which is empty before the first.
+    """Return the block after the one in the znode, which is empty before the first block.
 
     Raises ZnodeError, ProducerIdsExhausted.
     """
@@ -45,20 +45,21 @@ def block_after(latest: bytes | None, broker_id: int) -> ProducerIdBlock:
 
 @attrs.define(eq=False)
 class ProducerIds:
-    """Gives out ids. `spawn` runs a task of the broker; `touch` wakes who waits for this object."""
+    """Gives out ids. `spawn` runs a task of the broker; `touch` wakes waits for this object."""
 
     zk: ZkSession
     broker_id: int
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
     _blocks: deque[range] = attrs.field(factory=deque)
-    _fetching: bool = False
+    _is_fetching: bool = False
 
     def take(self) -> int | None:
-        """The next id; None while a block is fetched, after which this object is touched."""
-        if sum(map(len, self._blocks)) <= BLOCK_SIZE // 2 and not self._fetching:
-            self._fetching = True
+        """Return the next id; None while a block is fetched, after which this object is touched."""
+        if sum(map(len, self._blocks)) <= BLOCK_SIZE // 2 and not self._is_fetching:
+            self._is_fetching = True
             self.spawn(self._fetch())
+
         if not self._blocks:
             return None
         block = self._blocks.popleft()
@@ -72,21 +73,23 @@ class ProducerIds:
                 try:
                     block = await self._reserve()
                 except NoNode:
-                    raise  # a node made anew would give ids a second time
+                    raise  # a node that is created again would give out ids a second time
                 except ZkError as error:
                     if find_cause(error) is FailureCause.REFUSAL:
                         raise
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(RETRY_DELAY_S)
                     continue
+
                 self._blocks.append(range(block.first, block.last + 1))
                 logger.info("producer ids %d to %d are this broker's", block.first, block.last)
                 break
-            self._fetching = False
+            self._is_fetching = False
             self.touch(self)
         except (ZkError, ZnodeError, ProducerIdsExhausted) as error:
-            logger.error("no producer ids can be had: %s", error)
+            logger.error("no producer ids can be reserved: %s", error)
         finally:
-            self._fetching = False  # who waits asks again when its time is up
+            # The next request tries again; those that wait do so when their time is up.
+            self._is_fetching = False
 
     async def _reserve(self) -> ProducerIdBlock:
         data, stat = await self.zk.get(ProducerIdBlock.path())

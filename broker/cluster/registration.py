@@ -1,13 +1,13 @@
-"""This broker's node /brokers/ids/<id>: there for as long as its session.
+"""This broker's node /brokers/ids/<id>, which lives as long as its session.
 
-The node's czxid is the *broker epoch* (KIP-380): each registration has a larger one, which is how
-a controller tells a broker that bounced from one that stayed.
+The node's czxid is the *broker epoch* (KIP-380). Each registration has a larger one; by it a
+controller tells a broker that bounced from one that stayed.
 
-A broker killed without a chance to close its session leaves its node behind until ZooKeeper ends
-the session, some seconds. Kafka's broker, started again within them, gives up ("already
-registered"), and so whatever restarts it must try again. We wait instead, but only when the node
-names our own host and port: we hold that port, so nobody else can be serving there, and the node
-is a dead predecessor's. A node that names another address is a living broker with the same id.
+A broker that is killed leaves its node behind until ZooKeeper ends the session, some seconds later.
+Kafka's broker, started again within them, gives up ("already registered") and must be started once
+more. This one waits instead, but only when the node names its own host and port: it holds that
+port, so nobody else can serve there, and the node is a dead predecessor's. A node with another
+address is of a living broker with the same id.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PREDECESSOR_PATIENCE = 2.0
-"""How many session timeouts a predecessor's node is given to go: ZooKeeper rounds a timeout up,
-and a server that takes over sessions from another begins their time anew."""
+"""How long to wait for a predecessor's node to go, in session timeouts. ZooKeeper rounds a timeout
+up, and a server that takes over another's sessions starts their time again."""
 
 
 class AlreadyRegistered(Exception):
@@ -49,34 +49,45 @@ class Registration:
     _session_id: int = 0
 
     async def register(self) -> int:
-        """Create the node in the present session; return the broker epoch.
+        """Create the node in the current session; return the broker epoch.
 
-        To be called again for each new session, before the broker stands for election. Raises
-        AlreadyRegistered; and SessionExpired, when this session ends meanwhile.
+        Call this again for each new session, before the broker stands for election. Raises
+        AlreadyRegistered; and SessionExpired, when the session ends meanwhile.
         """
         await self._refuse_taken_address()
-        path, data = BrokerId.path(self.broker_id), self.broker.encode()
+
+        path = BrokerId.path(self.broker_id)
+        data = self.broker.encode()
         deadline = None
         while True:
             try:
                 await self._ask(lambda: self.zk.create(path, data, ephemeral=True))
             except NodeExists:
-                found = await self._find(path)
-                if found is None:
+                existing = await self._read_broker(path)
+                if existing is None:
                     continue
-                other, stat = found
+
+                # The node of our own last session can go at once.
+                other, stat = existing
                 if stat.ephemeral_owner == self._session_id != self.zk.session_id:
                     await self._delete(path)
                     continue
+
+                # Any other is a predecessor's, or another broker's. Our own may be there already,
+                # if the reply to its creation was lost.
                 if stat.ephemeral_owner != self.zk.session_id:
                     now = asyncio.get_running_loop().time()
-                    deadline = deadline or now + self._patience_seconds
+                    deadline = deadline or now + self._patience_s
                     await self._outlive(path, other, deadline - now)
                     continue
+
             node = await self._ask(lambda: self.zk.exists(path))
             if node is not None:
                 break
-        self._session_id, self.epoch = self.zk.session_id, node.czxid
+
+        assert node.czxid >= self.epoch, "a later registration has a larger epoch"
+        self._session_id = self.zk.session_id
+        self.epoch = node.czxid
         logger.info("broker %s is registered, epoch %s", self.broker_id, self.epoch)
         return self.epoch
 
@@ -84,18 +95,18 @@ class Registration:
         return await retry_until_connected(self.zk, call)
 
     @property
-    def _patience_seconds(self) -> float:
+    def _patience_s(self) -> float:
         return PREDECESSOR_PATIENCE * self.session_timeout_ms / 1000
 
     async def _refuse_taken_address(self) -> None:
-        """Two brokers that advertise one address would get each other's requests."""
-        ours = _addresses(self.broker)
+        """Refuse an address that another broker advertises: each would get the other's requests."""
+        own_addresses = _addresses(self.broker)
         ids, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
         for other_id in ids:
             if other_id == str(self.broker_id):
                 continue
-            found = await self._find(BrokerId.path(int(other_id)))
-            taken = ours & _addresses(found[0]) if found else set()
+            existing = await self._read_broker(BrokerId.path(int(other_id)))
+            taken = own_addresses & _addresses(existing[0]) if existing else set()
             if taken:
                 host, port = min(taken)
                 raise AlreadyRegistered(
@@ -103,30 +114,31 @@ class Registration:
                     f" which broker {self.broker_id} advertises too"
                 )
 
-    async def _outlive(self, path: str, other: BrokerId | None, seconds: float) -> None:
+    async def _outlive(self, path: str, other: BrokerId | None, patience_s: float) -> None:
         """Wait for the node of a dead predecessor to go. Raises AlreadyRegistered."""
         addresses = _addresses(other)
-        if not addresses & _addresses(self.broker) or seconds <= 0:
+        if not addresses & _addresses(self.broker) or patience_s <= 0:
             where = ", ".join(f"{host}:{port}" for host, port in sorted(addresses))
             raise AlreadyRegistered(
                 f"broker id {self.broker_id} is taken: a broker at"
                 f" {where or 'an unknown address'} is registered with it"
             )
+
         logger.info("waiting for the last session of broker %s to end", self.broker_id)
         gone = asyncio.Event()
 
-        def fired(event: WatchEvent) -> None:
+        def on_change(event: WatchEvent) -> None:
             gone.set()
 
-        if await self._ask(lambda: self.zk.exists(path, watch=fired)) is not None:
+        if await self._ask(lambda: self.zk.exists(path, watch=on_change)) is not None:
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(patience_s):
                     await gone.wait()
             except TimeoutError:
                 return  # the next look finds the node still there, and no time left
 
-    async def _find(self, path: str) -> tuple[BrokerId | None, Stat] | None:
-        """Who is registered there; None for one whose node cannot be read."""
+    async def _read_broker(self, path: str) -> tuple[BrokerId | None, Stat] | None:
+        """Return the broker that is registered there; None instead of one that cannot be parsed."""
         try:
             data, stat = await self._ask(lambda: self.zk.get(path))
         except NoNode:
@@ -143,4 +155,6 @@ class Registration:
 
 
 def _addresses(broker: BrokerId | None) -> set[tuple[str, int]]:
-    return {(each.host, each.port) for each in broker.endpoints} if broker else set()
+    if broker is None:
+        return set()
+    return {(endpoint.host, endpoint.port) for endpoint in broker.endpoints}

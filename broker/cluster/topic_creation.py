@@ -1,10 +1,10 @@
-"""Creating topics in ZooKeeper, from any broker: for CreateTopics and for automatic creation.
+"""Create topics in ZooKeeper, from any broker: for CreateTopics and for automatic creation.
 
-A topic exists when its node in /brokers/topics does; the controller sees it and does the rest.
-Its settings are created in the same multi, so that no replica's log is ever made without them
-and whoever loses a race for the name leaves no trace.
+A topic exists when its node in /brokers/topics does; the controller sees it and does the rest. Its
+settings are created in the same multi. So no replica's log is ever created without them, and a
+broker that loses a race for the name leaves no trace.
 
-Nothing here blocks: `create` returns at once, and the outcome is found in what it returned when
+Nothing here blocks. `create` returns a Creation at once, whose result is set when
 `touch(("topic", name))` is called.
 """
 
@@ -26,19 +26,19 @@ from zk.znodes import EntityConfig, TopicAssignment
 
 logger = logging.getLogger(__name__)
 
-MAX_AT_ONCE = 100  # creations in flight; the others wait for them
+MAX_IN_FLIGHT = 100  # further creations wait
 
 
 @attrs.define(eq=False)
 class Creation:
-    """A topic under way. `result` is None until its nodes are written or cannot be."""
+    """The creation of a topic. `result` is None until its nodes are written or cannot be."""
 
     topic: PlannedTopic
     result: ErrorCode | None = None
 
 
 class TopicCreator:
-    """Writes new topics. `racks()` gives the live brokers and their racks."""
+    """Writes new topics. `racks()` returns the live brokers and their racks."""
 
     def __init__(
         self,
@@ -57,24 +57,25 @@ class TopicCreator:
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to write what is asked for."""
-        assert self._runner is None, "it is started once"
+        """Begin to write the topics in the queue."""
+        assert self._runner is None, "a creator is started once"
         self._runner = asyncio.create_task(self._run(), name="topic creation")
 
     async def close(self) -> None:
-        """Stop; what is under way may or may not have been written."""
+        """Stop. Creations in flight may or may not have been written."""
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.wait([self._runner])
 
     def is_creating(self, name: str) -> bool:
-        """Whether this broker is creating a topic of that name now."""
+        """True while this broker creates a topic of that name."""
         return name in self._in_flight
 
     def place(self, partitions: int, replication_factor: int) -> Assignment:
-        """Replicas on the live brokers, begun at a broker by chance. Raises ApiError."""
+        """Place replicas on the live brokers, from a random broker on. Raises ApiError."""
         racks = self._racks()
-        start_index, shift = (self._rng.randrange(max(len(racks), 1)) for _ in range(2))
+        start_index = self._rng.randrange(max(len(racks), 1))
+        shift = self._rng.randrange(max(len(racks), 1))
         return place_replicas(
             racks, partitions, replication_factor, start_index=start_index, shift=shift
         )
@@ -86,19 +87,19 @@ class TopicCreator:
         replication_factor: int,
         configs: Mapping[str, str] | None = None,
     ) -> Creation:
-        """Create a topic; the one under way, if this broker is creating it already.
+        """Create a topic, or return the creation of it that is in flight on this broker.
 
-        The name and the settings have been checked. Raises ApiError when the numbers do not fit
-        the live brokers, or ZooKeeper.
+        The caller has checked the name and the settings. Raises ApiError when the numbers do not
+        fit the live brokers, or ZooKeeper.
         """
         creation = self._in_flight.get(name)
         if creation is not None:
             return creation
+
         check_count(partitions)
         assignment = self.place(partitions, replication_factor)
-        return self.create_assigned(
-            checked_size(PlannedTopic(name, assignment, dict(configs or {})))
-        )
+        topic = PlannedTopic(name, assignment, dict(configs or {}))
+        return self.create_assigned(checked_size(topic))
 
     def create_assigned(self, topic: PlannedTopic) -> Creation:
         """Create a topic whose replicas are chosen already."""
@@ -110,7 +111,7 @@ class TopicCreator:
     async def _run(self) -> None:
         while True:
             batch = [await self._queue.get()]
-            while len(batch) < MAX_AT_ONCE and not self._queue.empty():
+            while len(batch) < MAX_IN_FLIGHT and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             await asyncio.gather(*(self._create(creation) for creation in batch))
 
@@ -130,8 +131,9 @@ class TopicCreator:
         self._touch(("topic", name))
 
     async def _write(self, topic: PlannedTopic) -> ErrorCode:
-        """Write the nodes. Settings may be there without the topic: tools set them beforehand."""
-        path, data = TopicAssignment.path(topic.name), _assignment(topic).encode()
+        """Write the nodes. Settings may be there without the topic: tools can set them first."""
+        path = TopicAssignment.path(topic.name)
+        data = TopicAssignment(partitions=dict(topic.assignment)).encode()
         config_path = EntityConfig.path("topics", topic.name)
         config = EntityConfig(config=dict(topic.configs)).encode()
         write_config: Create | SetData = Create(config_path, config)
@@ -147,9 +149,12 @@ class TopicCreator:
                 await retry_until_connected(self._zk, write)
                 return ErrorCode.NONE
             except MultiFailed as failed:
+                # The topic exists. It may be ours, if the reply to an earlier try was lost.
                 if failed.index == 0 and isinstance(failed.error, NodeExists):
                     is_ours = tries > 1 and await self._holds(path, data)
                     return ErrorCode.NONE if is_ours else ErrorCode.TOPIC_ALREADY_EXISTS
+
+                # The settings exist, or are gone again.
                 if isinstance(failed.error, NodeExists):
                     write_config = SetData(config_path, config)
                 elif failed.index == 1 and isinstance(failed.error, NoNode):
@@ -159,13 +164,8 @@ class TopicCreator:
                 tries = 0
 
     async def _holds(self, path: str, data: bytes) -> bool:
-        """Whether the answer to the try before the last was lost, and the node is ours."""
         try:
-            stored, _ = await retry_until_connected(self._zk, lambda: self._zk.get(path))
+            node_data, _ = await retry_until_connected(self._zk, lambda: self._zk.get(path))
         except NoNode:
             return False
-        return stored == data
-
-
-def _assignment(topic: PlannedTopic) -> TopicAssignment:
-    return TopicAssignment(partitions=dict(topic.assignment))
+        return node_data == data

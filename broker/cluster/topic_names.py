@@ -1,7 +1,7 @@
-"""The names of topics: which of them cannot stand beside each other.
+"""Check the names of new topics.
 
-Two names that differ only in `.` and `_` would have the same metrics in Kafka, so a topic is not
-created beside such another one.
+Two names that differ only in `.` and `_` would have the same metrics in Kafka. Such names
+*collide*, and a topic is not created beside one with a colliding name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol.topic_name import explain_illegal
 
 
 class TopicNames:
-    """A set of names that knows which of them collides with another, however many there are."""
+    """A set of names that finds a colliding name in constant time."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._by_folded: dict[str, dict[str, None]] = {}
@@ -24,40 +24,40 @@ class TopicNames:
         return name in self._by_folded.get(_folded(name), ())
 
     def add(self, name: str) -> None:
-        """Take a name in, if it is not there."""
+        """Add a name, if it is missing."""
         self._by_folded.setdefault(_folded(name), {})[name] = None
 
     def discard(self, name: str) -> None:
-        """Take a name out, if it is there."""
-        same = self._by_folded.get(_folded(name), {})
-        same.pop(name, None)
-        if not same:
+        """Remove a name, if it is there."""
+        names = self._by_folded.get(_folded(name), {})
+        names.pop(name, None)
+        if not names:
             self._by_folded.pop(_folded(name), None)
 
-    def colliding(self, name: str) -> str | None:
-        """Another name that differs from this one only in `.` and `_`."""
-        same = self._by_folded.get(_folded(name), {})
-        return next((other for other in same if other != name), None)
+    def find_colliding(self, name: str) -> str | None:
+        """Return another name that differs from this one only in `.` and `_`, if there is one."""
+        names = self._by_folded.get(_folded(name), {})
+        return next((other for other in names if other != name), None)
 
 
 def check_name(name: str, existing: TopicNames) -> None:
-    """Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+    """Refuse an impossible name. Raises ApiError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
     check_legal(name)
     if name in existing:
         raise already_exists(name)
-    if (other := existing.colliding(name)) is not None:
+    if (other := existing.find_colliding(name)) is not None:
         collision = f"Topic '{name}' collides with existing topics: {other}"
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, collision)
 
 
 def check_legal(name: str) -> None:
-    """Raises ApiError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
-    if (fault := explain_illegal(name)) is not None:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    """Refuse a name that no topic can have. Raises ApiError(INVALID_TOPIC_EXCEPTION)."""
+    if (reason := explain_illegal(name)) is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def already_exists(name: str) -> ApiError:
-    """The error for a topic that is there, in the words by which scripts know it."""
+    """Return the error for an existing topic, in Kafka's words, which scripts look for."""
     return ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 

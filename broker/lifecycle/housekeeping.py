@@ -153,7 +153,7 @@ class Housekeeping:
             try:
                 await self._in_thread(log_dir.probe_room)
                 log_dir.resume_writes()
-                self.log_failures.has_room()
+                self.log_failures.note_room()
             except OSError as error:
                 log_dir.note_error(error)
 

@@ -63,7 +63,7 @@ def test_when_a_disk_has_room_again_the_controller_asks_anew() -> None:
         for step in (
             lambda: guard.refuse(FULL),
             guard.clear_lack_of_room,
-            failures.has_room,
+            failures.note_room,
             lambda: None,
         ):
             step()
@@ -127,7 +127,7 @@ def test_what_zookeeper_refuses_to_take_is_told_later() -> None:
         guard.refuse(FULL)
         failing = await counts_of_two_rounds()
         guard.clear_lack_of_room()
-        failures.has_room()
+        failures.note_room()
         return failing + await counts_of_two_rounds()
 
     assert asyncio.run(run()) == [0, 1, 1, 2]

@@ -36,7 +36,7 @@ def test_partitions_are_added_to_those_known() -> None:
 
 def test_names_of_topics_come_and_go_with_them() -> None:
     cache = told(update_metadata("a.b", 1))
-    assert cache.names.colliding("a_b") == "a.b"
+    assert cache.names.find_colliding("a_b") == "a.b"
     cache.update(update_metadata("a.b", 1, leader=LEADER_DURING_DELETE))
     assert "a.b" not in cache.names
 

@@ -19,9 +19,9 @@ class Uncounted(dict[str, dict[str, None]]):
 
 def test_names_collide_that_differ_only_in_dot_and_underscore() -> None:
     names = TopicNames(["a.b.c", "a-b"])
-    assert names.colliding("a_b.c") == "a.b.c"
-    assert names.colliding("a.b.c") is None
-    assert names.colliding("a.b") is None
+    assert names.find_colliding("a_b.c") == "a.b.c"
+    assert names.find_colliding("a.b.c") is None
+    assert names.find_colliding("a.b") is None
 
 
 def test_name_that_is_taken_out_collides_with_none() -> None:
@@ -29,9 +29,9 @@ def test_name_that_is_taken_out_collides_with_none() -> None:
     names.discard("a.b")
     names.discard("c")
     assert "a.b" not in names
-    assert names.colliding("a.b") == "a_b"
+    assert names.find_colliding("a.b") == "a_b"
     names.discard("a_b")
-    assert names.colliding("a.b") is None
+    assert names.find_colliding("a.b") is None
 
 
 def test_check_of_a_name_does_not_go_through_the_others() -> None:

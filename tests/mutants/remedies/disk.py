@@ -82,8 +82,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "L1",
         "the controller asks anew when there is room",
         "broker.cluster.log_failures:LogFailures.report",
-        "failed - self._told or has_room",
-        "failed - self._told",
+        "failed - self._reported or has_room",
+        "failed - self._reported",
         "tests/broker/cluster/test_log_failures.py",
     ),
     Remedy(
