@@ -1,4 +1,4 @@
-"""What becomes of settings that are changed while the broker runs: who hears of them."""
+"""Put changed settings into effect while the broker runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from compaction.cleaner import Cleaner
 
 @attrs.frozen
 class ConfigEffects:
-    """The parts of a broker that settings of topics and brokers have an effect on."""
+    """The parts of a broker that its settings and those of topics take effect on."""
 
     topics: TopicConfigs
     brokers: BrokerConfigs
@@ -33,17 +33,17 @@ class ConfigEffects:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
     async def start(self, changes: ConfigChanges) -> None:
-        """Take what is stored, and from now on each change."""
+        """Put the stored settings into effect, and follow their changes."""
         self.brokers.changed = self._brokers_changed
         changes.listeners = {TOPICS: self._topic_changed, BROKERS: self.brokers.broker_changed}
         changes.session_renewed = self._any_changed
         await changes.start()
         self.spawn(
-            run_every(
-                LOOK_INTERVAL_MS, "looking for changed settings", partial(self._look, changes)
-            )
+            run_every(LOOK_INTERVAL_MS, "look for changed settings", partial(self._look, changes))
         )
-        await self.topics.read_again()  # what changed between the reading and the watch
+
+        # Settings may have changed between the reading at start and the watch.
+        await self.topics.read_again()
         await self.brokers.read()
 
     def _brokers_changed(self, now: BrokerConfig) -> None:

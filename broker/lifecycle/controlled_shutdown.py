@@ -1,8 +1,8 @@
-"""Leaving in good order: before it stops, a broker has the controller move its leaders elsewhere.
+"""Controlled shutdown: the controller moves a broker's leaders elsewhere before the broker stops.
 
-It is an offer, not a condition. Where the controller cannot be reached or cannot move everything,
-the broker asks again a few times (`controlled.shutdown.max.retries`), and then stops as if it had
-been killed. Where no other broker is registered, nobody can take over, and it stops at once.
+It is an attempt, not a condition. If the controller cannot be reached, or cannot move all leaders,
+the broker asks a few more times (`controlled.shutdown.max.retries`) and then stops as if it had
+been killed. If no other broker is registered, none can take over, and it stops at once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from zk.znodes import BrokerId, Controller, Endpoint, ZnodeError
 
 logger = logging.getLogger(__name__)
 
-ZOOKEEPER_SECONDS = 3.0
-"""How long ZooKeeper may take to answer a broker that wants to stop."""
-LOOK_SECONDS = 0.2
-"""How often, while it waits to ask again, it looks whether there is still another broker."""
+ZOOKEEPER_TIMEOUT_S = 3.0
+"""How long ZooKeeper may take to reply to a broker that wants to stop."""
+LOOK_INTERVAL_S = 0.2
+"""How often the broker checks, before it asks again, that another broker is still there."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ class ShutdownConfig:
 
 @attrs.frozen
 class ControlledShutdown:
-    """The way out of one broker, registered at `epoch()`.
+    """The controlled shutdown of one broker, registered at `epoch()`.
 
     `connect(host, port)` raises ConnectionFailed.
     """
@@ -57,9 +57,10 @@ class ControlledShutdown:
         """Return when the broker may stop: its leaders are moved, or cannot be."""
         if not self.config.enable or self.zk.state is not SessionState.CONNECTED:
             return
+
         for retries_left in range(self.config.max_retries, -1, -1):
             try:
-                if await self._is_alone() or await self._ask():
+                if await self._is_alone() or await self._request_shutdown():
                     return
                 if retries_left:
                     await self._pause()
@@ -68,11 +69,11 @@ class ControlledShutdown:
                 return
         logger.warning("stopping without a controlled shutdown")
 
-    async def _ask(self) -> bool:
-        """Whether the controller has moved everything."""
+    async def _request_shutdown(self) -> bool:
+        """Ask the controller to move all leaders; return True if it did."""
         try:
-            at = await self._controller()
-            connection = await self.connect(at.host, at.port)
+            endpoint = await self._find_controller()
+            connection = await self.connect(endpoint.host, endpoint.port)
             try:
                 request = ControlledShutdownRequest(
                     broker_id=self.broker_id, broker_epoch=self.epoch()
@@ -83,6 +84,7 @@ class ControlledShutdown:
         except (LookupError, ConnectionFailed, UnsupportedApi) as error:
             logger.info("controlled shutdown: %s", error)
             return False
+
         if response.error_code != ErrorCode.NONE:
             logger.info("controlled shutdown: %s", ErrorCode.of(response.error_code).name)
             return False
@@ -95,31 +97,32 @@ class ControlledShutdown:
         logger.info("controlled shutdown: all leaders are moved")
         return True
 
-    async def _controller(self) -> Endpoint:
-        """Where the controller listens for brokers. Raises LookupError."""
+    async def _find_controller(self) -> Endpoint:
+        """Return the controller's address for brokers. Raises LookupError."""
         try:
-            async with asyncio.timeout(ZOOKEEPER_SECONDS):
+            async with asyncio.timeout(ZOOKEEPER_TIMEOUT_S):
                 data, _ = await self.zk.get(Controller.path())
                 controller_id = Controller.decode(data).broker_id
                 data, _ = await self.zk.get(BrokerId.path(controller_id))
             endpoints = BrokerId.decode(data).endpoints
         except (NoNode, ZnodeError) as error:
             raise LookupError(f"the controller cannot be found: {error}") from error
-        for each in endpoints:
-            if each.listener == self.listener:
-                return each
+
+        for endpoint in endpoints:
+            if endpoint.listener == self.listener:
+                return endpoint
         raise LookupError(f"controller {controller_id} has no listener {self.listener}")
 
     async def _is_alone(self) -> bool:
-        async with asyncio.timeout(ZOOKEEPER_SECONDS):
+        async with asyncio.timeout(ZOOKEEPER_TIMEOUT_S):
             ids, _ = await self.zk.children(BrokerId.directory())
         return not set(ids) - {str(self.broker_id)}
 
     async def _pause(self) -> None:
-        """Until it is time to ask again, or there is nobody left to take over."""
+        """Return when it is time to ask again, or when no other broker is left to take over."""
         loop = asyncio.get_running_loop()
         ask_again = loop.time() + self.config.retry_backoff_ms / 1000
-        while (left := ask_again - loop.time()) > 0:
-            await asyncio.sleep(min(LOOK_SECONDS, left))
+        while (left_s := ask_again - loop.time()) > 0:
+            await asyncio.sleep(min(LOOK_INTERVAL_S, left_s))
             if await self._is_alone():
                 return

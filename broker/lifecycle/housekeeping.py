@@ -1,4 +1,4 @@
-"""What a broker does again and again for as long as it runs: flush, retain, checkpoint, look."""
+"""The periodic work of a broker: flush, retain, write checkpoints, check disks and replicas."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ from protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
-LOGS_A_TURN = 100
-"""Logs that retention looks at in one turn of the loop."""
-OFTEN_MS = 1000
-"""How often due flushes, deletions and idle connections are looked for."""
+LOGS_PER_TURN = 100
+"""The logs that retention checks in one turn of the loop."""
+TICK_MS = 1000
+"""The interval of due flushes, file deletions, idle connections and failed disks."""
 PRODUCER_EXPIRATION_CHECK_MS = 600_000
-"""How often producers are looked for that have been silent too long."""
-ROOM_MS = 3000
-"""How often room is looked for on disks that are full."""
-STARTS_MS = 60_000
-"""How often replicas that are idle tell each other where their logs begin."""
-TROUBLE_MS = 60_000
-"""How often it is said which replicas cannot follow their leaders."""
+"""How often producers expire that have been silent too long."""
+ROOM_CHECK_MS = 3000
+"""How often full disks are checked for room."""
+LOG_STARTS_MS = 60_000
+"""How often idle replicas tell each other where their logs begin."""
+TROUBLE_LOG_MS = 60_000
+"""How often the log names the replicas that cannot follow their leaders."""
 NEVER_MS = 2**53
+"""An interval from here on is none: the work is never done."""
 
 
 @attrs.define(eq=False)
 class Housekeeping:
-    """`spawn` runs a task of the broker, `work` has the threads for the disk, `fail` ends the
-    broker. `on_disk` is held while checkpoints are written."""
+    """The periodic work of one broker.
+
+    `spawn` runs a task of the broker, `work` has the threads for the disk, `fail` stops the broker.
+    `checkpoint_lock` is held while checkpoints are written.
+    """
 
     config: BrokerConfig
     logs: LogManager
@@ -59,15 +63,15 @@ class Housekeeping:
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
     fail: Callable[[BaseException], None]
-    on_disk: asyncio.Lock
+    checkpoint_lock: asyncio.Lock
 
     def start(self) -> None:
-        """Begin, each with its own interval."""
+        """Start each kind of work, with its own interval."""
         config = self.config
         duties: list[tuple[float, str, Callable[[], Any]]] = [
-            (min(config.log_flush_scheduler_interval_ms, OFTEN_MS), "flushing", self._flush),
-            (OFTEN_MS, "file deletion", self._delete_files),
-            (OFTEN_MS, "closing idle connections", self._close_idle),
+            (min(config.log_flush_scheduler_interval_ms, TICK_MS), "flushing", self._flush),
+            (TICK_MS, "file deletion", self._delete_files),
+            (TICK_MS, "closing idle connections", self._close_idle),
             (config.log_retention_check_interval_ms, "retention", self._retain),
             (PRODUCER_EXPIRATION_CHECK_MS, "expiry of producers", self._expire_producers),
             (
@@ -81,31 +85,31 @@ class Housekeeping:
                 partial(self._in_thread, self.checkpoint_high_watermarks),
             ),
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
-            (OFTEN_MS, "looking after failed disks", self._probe_suspects),
-            (ROOM_MS, "looking for room", self._look_for_room),
-            (OFTEN_MS, "telling of failed logs", self._report_failures),
-            (STARTS_MS, "telling of log starts", self.replicas.tell_of_starts),
-            (TROUBLE_MS, "telling of replicas that cannot follow", self._tell_of_trouble),
-            (NOTIFY_INTERVAL_MS, "telling of in-sync replicas", self.isr_writer.notify),
+            (TICK_MS, "check of failed disks", self._probe_suspects),
+            (ROOM_CHECK_MS, "check of full disks", self._look_for_room),
+            (TICK_MS, "report of failed logs", self._report_failures),
+            (LOG_STARTS_MS, "report of log starts", self.replicas.tell_of_starts),
+            (TROUBLE_LOG_MS, "report of replicas that cannot follow", self._log_trouble),
+            (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
         for interval_ms, name, work in duties:
             if interval_ms < NEVER_MS:
                 self.spawn(run_every(interval_ms, name, work))
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write them, once it is known which partitions this broker has."""
+        """Write the high watermarks, once the controller has said which partitions are here."""
         if self.replicas.leadership_known:
             self.logs.checkpoint_high_watermarks(self.replicas.watermarks_to_checkpoint())
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
-        async with self.on_disk:
+        async with self.checkpoint_lock:
             await self.work.in_thread(work)
 
     def _flush(self) -> None:
         monotonic_ms = self.monotonic_ms()
-        for found in self.replicas.partitions.values():
-            if found.log.is_flush_due(monotonic_ms):
-                self.flusher.start(found)
+        for partition in self.replicas.partitions.values():
+            if partition.log.is_flush_due(monotonic_ms):
+                self.flusher.start(partition)
 
     async def _delete_files(self) -> None:
         await self._in_thread(self.logs.begin_tick(self.monotonic_ms()).run)
@@ -115,18 +119,18 @@ class Housekeeping:
         self.listener.share_memory()
 
     async def _retain(self) -> None:
-        """Apply retention to the logs that are not the cleaner's, some of them a turn."""
+        """Apply retention to the logs that the cleaner leaves alone, some of them a turn."""
         for number, partition in enumerate(list(self.replicas.partitions.values()), start=1):
             log = partition.log
-            is_cleaners = self.config.cleaner.enable and log.config.compacts
-            is_kept = log.guard.failure is not None or self.work.is_turn_taken(log)
-            if not (is_cleaners or is_kept):
+            is_cleaned = self.config.cleaner.enable and log.config.compacts
+            is_unavailable = log.guard.failure is not None or self.work.is_turn_taken(log)
+            if not (is_cleaned or is_unavailable):
                 await self._retain_log(partition)
-            if number % LOGS_A_TURN == 0:
+            if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _retain_log(self, partition: Partition) -> None:
-        """Let go of old segments; a failure has been logged, and the log takes no more."""
+        """Delete old segments. A failure is logged already, and its log takes no more writes."""
         with contextlib.suppress(ApiError):
             await self.work.retain(partition.log, partition.high_watermark, self.now_ms())
 
@@ -147,7 +151,7 @@ class Housekeeping:
             self.fail(LogDirectoryError(f"no log directory is left: {self.logs.offline_dirs}"))
 
     async def _look_for_room(self) -> None:
-        """Have what lacked room go on where there is some."""
+        """Resume writes on full disks that have room again."""
         for log_dir in self.logs.full_dirs():
             log_dir.report_full()
             try:
@@ -160,7 +164,7 @@ class Housekeeping:
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))
 
-    def _tell_of_trouble(self) -> None:
+    def _log_trouble(self) -> None:
         troubled = self.replicas.followers.troubled()
         if troubled:
             logger.warning("%s", told_of(troubled))

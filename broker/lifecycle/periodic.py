@@ -1,4 +1,4 @@
-"""Work done again and again for as long as the broker runs."""
+"""Periodic work, for as long as the broker runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 async def run_every(
     interval_ms: float, name: str, work: Callable[[], Awaitable[None] | None]
 ) -> None:
-    """Call `work` each `interval_ms`; what it raises is logged and the next call comes."""
+    """Call `work` every `interval_ms`. An exception is logged, and the calls go on."""
     while True:
         await asyncio.sleep(interval_ms / 1000)
         try:

@@ -1,4 +1,4 @@
-"""What a broker takes from the machine it runs on: the time, a name, and bounds."""
+"""The clocks, the host name and the limits that the machine gives to a broker."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import time
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
+    """Return milliseconds since 1970, by a clock that people set."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that nobody sets, for intervals."""
+    """Return milliseconds of a clock that nobody sets, for intervals."""
     return time.monotonic_ns() // 1_000_000
 
 
 def own_host_name() -> str:
-    """What clients can reach this machine by, where the settings do not say: its full name, or
-    the loopback address on a machine whose own name leads nowhere."""
+    """Return the address for clients where the settings name none.
+
+    This is the machine's full name, or the loopback address if that name cannot be resolved.
+    """
     name = socket.getfqdn()
     try:
         socket.getaddrinfo(name, None)
@@ -30,11 +32,11 @@ def own_host_name() -> str:
 
 
 def memory_bytes() -> int:
-    """How much memory the machine has."""
+    """Return the size of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def open_files_limit() -> int:
-    """How many files this process may have open; sockets count."""
+    """Return how many files this process may have open; sockets count."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft

@@ -208,5 +208,5 @@ def housekeeping(
         now_ms=lambda: NOW_MS,
         monotonic_ms=lambda: NOW_MS,
         fail=NOBODY,
-        on_disk=asyncio.Lock(),
+        checkpoint_lock=asyncio.Lock(),
     )
