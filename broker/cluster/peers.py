@@ -10,6 +10,7 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.registration import Registration
 from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
+from broker.replication.partition import Partition
 from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication.replication_quota import ReplicationQuota
 from broker.settings.config import BrokerConfig
@@ -48,7 +49,12 @@ class Peers:
             request_timeout_ms=self.config.replica_socket_timeout_ms,
         )
 
-    def create_fetchers(self, quota: ReplicationQuota, work: LogWork) -> ReplicaFetchers:
+    def create_fetchers(
+        self,
+        quota: ReplicationQuota,
+        work: LogWork,
+        appended: Callable[[Partition], None],
+    ) -> ReplicaFetchers:
         """Return the fetchers for this broker's followers."""
         config = self.config
         return ReplicaFetchers(
@@ -66,6 +72,7 @@ class Peers:
             self.now_ms,
             quota,
             work,
+            appended,
         )
 
     def controlled_shutdown(self, registration: Registration) -> ControlledShutdown:

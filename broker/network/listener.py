@@ -60,19 +60,16 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 @attrs.define(eq=False)
 class Listener:
-    """The bound ports. Nothing is served before `serve()`: a broker registers first.
+    """The bound ports. Nothing is served before `serve`: a broker registers first.
 
-    `is_controller(number)` knows the connection of the active controller, which is served before
-    the others; `executor` reads what is sent and not in memory. `descriptor_limit` is how many
+    `executor` reads what is sent and not in memory. `descriptor_limit` is how many
     files the process may have open. `open_session(listener)` begins the session of a connection.
     """
 
     config: BrokerConfig
-    dispatcher: Dispatcher
     purgatory: Purgatory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     take_port: Bind = bound_socket
-    is_controller: Callable[[int], bool] = lambda number: False
     executor: Executor | None = None
     descriptor_limit: int = attrs.field(factory=open_files_limit)
     open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
@@ -99,12 +96,20 @@ class Listener:
             bound.listen(BACKLOG)  # a port that is only bound can be bound by others too
         return {name: bound.getsockname()[1] for name, bound in self._sockets.items()}
 
-    async def serve(self) -> None:
-        """Begin to accept."""
+    async def serve(
+        self,
+        dispatcher: Dispatcher,
+        is_controller: Callable[[int], bool] = lambda number: False,
+    ) -> None:
+        """Begin to accept.
+
+        `is_controller(number)` knows the connection of the active controller, which is served
+        before the others.
+        """
         loop = asyncio.get_running_loop()
-        turns = Turns(loop.call_soon, loop.time, self.is_controller)
+        turns = Turns(loop.call_soon, loop.time, is_controller)
         for name, bound in self._sockets.items():
-            protocol = partial(self._protocol, name, turns)
+            protocol = partial(self._protocol, name, dispatcher, turns)
             # asyncio's backlog is also how many it accepts, or fails to accept, in one turn
             server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_AT_ONCE)
             self._servers.append(server)
@@ -139,9 +144,9 @@ class Listener:
         way to the next one."""
         self.queued.pass_on()
 
-    def _protocol(self, listener: str, turns: Turns) -> ClientConnection:
+    def _protocol(self, listener: str, dispatcher: Dispatcher, turns: Turns) -> ClientConnection:
         return ClientConnection(
-            dispatcher=self.dispatcher,
+            dispatcher=dispatcher,
             purgatory=self.purgatory,
             turns=turns,
             queued=self.queued,

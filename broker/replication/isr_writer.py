@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -43,23 +43,19 @@ RETRY_SECONDS = 1.0
 """Before another try to write, after one of which ZooKeeper did not say what became."""
 
 
-class IsrOwner(Protocol):
-    """Hears what became of its proposals: the broker's in-sync sets."""
-
-    def isr_written(
-        self, change: IsrChange, isr: Isr, zk_version: int, monotonic_ms: int
-    ) -> None: ...
-    def isr_superseded(self, change: IsrChange) -> None: ...
-
-
 @attrs.define(eq=False)
 class IsrWriter:
-    """`spawn` runs a task of the broker."""
+    """`spawn` runs a task of the broker.
+
+    `written(change, isr, zk_version, monotonic_ms)` is called when the node has an ISR that counts,
+    `superseded(change)` when the partition is led by somebody else.
+    """
 
     zk: ZkSession
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     monotonic_ms: Callable[[], int]
-    owner: IsrOwner | None = None
+    written: Callable[[IsrChange, Isr, int, int], None]
+    superseded: Callable[[IsrChange], None]
     _changed: set[TopicPartition] = attrs.field(factory=set)
     _last_change_ms: int = LONG_AGO_MS
     _last_told_ms: int = LONG_AGO_MS
@@ -69,22 +65,21 @@ class IsrWriter:
         self.spawn(self._write(change))
 
     async def _write(self, change: IsrChange) -> None:
-        assert self.owner is not None
         while True:
             try:
-                written = await self._written(change)
+                stored = await self._written(change)
                 break
             except ZkError as error:
                 level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(level, "%s: its isr is not written: %r", change.topic_partition, error)
                 await asyncio.sleep(RETRY_SECONDS)
-        if written is None:
-            self.owner.isr_superseded(change)
+        if stored is None:
+            self.superseded(change)
             return
-        isr, zk_version = written
+        isr, zk_version = stored
         self._changed.add(change.topic_partition)
         self._last_change_ms = self.monotonic_ms()
-        self.owner.isr_written(change, isr, zk_version, self._last_change_ms)
+        self.written(change, isr, zk_version, self._last_change_ms)
 
     async def _written(self, change: IsrChange) -> tuple[Isr, int] | None:
         """The ISR and version the node has then; None when it is not ours any more."""

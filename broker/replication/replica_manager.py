@@ -19,6 +19,7 @@ import attrs
 from broker.replication.follower_progress import InSyncSets
 from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, refuse_lost
 from broker.replication.partition import NO_LEADER, IsrChange, Partition
+from broker.signals import Signal, Signals
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
     BATCH_MAGIC,
@@ -56,8 +57,6 @@ ValidSet = Sequence[ValidBatch | ValidMessages]
 Check = Callable[[int], ValidSet]
 """Checks what was sent, and makes of it what the log keeps; it may decompress so many bytes. It
 reads nothing that changes. Raises ApiError."""
-
-LeadershipListener = Callable[[list[TopicPartition], list[TopicPartition]], None]
 
 STRAYS_NAMED = 20
 """Logs of nobody that are named in one line."""
@@ -142,10 +141,10 @@ class Waits(Protocol):
 class ReplicaManager:
     """Owns every `Partition` of the broker.
 
-    `topic_config(topic)` gives the settings a new log is made with; `waits` wakes
-    what waits for a partition; `on_leadership(leaders, followers)` hears of each LeaderAndIsr that
-    was obeyed. `lag_ms` is replica.lag.time.max.ms. Records go by the wall clock (`now_ms`), who is
-    in sync by `monotonic_ms`.
+    `topic_config(topic)` gives the settings of a new log. `waits` wakes what waits for a partition.
+    `leadership(leaders, followers)` is called after each control request that changed them.
+    `lag_ms` is replica.lag.time.max.ms. Records go by the wall clock (`now_ms`), in-sync replicas
+    by `monotonic_ms`.
     """
 
     local_id: int
@@ -159,6 +158,7 @@ class ReplicaManager:
     lag_ms: int = 10_000
     checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
     """The high watermarks of logs that are not served, as they were when they last were."""
+    leadership: Signal[list[TopicPartition], list[TopicPartition]] = attrs.field(factory=Signal)
     write_back: WriteBack = lambda file, start, size: None
     """Given to logs, which tell it what the disk is to begin with."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
@@ -166,7 +166,6 @@ class ReplicaManager:
     in_sync: InSyncSets = attrs.field(init=False)
     _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
     _awaiting_flush: set[TopicPartition] = attrs.field(factory=set)
-    _leadership: list[LeadershipListener] = attrs.field(factory=list)
     _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -179,11 +178,14 @@ class ReplicaManager:
             self._changed,
         )
 
-    # ---- control requests
+    def subscribe(self, signals: Signals) -> None:
+        """Follow what becomes of flushes, of fetches, and of proposed in-sync replicas."""
+        signals.replicated.subscribe(self.replicated)
+        signals.flushed.subscribe(self.flushed)
+        signals.isr_written.subscribe(self.in_sync.isr_written)
+        signals.isr_superseded.subscribe(self.in_sync.isr_superseded)
 
-    def on_leadership(self, listener: LeadershipListener) -> None:
-        """Call `listener(leaders, followers)` after each control request that changed them."""
-        self._leadership.append(listener)
+    # ---- control requests
 
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, monotonic_ms: int
@@ -389,8 +391,7 @@ class ReplicaManager:
             self._by_topic.pop(tp.topic, None)
 
     def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
-        for listener in self._leadership:
-            listener(leaders, followers)
+        self.leadership(leaders, followers)
         followers_here = set[int]()
         for tp in leaders:
             self.in_sync.grown(tp)

@@ -123,9 +123,9 @@ async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncI
     )
     purgatory, spawned = Purgatory(), Spawned()
     dispatcher = Dispatcher(handlers, lambda: 0, lambda: 0)
-    listener = Listener(config, dispatcher, purgatory, spawned)
+    listener = Listener(config, purgatory, spawned)
     port = listener.bind()["PLAINTEXT"]
-    await listener.serve()
+    await listener.serve(dispatcher)
     server = Server(config, listener, purgatory, spawned, port)
     try:
         yield server

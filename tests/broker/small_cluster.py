@@ -26,6 +26,7 @@ from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from broker.signals import Signals
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
@@ -96,12 +97,22 @@ class Broker:
         await session.start()
         logs = LogManager([self.disk], cluster.config, cluster.now_ms)
         logs.load()
-        writer = IsrWriter(session, self.spawn, cluster.now_ms)
+        signals = Signals()
+        writer = IsrWriter(
+            session, self.spawn, cluster.now_ms, signals.isr_written, signals.isr_superseded
+        )
         work = LogWork(AtOnce())
-        flusher = Flusher(work, self.spawn, cluster.now_ms)
+        flusher = Flusher(work, self.spawn, cluster.now_ms, signals.flushed)
         quota = ReplicationQuota(self.id, cluster.now_ms)
         fetchers = ReplicaFetchers(
-            self.id, cluster.fetcher_config, self._connect, self.spawn, cluster.now_ms, quota, work
+            self.id,
+            cluster.fetcher_config,
+            self._connect,
+            self.spawn,
+            cluster.now_ms,
+            quota,
+            work,
+            signals.replicated,
         )
         sessions = FetchSessions(10, count(1).__next__)
         manager = self.manager = ReplicaManager(
@@ -116,9 +127,7 @@ class Broker:
             LAG_MS,
             checkpointed=logs.read_high_watermarks(),
         )
-        fetchers.appended = manager.replicated
-        writer.owner = manager.in_sync
-        flusher.flushed = manager.flushed
+        manager.subscribe(signals)
         cache, nothing = self.cache, Any
         deferred: Any = nothing  # of versions that nobody speaks here
         self.handlers = {

@@ -75,13 +75,14 @@ class ThrottlingDispatcher(Dispatcher):
 
 async def test_response_of_a_throttled_client_goes_at_once_and_its_connection_is_not_read() -> None:
     async with serving({ApiKey.FIND_COORDINATOR: echo}) as server:
-        dispatcher = server.listener.dispatcher
-        server.listener.dispatcher = ThrottlingDispatcher(
+        client, other = await server.client(), await server.client()
+        await client.echo()
+        (connection,) = [c for c in server.listener.connections if c.name == client.name]
+        dispatcher = connection.dispatcher
+        connection.dispatcher = ThrottlingDispatcher(
             dispatcher.handlers, dispatcher.now_ms, dispatcher.monotonic_ms
         )
-        client, other = await server.client(), await server.client()
         assert await client.echo(1, "much") == (1, "much")
-        (connection,) = [c for c in server.listener.connections if c.name == client.name]
         await client.send(ask(2, "more"))
         await other.echo()
         assert not connection.in_frame

@@ -22,13 +22,15 @@ from tests.broker.spawning import Spawned
 
 IDLE_S = 600
 
+DISPATCHER = Dispatcher(ECHO, lambda: 0, lambda: 0)
+
 
 def listener(where: str = "127.0.0.1:0", **settings: str) -> Listener:
     given = {name.replace("_", "."): value for name, value in settings.items()}
     config, _ = load_broker_config(
         {"zookeeper.connect": "zk:1", "listeners": f"PLAINTEXT://{where}"} | given
     )
-    return Listener(config, Dispatcher(ECHO, lambda: 0, lambda: 0), Purgatory(), Spawned())
+    return Listener(config, Purgatory(), Spawned())
 
 
 async def connect(port: int) -> Client:
@@ -50,7 +52,7 @@ async def test_who_connects_before_it_serves_is_served_then() -> None:
     client = await connect(made.bind()["PLAINTEXT"])
     await client.send(ask(1, "early"))
     assert made.connections == set()
-    await made.serve()
+    await made.serve(DISPATCHER)
     assert await client.answer() == (1, "early")
     client.close()
     await made.close()
@@ -59,7 +61,7 @@ async def test_who_connects_before_it_serves_is_served_then() -> None:
 async def test_a_port_that_is_served_is_taken() -> None:
     first = listener()
     port = first.bind()["PLAINTEXT"]
-    await first.serve()
+    await first.serve(DISPATCHER)
     with pytest.raises(OSError, match="in use"):
         listener(f"127.0.0.1:{port}").bind()["PLAINTEXT"]
     await first.close()
@@ -77,7 +79,7 @@ async def test_a_port_is_free_again_at_once() -> None:
     for _ in range(3):
         made = listener()
         port = made.bind()["PLAINTEXT"]
-        await made.serve()
+        await made.serve(DISPATCHER)
         client = await connect(port)
         await client.echo()
         await made.close()  # the broker closes first: the kernel keeps its end for a while
@@ -91,7 +93,7 @@ async def test_a_port_is_free_again_at_once() -> None:
 async def test_an_empty_host_is_all_of_them_and_names_are_looked_up(host: str) -> None:
     made = listener(f"{host}:0")
     port = made.bind()["PLAINTEXT"]
-    await made.serve()
+    await made.serve(DISPATCHER)
     client = await connect(port)
     assert await client.echo(1, "k") == (1, "k")
     client.close()

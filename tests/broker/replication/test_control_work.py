@@ -140,7 +140,9 @@ async def test_no_turn_changes_more_partitions_than_a_slice() -> None:
     broker = Broker()
     for done in (False, True):  # new ones, then known ones that are led in another epoch
         heard: list[int] = []
-        broker.replicas.manager.on_leadership(lambda led, _, heard=heard: heard.append(len(led)))
+        broker.replicas.manager.leadership.subscribe(
+            lambda led, _, heard=heard: heard.append(len(led))
+        )
         told = broker.begin(leader_and_isr("t", MANY, epoch=int(done), is_new=not done))
         await turns()
         while broker.executor.asked:

@@ -75,7 +75,7 @@ class World:
             lambda: NOW_MS,
             asyncio.Lock(),
         )
-        self.replicas.manager.on_leadership(self.moves.resume)
+        self.replicas.manager.leadership.subscribe(self.moves.resume)
 
     def append(self, *values: bytes, tp: TopicPartition = T0) -> None:
         self.replicas.manager.append(

@@ -40,7 +40,9 @@ class World:
         for tp in (T0, T1):
             await self.session.ensure_path(PartitionState.path(*tp))
             await self.session.set(PartitionState.path(*tp), state((1, 2)).encode())
-        self.writer = IsrWriter(self.session, self.spawned, lambda: self.now_ms, self)
+        self.writer = IsrWriter(
+            self.session, self.spawned, lambda: self.now_ms, self.isr_written, self.isr_superseded
+        )
         return self
 
     def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:

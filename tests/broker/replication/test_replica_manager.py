@@ -98,7 +98,9 @@ def test_a_log_that_cannot_be_begun_is_begun_when_asked_again_and_the_others_go_
 
 def test_leadership_is_told_once_per_request_leaders_apart_from_followers() -> None:
     replicas, heard = Replicas(), list[Any]()
-    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    replicas.manager.leadership.subscribe(
+        lambda leaders, followers: heard.append((leaders, followers))
+    )
     told(replicas, "t", 2)
     told(replicas, "t", 1, leader=1, replicas=(0, 1), epoch=1)
     assert heard == [([T0, T1], []), ([], [T0])]
@@ -176,7 +178,9 @@ def test_stopping_what_is_not_there_is_done_already() -> None:
 
 def test_stopping_tells_the_followers_it_makes() -> None:
     replicas, heard = Replicas().lead("t"), list[Any]()
-    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    replicas.manager.leadership.subscribe(
+        lambda leaders, followers: heard.append((leaders, followers))
+    )
     stop(replicas, T0)
     assert heard == [([], [T0])]
 
@@ -438,7 +442,9 @@ def test_a_stopped_replica_is_fetched_no_more() -> None:
 
 def test_who_led_before_and_leads_again_after_others_hears_that_it_was_a_follower_between() -> None:
     replicas, heard = Replicas().lead("t", isr=(0, 1), replicas=(0, 1)), list[Any]()
-    replicas.manager.on_leadership(lambda leaders, followers: heard.append((leaders, followers)))
+    replicas.manager.leadership.subscribe(
+        lambda leaders, followers: heard.append((leaders, followers))
+    )
     told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=1)
     told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=3)
     assert heard == [([T0], []), ([T0], [T0])]

@@ -1,0 +1,35 @@
+"""What parts of a broker need of the process they run in: tasks, clocks, chance, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+
+    from core_log.log_work import LogWork
+
+
+@attrs.frozen
+class Process:
+    """`spawn` runs a task for as long as the broker lives, `touch` wakes requests that wait.
+
+    `now_ms` is the wall clock, for records and what is shown of them. `monotonic_ms` is the loop's
+    clock, for intervals. `work` does the work on logs in `disk`'s threads; `conversion` has the
+    threads for batches that take long to check or convert. `fail` stops the broker.
+    """
+
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    touch: Callable[[Hashable], None]
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    rng: random.Random
+    disk: Executor
+    work: LogWork
+    conversion: Executor
+    fail: Callable[[BaseException], None]

@@ -1,0 +1,108 @@
+"""Build the replication wing: what leads and follows partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import attrs
+
+from broker.cluster.peers import Peers
+from broker.network.purgatory import Purgatory
+from broker.process import Process
+from broker.replication.control_work import ControlWork
+from broker.replication.directory_moves import DirectoryMoves
+from broker.replication.fetch_sessions import MAX_EPOCH, FetchSessions
+from broker.replication.flusher import Flusher
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuotas
+from broker.settings.config import BrokerConfig
+from broker.settings.topic_configs import TopicConfigs
+from broker.signals import Signals
+from core_log.log_manager import LogManager
+from zk.api import ZkSession
+
+
+@attrs.frozen
+class Replication:
+    """The parts of the wing that others use. `on_disk` is held while checkpoints are written."""
+
+    logs: LogManager
+    replicas: ReplicaManager
+    sessions: FetchSessions
+    flusher: Flusher
+    isr_writer: IsrWriter
+    quotas: ReplicationQuotas
+    moves: DirectoryMoves
+    control: ControlWork
+    on_disk: asyncio.Lock
+
+
+def assemble(
+    *,
+    config: BrokerConfig,
+    process: Process,
+    signals: Signals,
+    zk: ZkSession,
+    logs: LogManager,
+    topic_configs: TopicConfigs,
+    peers: Peers,
+    purgatory: Purgatory,
+) -> Replication:
+    """Build the wing over logs that are open."""
+    spawn = process.spawn
+    quotas = ReplicationQuotas.measured(
+        config.broker_id,
+        process.monotonic_ms,
+        between=config.replication_quota_windows,
+        within=config.alter_log_dirs_quota_windows,
+    )
+    flusher = Flusher(process.work, spawn, process.monotonic_ms, signals.flushed)
+    isr_writer = IsrWriter(
+        zk, spawn, process.monotonic_ms, signals.isr_written, signals.isr_superseded
+    )
+    session_id = partial(process.rng.randint, 1, MAX_EPOCH)
+    sessions = FetchSessions(config.fetch_session_slots, session_id)
+
+    replicas = ReplicaManager(
+        config.broker_id,
+        logs,
+        topic_configs.get,
+        PartitionWaits(purgatory, sessions),
+        flusher.start,
+        peers.create_fetchers(quotas.follower, process.work, signals.replicated),
+        isr_writer.write,
+        process.monotonic_ms,
+        config.replica_lag_time_max_ms,
+        checkpointed=logs.read_high_watermarks(),
+        leadership=signals.leadership,
+        write_back=process.work.write_back,
+    )
+    replicas.subscribe(signals)
+
+    on_disk = asyncio.Lock()
+    moves = DirectoryMoves(
+        replicas, quotas.directories, process.work, spawn, process.now_ms, on_disk
+    )
+    signals.leadership.subscribe(moves.resume)
+    control = ControlWork(
+        replicas,
+        spawn,
+        process.touch,
+        process.work,
+        process.monotonic_ms,
+        config.request_timeout_ms,
+    )
+    return Replication(
+        logs=logs,
+        replicas=replicas,
+        sessions=sessions,
+        flusher=flusher,
+        isr_writer=isr_writer,
+        quotas=quotas,
+        moves=moves,
+        control=control,
+        on_disk=on_disk,
+    )
