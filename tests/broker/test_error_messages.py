@@ -306,7 +306,7 @@ def test_refusal_has_the_words_of_kafka(
     assert (refused.value.code, refused.value.detail) == (code, message)
 
 
-def script() -> ControllerScript:
+def led_by_another() -> ControllerScript:
     """Brokers 1 and 2; partition 0 of "t" prefers 1, which is down, and is led by 2."""
     return ControllerScript(active_state([2, 3], {0: (1, 2)}, {P0: led_by(2, [2])}))
 
@@ -352,7 +352,7 @@ def test_refusal_to_reassign_has_the_words_of_kafka(
     partition: TopicPartition, target: tuple[int, ...] | None, code: ErrorCode, message: str
 ) -> None:
     asked = ReassignmentRequested({partition: target}, request_id=1)
-    assert script().reply_to(asked) == {partition: (code, message)}
+    assert led_by_another().reply_to(asked) == {partition: (code, message)}
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_refusal_to_elect_has_the_words_of_kafka(
     partition: TopicPartition, unclean: bool, code: ErrorCode, message: str
 ) -> None:
     asked = ElectionRequested((partition,), unclean, request_id=1)
-    assert script().reply_to(asked) == {partition: (code, message)}
+    assert led_by_another().reply_to(asked) == {partition: (code, message)}
 
 
 def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
@@ -394,7 +394,7 @@ def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
 
 
 def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> None:
-    going = script()
+    going = led_by_another()
     going.take(TopicsMarkedForDeletion(("t",)))
     assert going.reply_to(ElectionRequested((P0,), request_id=1)) == {
         P0: (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")

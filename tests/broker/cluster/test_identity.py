@@ -1,4 +1,4 @@
-"""Who a broker is, by its file, its disks and ZooKeeper."""
+"""A broker's id and cluster, from its file, its disks and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CLUSTER = "c" * 22
 
 
 async def session(zookeeper: MemoryZooKeeper | None = None) -> MemorySession:
-    made = (zookeeper or MemoryZooKeeper()).session()
-    await made.start()
-    return made
+    new_session = (zookeeper or MemoryZooKeeper()).session()
+    await new_session.start()
+    return new_session
 
 
 def config(**given: str) -> BrokerConfig:
@@ -30,15 +30,15 @@ def config(**given: str) -> BrokerConfig:
 
 
 def logs(*disks: MemoryDirectory) -> LogManager:
-    made = LogManager(disks or [MemoryDirectory("a")], LogConfig(), lambda: 0)
-    made.load()
-    return made
+    manager = LogManager(disks or [MemoryDirectory("a")], LogConfig(), lambda: 0)
+    manager.load()
+    return manager
 
 
 def disk(name: str, broker_id: int, cluster: str | None = CLUSTER) -> MemoryDirectory:
-    made = MemoryDirectory(name)
-    made.write_atomic("meta.properties", MetaProperties(broker_id, cluster).encode())
-    return made
+    directory = MemoryDirectory(name)
+    directory.write_atomic("meta.properties", MetaProperties(broker_id, cluster).encode())
+    return directory
 
 
 async def test_the_first_broker_names_the_cluster_and_the_others_go_by_it() -> None:
@@ -108,10 +108,12 @@ async def test_a_disk_of_a_kafka_that_kept_no_cluster_is_given_one() -> None:
 async def test_a_disk_that_is_not_its_own_is_refused_and_left_as_it_is(
     given: dict[str, str], disks: list[tuple[str, int, str]], reason: str
 ) -> None:
-    made = [disk(*each) for each in disks]
-    before = [each.read("meta.properties") for each in made]
+    directories = [disk(*place) for place in disks]
+    before = [directory.read("meta.properties") for directory in directories]
     with pytest.raises(InconsistentMetaProperties, match=reason):
-        identity.check_disks(config(**given), LogManager(made, LogConfig(), int), CLUSTER)
+        identity.check_disks(config(**given), LogManager(directories, LogConfig(), int), CLUSTER)
     with pytest.raises(InconsistentMetaProperties, match=reason):
-        await identity.assign_broker_id(await session(), config(**given), logs(*made), CLUSTER)
-    assert [each.read("meta.properties") for each in made] == before
+        await identity.assign_broker_id(
+            await session(), config(**given), logs(*directories), CLUSTER
+        )
+    assert [directory.read("meta.properties") for directory in directories] == before

@@ -1,4 +1,4 @@
-"""Logs whose disk has failed: the controller hears of each once, and is answered by name."""
+"""Logs whose disk has failed: the controller gets one report, and each response names them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BROKER = 4
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
-    """What the controller finds after reports, before each of which these logs fail."""
+def reports_after(*rounds: list[TopicPartition]) -> list[bytes | None]:
+    """Return the notifications after reports, before each of which these logs fail."""
 
     async def run() -> list[bytes | None]:
         session = MemoryZooKeeper().session()
@@ -27,8 +27,8 @@ def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
         replicas = Replicas().lead("t", 3, replicas=(0, 1)).lead("u")
         failures = LogFailures(session, BROKER)
         for failing in rounds:
-            for tp in failing:
-                replicas.manager.log(tp).guard.fail("the disk is gone")
+            for partition in failing:
+                replicas.manager.log(partition).guard.fail("the disk is gone")
             await failures.report(replicas.manager.partitions.values())
         names, _ = await session.children(LogDirEvent.directory())
         return [(await session.get(f"{LogDirEvent.directory()}/{name}"))[0] for name in names]
@@ -36,23 +36,23 @@ def told(*rounds: list[TopicPartition]) -> list[bytes | None]:
     return asyncio.run(run())
 
 
-def test_while_all_is_well_nobody_is_told() -> None:
-    assert told([], []) == []
+def test_while_all_is_well_nothing_is_reported() -> None:
+    assert reports_after([], []) == []
 
 
-def test_logs_that_fail_together_are_told_of_once() -> None:
-    assert told([T0, TopicPartition("t", 1)], []) == [LogDirEvent(BROKER).encode()]
+def test_logs_that_fail_together_are_reported_once() -> None:
+    assert reports_after([T0, TopicPartition("t", 1)], []) == [LogDirEvent(BROKER).encode()]
 
 
-def test_one_that_fails_later_is_told_of_too() -> None:
-    assert len(told([T0], [TopicPartition("t", 2)])) == 2
+def test_one_that_fails_later_is_reported_too() -> None:
+    assert len(reports_after([T0], [TopicPartition("t", 2)])) == 2
 
 
 def test_one_that_has_no_other_replica_stays_where_it_can_be_read() -> None:
-    assert told([TopicPartition("u", 0)]) == []
+    assert reports_after([TopicPartition("u", 0)]) == []
 
 
-def test_when_a_disk_has_room_again_the_controller_asks_anew() -> None:
+def test_when_a_disk_has_room_again_it_is_reported_again() -> None:
     async def run() -> list[int]:
         session = MemoryZooKeeper().session()
         await session.start()
@@ -81,8 +81,8 @@ def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_aga
     again = leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1))
 
     def codes() -> list[int]:
-        answer = replicas.manager.become_leader_or_follower(again, NOW_MS)
-        return [each.error_code for each in answer.partition_errors]
+        response = replicas.manager.become_leader_or_follower(again, NOW_MS)
+        return [error.error_code for error in response.partition_errors]
 
     assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
     guard.refuse(FULL)
@@ -95,19 +95,19 @@ def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_aga
     assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
 
 
-def test_the_controller_that_asks_hears_which_it_is_though_it_has_nothing_new_to_say() -> None:
+def test_response_names_the_failed_log_even_to_a_stale_leader_and_isr() -> None:
     replicas = Replicas().lead("t", 2, replicas=(0, 1))
     replicas.manager.log(T0).guard.fail("the disk is gone")
-    answer = replicas.manager.become_leader_or_follower(
+    response = replicas.manager.become_leader_or_follower(
         leader_and_isr("t", 2, replicas=(0, 1)), NOW_MS
     )
-    assert [each.error_code for each in answer.partition_errors] == [
+    assert [error.error_code for error in response.partition_errors] == [
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.STALE_CONTROLLER_EPOCH,
     ]
 
 
-def test_what_zookeeper_refuses_to_take_is_told_later() -> None:
+def test_report_that_zookeeper_refuses_is_repeated() -> None:
     async def run() -> list[int]:
         zookeeper = MemoryZooKeeper()
         session = zookeeper.session()

@@ -1,4 +1,4 @@
-"""Producer ids: each given once, whatever becomes of brokers, writes and sessions."""
+"""Producer ids: each is given out once, whatever happens to brokers, writes and sessions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTEXT = RequestContext(1, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 
 @attrs.define(eq=False)
 class Ids:
-    """The ids of one broker on a ZooKeeper it may share."""
+    """The ids of one broker on a ZooKeeper that it may share."""
 
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
     broker_id: int = 0
@@ -152,7 +152,7 @@ def test_a_producer_waits_for_the_block_and_no_other_one_does() -> None:
     asyncio.run(scenario())
 
 
-def test_without_zookeeper_a_producer_is_told_to_try_again() -> None:
+def test_without_zookeeper_a_producer_gets_a_retriable_error() -> None:
     async def scenario() -> None:
         world = await Ids().start()
         wait = init_producer_id.handle(world.ids, 1000, InitProducerIdRequest(), CONTEXT)
@@ -178,7 +178,7 @@ def test_a_transactional_producer_is_refused_for_good() -> None:
 
 
 def test_a_node_that_is_gone_is_not_made_again_and_ids_come_when_it_is_restored() -> None:
-    """Begun anew at 0, ids would be given twice."""
+    """A new node would start at 0, and ids would be given out twice."""
 
     async def scenario() -> None:
         world = await Ids().start()

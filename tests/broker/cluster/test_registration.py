@@ -1,4 +1,4 @@
-"""A broker's node: made, found, taken over, refused."""
+"""A broker's node: created, kept, taken over, refused."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -82,7 +82,7 @@ async def test_new_session_gets_a_later_epoch(zookeeper: MemoryZooKeeper) -> Non
 async def test_node_of_the_brokers_own_last_session_is_replaced(
     zookeeper: MemoryZooKeeper,
 ) -> None:
-    """A server may still have the node of a session that the client was told has expired."""
+    """A server may still have the node of a session that has expired for the client."""
     session = await session_of(zookeeper)
     registration = broker(session)
     before = await registration.register()

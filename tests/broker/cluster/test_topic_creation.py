@@ -1,4 +1,4 @@
-"""Creating topics without blocking: outcomes, races, and what is left behind."""
+"""Creation of topics without blocking: results, races, and traces that stay."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Names of topics: which are legal, and which collide."""
+"""Names of topics: legal ones, and ones that collide."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from broker.cluster.topic_names import TopicNames, check_name
 from protocol.errors import ApiError
 
 
-class Uncounted(dict[str, dict[str, None]]):
-    """Names that nobody should go through one by one."""
+class Unwalkable(dict[str, dict[str, None]]):
+    """A dict that cannot be walked through."""
 
     def __iter__(self) -> None:  # type: ignore[override]
         raise AssertionError("all names were gone through")
@@ -36,7 +36,7 @@ def test_name_that_is_taken_out_collides_with_none() -> None:
 
 def test_check_of_a_name_does_not_go_through_the_others() -> None:
     names = TopicNames(f"some.topic-{number}" for number in range(1000))
-    names._by_folded = Uncounted(names._by_folded)
+    names._by_folded = Unwalkable(names._by_folded)
     check_name("new", names)
     with pytest.raises(ApiError):
         check_name("some_topic-7", names)

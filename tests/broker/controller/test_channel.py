@@ -1,4 +1,4 @@
-"""One broker's queue of requests: order, persistence, versions, and what becomes of answers."""
+"""One broker's queue of requests: order, repetition, versions, and the events of its responses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -40,7 +40,7 @@ TAKEN = UpdateMetadataResponse(error_code=0)
 
 @attrs.define(eq=False)
 class Peer:
-    """A broker that gives the answers of `script`, in order; an exception ends its connection."""
+    """A broker that responds with `script`, in order; an exception ends its connection."""
 
     script: list[Any]
     highest: int = 99
@@ -71,7 +71,7 @@ class Peer:
 
 
 def exchange(peer: Peer, *sends: ControlEffect) -> list[Event]:
-    """Send all, wait until nothing moves any more, close; the events that came of it."""
+    """Send all, wait until nothing moves, close; return the events."""
     events: list[Event] = []
 
     async def run() -> None:

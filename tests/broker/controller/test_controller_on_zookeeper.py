@@ -1,4 +1,4 @@
-"""The same controller on a real ZooKeeper: what only that can show."""
+"""The same controller on a real ZooKeeper: cases that no other test can show."""
 
 import asyncio
 import random
@@ -78,8 +78,8 @@ async def is_known(controller: Controller, controller_id: int) -> bool:
 
 
 async def all_led_by(session: KazooSession, brokers: set[int]) -> bool:
-    """Whether every partition of the topic has a leader, and they are these."""
-    paths = [PartitionState.path("t", each) for each in range(PARTITIONS)]
+    """True if every partition of the topic has one of these leaders, and each of them leads."""
+    paths = [PartitionState.path("t", index) for index in range(PARTITIONS)]
     if None in await asyncio.gather(*(session.exists(path) for path in paths)):
         return False
     nodes = await asyncio.gather(*(session.get(path) for path in paths))

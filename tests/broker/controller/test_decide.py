@@ -1,4 +1,4 @@
-"""The controller's decisions, event by event: who leads, what is written, who is told."""
+"""The controller's decisions, event by event: elections, writes and requests."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -62,7 +62,7 @@ E = TypeVar("E")
 
 
 def writes(effects: Iterable[Effect]) -> dict[TopicPartition, tuple[Leadership, int | None]]:
-    """What is to be written: partition -> (leader, ISR and epochs), the version expected."""
+    """Return the writes: partition -> (leader, ISR and epochs), and the expected version."""
     return {
         write.partition: (Leadership(write.state, 0), write.zk_version)
         for effect in effects
@@ -72,9 +72,9 @@ def writes(effects: Iterable[Effect]) -> dict[TopicPartition, tuple[Leadership, 
 
 
 def sent_leader_and_isr(effects: Iterable[Effect]) -> dict[int, dict[TopicPartition, bool]]:
-    """Receivers of LeaderAndIsr: broker -> partition -> whether it is new."""
+    """Return the receivers of LeaderAndIsr: broker -> partition -> is_new."""
     return {
-        effect.broker_id: {each.partition: each.is_new for each in effect.partitions}
+        effect.broker_id: {led.partition: led.is_new for led in effect.partitions}
         for effect in effects
         if isinstance(effect, SendLeaderAndIsr)
     }
@@ -86,7 +86,7 @@ def of_type(effects: Iterable[Effect], kind: type[E]) -> list[E]:
 
 def write_succeeds(state: ControllerState, effects: Iterable[Effect]) -> list[Effect]:
     (write,) = of_type(effects, WritePartitionStates)
-    done = tuple((each, (each.zk_version or -1) + 1) for each in write.writes)
+    done = tuple((state_write, (state_write.zk_version or -1) + 1) for state_write in write.writes)
     return decide(state, PartitionStatesWritten(done))
 
 
@@ -116,13 +116,13 @@ def test_new_session_registers_before_it_elects() -> None:
     assert decide(ControllerState(1), NewSession()) == [RegisterBroker(), Elect()]
 
 
-def test_expired_session_ends_the_reign() -> None:
+def test_expired_session_makes_the_controller_resign() -> None:
     state = active_state([1], {0: (1,)}, {P0: led_by(1, [1])})
     assert decide(state, SessionExpired()) == [CloseChannels()]
     assert (state.is_active, state.resignations, state.leadership) == (False, 1, {})
 
 
-def test_moved_epoch_ends_the_reign_and_asks_who_reigns() -> None:
+def test_controller_whose_epoch_moved_resigns_and_looks_for_the_other() -> None:
     state = active_state([1])
     assert decide(state, ControllerMoved()) == [CloseChannels(), Elect()]
     assert not state.is_active
@@ -166,11 +166,13 @@ def test_new_partition_is_announced_to_replicas_as_new_and_then_to_all() -> None
     state = active_state([1, 2, 3])
     effects = write_succeeds(state, decide(state, AssignmentsRead({"t": {0: (2, 1)}})))
     assert sent_leader_and_isr(effects) == {1: {P0: True}, 2: {P0: True}}
-    assert [each.live_leaders for each in of_type(effects, SendLeaderAndIsr)] == [(broker(2),)] * 2
+    assert [effect.live_leaders for effect in of_type(effects, SendLeaderAndIsr)] == [
+        (broker(2),)
+    ] * 2
     metadata = effects[-1]
     assert isinstance(metadata, SendUpdateMetadata)
     assert metadata.broker_ids == (1, 2, 3)
-    assert [each.partition for each in metadata.partitions] == [P0]
+    assert [partition.partition for partition in metadata.partitions] == [P0]
     assert state.leadership == {P0: led_by(2, [2, 1])}
 
 
@@ -245,7 +247,7 @@ def test_only_live_replica_out_of_sync_waits_if_the_topic_forbids_it() -> None:
     assert writes(forbidden) == {P0: (led_by(-1, [1], epoch=1), 0)}
 
 
-def test_dead_broker_without_partitions_is_told_to_those_who_live() -> None:
+def test_death_of_a_broker_without_partitions_is_sent_to_live_brokers() -> None:
     state = active_state([1, 2, 3], {0: (1,)}, {P0: led_by(1, [1])})
     assert decide(state, brokers_changed([1, 2])) == [
         CloseChannel(3),
@@ -253,22 +255,22 @@ def test_dead_broker_without_partitions_is_told_to_those_who_live() -> None:
     ]
 
 
-def test_offline_replica_is_told_even_when_it_was_not_in_sync() -> None:
+def test_offline_replica_is_published_even_if_it_was_out_of_sync() -> None:
     state = active_state([1, 2], {0: (1, 2)}, {P0: led_by(1, [1])})
     metadata = of_type(decide(state, brokers_changed([1])), SendUpdateMetadata)[-1]
-    assert [each.offline_replicas for each in metadata.partitions] == [(2,)]
+    assert [partition.offline_replicas for partition in metadata.partitions] == [(2,)]
 
 
-def test_returning_broker_knows_the_cluster_before_it_is_told_to_follow() -> None:
+def test_returning_broker_gets_the_cluster_before_its_leader_and_isr() -> None:
     state = active_state([1], {0: (1, 2)}, {P0: led_by(1, [1])})
     effects = decide(state, brokers_changed([1, 2]))
     assert effects[0] == OpenChannel(broker(2))
     assert sent_leader_and_isr(effects) == {2: {P0: False}}
     to_new = [
-        type(each)
-        for each in effects
-        if (isinstance(each, SendLeaderAndIsr) and each.broker_id == 2)
-        or (isinstance(each, SendUpdateMetadata) and 2 in each.broker_ids)
+        type(effect)
+        for effect in effects
+        if (isinstance(effect, SendLeaderAndIsr) and effect.broker_id == 2)
+        or (isinstance(effect, SendUpdateMetadata) and 2 in effect.broker_ids)
     ]
     assert to_new == [SendUpdateMetadata, SendLeaderAndIsr, SendUpdateMetadata]
     assert writes(effects) == {}
@@ -307,7 +309,7 @@ def test_same_brokers_read_again_change_nothing() -> None:
 # --- conflicts -----------------------------------------------------------------------------
 
 
-def test_state_that_changed_meanwhile_is_read_and_decided_anew() -> None:
+def test_state_that_changed_meanwhile_is_read_and_decided_again() -> None:
     state = active_state([1, 2, 3], {0: (1, 2, 3)}, {P0: led_by(1, [1, 2, 3])})
     decide(state, brokers_changed([2, 3]))
     assert decide(state, PartitionStatesWritten((), (P0,))) == [ReadPartitionStates((P0,))]
@@ -328,7 +330,7 @@ def test_state_whose_topic_is_gone_is_not_created_again() -> None:
     assert state.leadership == {}
 
 
-def test_state_written_by_a_later_controller_ends_the_reign() -> None:
+def test_state_written_by_a_later_controller_makes_it_resign() -> None:
     state = active_state([1], {0: (1,)}, {P0: led_by(1, [1])})
     read = PartitionStatesRead({P0: led_by(1, [1], by=EPOCH + 1)})
     assert decide(state, read) == [CloseChannels(), Elect(beyond=6)]
@@ -390,7 +392,7 @@ def test_requested_deletion_is_made_to_last_first() -> None:
 def test_marked_topic_is_hidden_before_its_replicas_are_deleted() -> None:
     hide, *stops = decide(two_replicas(), TopicsMarkedForDeletion(("t",)))
     assert isinstance(hide, SendUpdateMetadata)
-    assert [each.is_being_deleted for each in hide.partitions] == [True]
+    assert [partition.is_being_deleted for partition in hide.partitions] == [True]
     assert stops == [SendStopReplica(1, (P0,)), SendStopReplica(2, (P0,))]
 
 

@@ -1,4 +1,4 @@
-"""Unclean election is allowed while partitions have no leader: who is led then."""
+"""Unclean election is allowed while partitions have no leader: then they get one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zk.znodes import PartitionState
 ALLOWED = {"t": True}
 
 
-def leaderless_partitions() -> ControllerScript:
-    """Partition 0 has only replica 1 out of sync; partition 1 is led."""
+def one_leaderless() -> ControllerScript:
+    """Partition 0 has only replica 1, out of sync; partition 1 has a leader."""
     state = active_state((1,), {0: (2, 1), 1: (1, 2)}, {P0: led_by(-1, (2,)), P1: led_by(1, (1,))})
     return ControllerScript(state)
 
 
 def test_when_it_is_allowed_what_has_no_leader_gets_one() -> None:
-    script = leaderless_partitions()
+    script = one_leaderless()
     script.unclean = ALLOWED
     script.take(ElectionRulesChanged())
     assert (script.leader_isr_epoch(P0), script.leader_isr_epoch(P1)) == (
@@ -29,14 +29,14 @@ def test_when_it_is_allowed_what_has_no_leader_gets_one() -> None:
 
 
 def test_while_it_is_not_allowed_nothing_happens() -> None:
-    script = leaderless_partitions()
+    script = one_leaderless()
     effects = script.take(ElectionRulesChanged())
     assert effects[0] == ReadUncleanElection((P0,))
     assert script.leader_isr_epoch(P0) == (-1, (2,), 0)
 
 
 def test_it_is_looked_at_for_the_topic_alone_whose_settings_changed() -> None:
-    script = leaderless_partitions()
+    script = one_leaderless()
     script.unclean = ALLOWED
     assert script.take(ElectionRulesChanged("u")) == []
     script.take(ElectionRulesChanged("t"))

@@ -1,4 +1,4 @@
-"""The rules of leader election, one by one."""
+"""The rules of leader election, each by itself."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What brokers tell of themselves: in-sync sets, and disks that fail and come back."""
+"""Reports of brokers: changed ISRs, and disks that fail and work again."""
 
 from broker.controller.effects import (
     CloseChannels,
@@ -38,14 +38,14 @@ def cluster() -> ControllerScript:
     return ControllerScript(active_state([1, 2, 3], {0: (1, 2, 3), 1: (2, 1, 3)}, leadership))
 
 
-def test_changed_in_sync_set_is_read_told_to_all_and_then_its_notification_goes() -> None:
+def test_changed_isr_is_read_and_published_and_then_its_notification_goes() -> None:
     script = cluster()
     script.leader_writes(P0, 1, 3)
     effects = script.take(IsrChangesRead((NODE,), (P0,)))
     assert effects[0] == RefreshLeadership((P0,))
-    (told,) = sent_update_metadata(effects)
-    assert told.broker_ids == (1, 2, 3)
-    assert [tuple(each.leadership.state.isr) for each in told.partitions] == [(1, 3)]
+    (sent,) = sent_update_metadata(effects)
+    assert sent.broker_ids == (1, 2, 3)
+    assert [tuple(partition.leadership.state.isr) for partition in sent.partitions] == [(1, 3)]
     assert effects[-1] == DeleteNotifications((NODE,))
     assert sent_leader_and_isr(effects) == []
 
@@ -62,7 +62,7 @@ def test_notification_that_cannot_be_understood_or_is_of_an_unknown_topic_just_g
     assert script.take(IsrChangesRead((), ())) == []
 
 
-def test_state_of_a_later_controller_ends_the_reign() -> None:
+def test_state_of_a_later_controller_makes_it_resign() -> None:
     script = cluster()
     later = led_by(1, [1], by=EPOCH + 1)
     assert script.take(LeadershipRead({P0: later})) == [CloseChannels(), Elect(beyond=6)]
@@ -70,19 +70,19 @@ def test_state_of_a_later_controller_ends_the_reign() -> None:
 
 def test_broker_that_lost_a_disk_is_asked_for_each_of_its_replicas() -> None:
     effects = cluster().take(LogDirEventsRead((NODE,), (2,)))
-    assert [(to, each.partition) for to, each in sent_leader_and_isr(effects)] == [(2, P0), (2, P1)]
+    assert [(to, led.partition) for to, led in sent_leader_and_isr(effects)] == [(2, P0), (2, P1)]
     assert effects[-1] == DeleteNotifications((NODE,))
 
 
-def test_leader_on_a_failed_disk_is_replaced_and_its_broker_told_to_stop() -> None:
+def test_leader_on_a_failed_disk_is_replaced_and_stopped() -> None:
     script = cluster()
     effects = script.take(LeaderAndIsrResponseReceived(2, taken=(P0,), failed=(P1,)))
     assert script.leader_isr_epoch(P1) == (1, (1, 3), 1)
     assert script.leader_isr_epoch(P0) == (1, (1, 2, 3), 0)
     assert sent_stop_replicas(effects) == [(2, (P1,), False)]
     assert script.state.replica_states[P1, 2] is ReplicaStatus.OFFLINE
-    (told,) = [each for each in effects if isinstance(each, SendUpdateMetadata)]
-    assert [each.offline_replicas for each in told.partitions] == [(2,)]
+    (sent,) = [effect for effect in effects if isinstance(effect, SendUpdateMetadata)]
+    assert [partition.offline_replicas for partition in sent.partitions] == [(2,)]
 
 
 def test_follower_on_a_failed_disk_leaves_the_isr() -> None:
@@ -102,11 +102,11 @@ def test_replica_on_a_disk_that_works_again_is_online() -> None:
     script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0, P1)))
     effects = script.take(LeaderAndIsrResponseReceived(2, taken=(P0,), failed=()))
     assert script.state.replica_states[P0, 2] is ReplicaStatus.ONLINE
-    assert {(to, each.partition) for to, each in sent_leader_and_isr(effects)} == {(2, P0)}
+    assert {(to, led.partition) for to, led in sent_leader_and_isr(effects)} == {(2, P0)}
     assert script.state.offline_dirs[2] == {P1}
 
 
-def test_registration_anew_forgets_the_disks_of_before() -> None:
+def test_later_registration_forgets_the_failed_disks() -> None:
     script = cluster()
     script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,)))
     script.take(brokers_changed([1, 2, 3], b2=11))

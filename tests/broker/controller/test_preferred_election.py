@@ -1,4 +1,4 @@
-"""Elections that somebody asks for: tool, client and timer; preferred and unclean."""
+"""Elections on request of a tool, a client and the timer: preferred and unclean."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ NOT_AVAILABLE = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 
-def led_by_the_other() -> ControllerScript:
+def led_by_another() -> ControllerScript:
     """Partition 0 prefers broker 1 and is led by 2."""
     return ControllerScript(active_state([1, 2], {0: (1, 2)}, {P0: led_by(2, [2, 1], epoch=1)}))
 
@@ -46,7 +46,7 @@ def codes(
 
 
 def test_tool_gives_leadership_back_and_its_node_goes() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     effects = script.take(PreferredElectionRead((P0,)))
     assert script.leader_isr_epoch(P0) == (1, (2, 1), 2)
     assert {to for to, _ in sent_leader_and_isr(effects)} == {1, 2}
@@ -54,7 +54,7 @@ def test_tool_gives_leadership_back_and_its_node_goes() -> None:
 
 
 def test_node_goes_even_if_the_preferred_leader_is_offline() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     script.take(brokers_changed([2]))
     before = script.leader_isr_epoch(P0)
     assert script.take(PreferredElectionRead((P0, P1)))[-1] == DeletePreferredElection()
@@ -62,7 +62,7 @@ def test_node_goes_even_if_the_preferred_leader_is_offline() -> None:
 
 
 def test_no_node_asks_for_nothing() -> None:
-    assert led_by_the_other().take(PreferredElectionRead(None)) == []
+    assert led_by_another().take(PreferredElectionRead(None)) == []
 
 
 def test_new_controller_finishes_what_the_tool_asked_for() -> None:
@@ -83,7 +83,7 @@ def test_new_controller_finishes_what_the_tool_asked_for() -> None:
 # --- clients ---------------------------------------------------------------------------------
 
 
-def test_client_is_told_of_each_partition() -> None:
+def test_client_gets_a_verdict_on_each_partition() -> None:
     leadership = {P0: led_by(2, [2, 1]), P1: led_by(1, [1, 2])}
     script = ControllerScript(active_state([1, 2], {0: (1, 2), 1: (1, 2)}, leadership))
     unknown = TopicPartition("u", 0)
@@ -95,7 +95,7 @@ def test_client_is_told_of_each_partition() -> None:
 
 
 def test_client_may_ask_for_all() -> None:
-    assert codes(led_by_the_other()) == {P0: ErrorCode.NONE}
+    assert codes(led_by_another()) == {P0: ErrorCode.NONE}
 
 
 @pytest.mark.parametrize("isr", [[2], [2, 3]])
@@ -106,13 +106,13 @@ def test_preferred_leader_that_is_not_in_sync_is_not_elected(isr: list[int]) -> 
 
 
 def test_preferred_leader_that_is_shutting_down_is_not_elected() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     script.state.shutting_down.add(1)
     assert codes(script, P0) == {P0: NOT_AVAILABLE}
 
 
 def test_topic_that_is_being_deleted_holds_no_elections() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     script.state.deletions.add("t")
     assert codes(script, P0) == {P0: ErrorCode.INVALID_TOPIC_EXCEPTION}
 
@@ -127,7 +127,7 @@ def test_leader_that_wrote_meanwhile_is_replaced_all_the_same() -> None:
 
 
 def test_preferred_leader_that_fell_out_of_sync_meanwhile_is_not_elected() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     script.leader_writes(P0, 2)
     assert codes(script, P0) == {P0: NOT_AVAILABLE}
     assert script.leader_isr_epoch(P0) == (2, (2,), 1)
@@ -142,7 +142,7 @@ def test_unclean_election_is_held_though_the_topic_forbids_it_elsewhere() -> Non
 
 
 def test_unclean_election_of_a_partition_with_a_leader_is_not_needed() -> None:
-    assert codes(led_by_the_other(), P0, unclean=True) == {P0: NOT_NEEDED}
+    assert codes(led_by_another(), P0, unclean=True) == {P0: NOT_NEEDED}
 
 
 def test_unclean_election_needs_a_live_replica() -> None:
@@ -165,7 +165,7 @@ def test_first_look_is_five_seconds_after_the_failover() -> None:
 
 
 def test_imbalance_above_the_percentage_is_put_right_and_looked_for_again() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     due = rebalancing(script)
     effects = script.take(due)
     assert script.leader_isr_epoch(P0)[0] == 1
@@ -194,13 +194,13 @@ def test_nothing_is_rebalanced_while_anything_moves() -> None:
 
 
 def test_preferred_leader_that_cannot_lead_is_left_alone() -> None:
-    script = led_by_the_other()
+    script = led_by_another()
     script.take(brokers_changed([2]))
     effects = script.take(rebalancing(script))
-    assert not any(isinstance(each, WritePartitionStates) for each in effects)
+    assert not any(isinstance(effect, WritePartitionStates) for effect in effects)
 
 
-def test_timer_of_an_earlier_reign_is_over() -> None:
-    script = led_by_the_other()
+def test_timer_of_before_a_resignation_is_over() -> None:
+    script = led_by_another()
     rebalancing(script)
     assert script.take(PreferredElectionDue(script.state.resignations - 1)) == []

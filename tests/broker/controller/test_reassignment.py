@@ -1,4 +1,4 @@
-"""Partitions that move, by the tool and by the API: epochs, order, conflicts, and ways to stop."""
+"""Reassignments by the tool and by the API: epochs, order, conflicts, and cancellation."""
 
 from typing import Any
 
@@ -45,15 +45,15 @@ INVALID = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def one_replica(*brokers: int) -> ControllerScript:
-    """Partition 0 of "t" on broker 1, of brokers 1, 2 and others."""
+    """Partition 0 of "t" is on broker 1, of brokers 1, 2 and others."""
     return ControllerScript(active_state([1, 2, *brokers], {0: (1,)}, {P0: led_by(1, [1])}))
 
 
 def assignments(script: ControllerScript) -> list[tuple[tuple[int, ...], ...]]:
-    """What was written to the topic's node: replicas, those that come, those that go."""
-    effects = [each for each in script.effects if isinstance(each, WriteAssignments)]
-    writes = [write for each in effects for write in each.writes]
-    return [(each.replicas, each.adding, each.removing) for each in writes]
+    """Return the writes to the topic's node: replicas, those added, those removed."""
+    effects = [effect for effect in script.effects if isinstance(effect, WriteAssignments)]
+    writes = [write for effect in effects for write in effect.writes]
+    return [(write.replicas, write.adding, write.removing) for write in writes]
 
 
 # --- the tool --------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ def test_reassignment_of_one_replica_ends_at_leader_epoch_three() -> None:
 
 def test_all_replicas_hear_of_the_move_and_the_new_one_may_make_its_log() -> None:
     script = one_replica()
-    told = sent_leader_and_isr(script.take(ReassignmentsRead({P0: (2,)})))
-    assert [(to, each.replicas, each.is_new) for to, each in told] == [
+    sent = sent_leader_and_isr(script.take(ReassignmentsRead({P0: (2,)})))
+    assert [(to, led.replicas, led.is_new) for to, led in sent] == [
         (1, (2, 1), False),
         (2, (2, 1), True),
     ]
@@ -131,9 +131,7 @@ def test_state_that_its_leader_wrote_meanwhile_is_raised_all_the_same() -> None:
     script.leader_writes(P0, 1)
     script.take(ReassignmentsRead({P0: (1, 2)}))
     assert script.leader_isr_epoch(P0) == (1, (1,), 1)
-    assert {
-        to for to, each in sent_leader_and_isr(script.effects) if each.replicas == (1, 2, 3)
-    } == {
+    assert {to for to, led in sent_leader_and_isr(script.effects) if led.replicas == (1, 2, 3)} == {
         1,
         2,
         3,
@@ -223,7 +221,7 @@ def test_reassignment_by_api_is_kept_in_the_topic() -> None:
     script.catches_up(P0, 1, 2)
     assert assignments(script)[-1] == ((2,), (), ())
     assert script.leader_isr_epoch(P0) == (2, (2,), 3)
-    assert not any(isinstance(each, DeleteToolReassignments) for each in script.effects)
+    assert not any(isinstance(effect, DeleteToolReassignments) for effect in script.effects)
 
 
 def test_what_is_on_the_move_is_listed() -> None:
@@ -301,7 +299,7 @@ def test_replica_that_is_down_may_stay_but_not_come() -> None:
 def test_each_partition_of_a_request_is_judged_for_itself() -> None:
     script = one_replica()
     verdicts = script.reply_to(ReassignmentRequested({P0: (2,), P1: (2,)}, request_id=5))
-    assert {each: code for each, (code, _) in verdicts.items()} == {
+    assert {partition: code for partition, (code, _) in verdicts.items()} == {
         P0: NONE,
         P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -315,48 +313,52 @@ def test_topic_that_moves_as_a_whole_is_written_twice_however_many_partitions_it
     script = ControllerScript(
         active_state(
             [1, 2],
-            {each.partition: (1,) for each in partitions},
+            {partition.partition: (1,) for partition in partitions},
             {p: led_by(1, [1]) for p in partitions},
         )
     )
     moves: dict[TopicPartition, Any] = dict.fromkeys(partitions, (2,))
     script.take(ReassignmentsRead(moves) if by_tool else ReassignmentRequested(moves, request_id=5))
-    script.take(LeadershipRead({each: script.leader_writes(each, 1, 2) for each in partitions}))
-    assert [script.state.replicas(each) for each in partitions] == [(2,)] * 50
+    script.take(
+        LeadershipRead(
+            {partition: script.leader_writes(partition, 1, 2) for partition in partitions}
+        )
+    )
+    assert [script.state.replicas(partition) for partition in partitions] == [(2,)] * 50
     assert not script.state.reassignments
 
-    writes = [each.writes for each in script.effects if isinstance(each, WriteAssignments)]
+    writes = [effect.writes for effect in script.effects if isinstance(effect, WriteAssignments)]
     assert [[write.replicas for write in some] for some in writes] == [[(2, 1)] * 50, [(2,)] * 50]
-    drops = [each for each in script.effects if isinstance(each, DeleteToolReassignments)]
+    drops = [effect for effect in script.effects if isinstance(effect, DeleteToolReassignments)]
     assert drops == ([DeleteToolReassignments(tuple(partitions))] if by_tool else [])
 
 
-def arriving(by_tool: bool) -> ControllerScript:
-    """Partition 0 has arrived on broker 2, and that is not written down yet."""
+def completing(by_tool: bool) -> ControllerScript:
+    """Partition 0 is on broker 2, and ZooKeeper does not have that yet."""
     state = active_state([1, 2, 3], {0: (2,)}, {P0: led_by(2, [2])})
     state.completed_reassignments[P0] = Reassignment((1,), (2,), by_tool)
     return ControllerScript(state)
 
 
 @pytest.mark.parametrize("by_tool", [True, False])
-def test_arrival_that_is_not_written_yet_gives_way_to_where_it_goes_next(by_tool: bool) -> None:
-    script = arriving(by_tool)
+def test_unwritten_completion_gives_way_to_the_next_target(by_tool: bool) -> None:
+    script = completing(by_tool)
     script.take(ReassignmentRequested({P0: (3,)}, request_id=6))
     assert (DeleteToolReassignments((P0,)) in script.effects) is by_tool
     script.take(CompletedReassignmentsDue(script.state.resignations))
     assert assignments(script) == [((3, 2), (3,), (2,))]
 
 
-def test_arrival_that_is_not_written_yet_is_not_begun_again_by_the_tools_node() -> None:
-    script = arriving(by_tool=True)
+def test_unwritten_completion_is_not_started_again_by_the_tools_node() -> None:
+    script = completing(by_tool=True)
     assert script.take(ReassignmentsRead({P0: (2,)})) == []
     script.take(CompletedReassignmentsDue(script.state.resignations))
     assert assignments(script) == [((2,), (), ())]
     assert DeleteToolReassignments((P0,)) in script.effects
 
 
-def test_arrivals_of_an_earlier_reign_are_not_written() -> None:
-    script = arriving(by_tool=True)
+def test_completions_of_before_a_resignation_are_not_written() -> None:
+    script = completing(by_tool=True)
     assert script.take(CompletedReassignmentsDue(script.state.resignations - 1)) == []
 
 
@@ -412,7 +414,7 @@ def test_new_controller_takes_out_of_both_nodes_what_a_stock_one_noted_in_both()
 # --- and deletions ---------------------------------------------------------------------------
 
 
-def test_topic_on_the_move_is_deleted_when_it_has_arrived() -> None:
+def test_reassigning_topic_is_deleted_when_the_reassignment_completes() -> None:
     script = one_replica()
     ask(script, (2,))
     assert script.take(TopicsMarkedForDeletion(("t",))) == []

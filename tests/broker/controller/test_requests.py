@@ -36,7 +36,7 @@ BROKER = RegisteredBroker(
 
 
 def through_the_wire(send: ControlEffect, version: int) -> ControlRequest:
-    """What the receiver reads."""
+    """Return the request as the receiver decodes it."""
     request = render_request(send, SENDER, 77, version)
     read: ControlRequest = decode(type(request), version, encode(request, version))[0]
     return read
@@ -44,7 +44,9 @@ def through_the_wire(send: ControlEffect, version: int) -> ControlRequest:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_leader_and_isr(version: int) -> None:
-    partitions = tuple(LedPartition(each, LEADERSHIP, (1, 2), True) for each in (P0, Q0, P1))
+    partitions = tuple(
+        LedPartition(partition, LEADERSHIP, (1, 2), True) for partition in (P0, Q0, P1)
+    )
     request = through_the_wire(SendLeaderAndIsr(2, partitions, (BROKER,)), version)
     assert isinstance(request, leader_and_isr.LeaderAndIsrRequest)
     states = leader_and_isr.partition_states(request)

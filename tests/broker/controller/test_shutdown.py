@@ -1,4 +1,4 @@
-"""Controlled shutdown: what is moved, what cannot be, and who is refused."""
+"""Controlled shutdown: leaders that move, leaders that cannot, and brokers that are refused."""
 
 import pytest
 
@@ -36,8 +36,8 @@ def test_leaders_move_and_followers_are_stopped_and_out_of_sync() -> None:
 def test_broker_that_leaves_still_hears_of_everything() -> None:
     script = cluster()
     effects = script.take(ShutdownRequested(2))
-    assert {to for to, each in sent_leader_and_isr(effects) if each.partition == P0} == {1, 2, 3}
-    assert all(each.broker_ids == (1, 2, 3) for each in sent_update_metadata(effects))
+    assert {to for to, led in sent_leader_and_isr(effects) if led.partition == P0} == {1, 2, 3}
+    assert all(request.broker_ids == (1, 2, 3) for request in sent_update_metadata(effects))
     assert [b.id for b in sent_update_metadata(effects)[-1].live_brokers] == [1, 2, 3]
     offline = {
         p.partition: p.offline_replicas for d in sent_update_metadata(effects) for p in d.partitions
@@ -86,7 +86,7 @@ def test_broker_that_comes_back_is_as_good_as_any() -> None:
     script.take(brokers_changed([1, 2, 3], b2=11))
     assert script.state.shutting_down == set()
     assert (P1, True) in [
-        (each.partition, to == 2) for to, each in sent_leader_and_isr(script.effects)
+        (led.partition, to == 2) for to, led in sent_leader_and_isr(script.effects)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a new topic may be called and made of."""
+"""New topics and partitions: names, numbers, assignments and settings."""
 
 import attrs
 import pytest
@@ -47,8 +47,8 @@ def topic(
 
 
 def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
-    """Show what was asked for: as many partitions, each with replicas 0, 1, …"""
-    return {each: tuple(range(factor)) for each in range(partitions)}
+    """Return an assignment that shows the parameters: each partition has replicas 0, 1, …"""
+    return {index: tuple(range(factor)) for index in range(partitions)}
 
 
 def plan(wanted: CreateTopicsRequestTopic) -> PlannedTopic:

@@ -1,5 +1,7 @@
-"""Leaders that died and came back while nobody reigned: under the same leader epoch, one that lost
-its tail would write other records in its place."""
+"""Leaders that died and came back while there was no controller.
+
+Under the same leader epoch, one that lost its tail would write other records in its place.
+"""
 
 import attrs
 
@@ -12,9 +14,11 @@ BEFORE, AFTER = 40, 60
 
 
 def take_over(known: Leadership, **epochs: int) -> ControllerScript:
-    """A controller finds this state, and brokers 1 to 3 registered at 40 unless told otherwise."""
+    """Elect a controller: brokers 1 to 3 are registered at 40, or at `epochs`."""
     known = attrs.evolve(known, mzxid=WRITTEN)
-    brokers = tuple(broker(each, epochs.get(f"b{each}", BEFORE)) for each in (1, 2, 3))
+    brokers = tuple(
+        broker(broker_id, epochs.get(f"b{broker_id}", BEFORE)) for broker_id in (1, 2, 3)
+    )
     script = ControllerScript(active_state([]))
     script.nodes[P0] = known
     script.take(ClusterRead(brokers, {"t": {0: (1, 2, 3)}}, {P0: known}, ()))
@@ -42,7 +46,7 @@ def test_a_bounced_broker_that_was_not_in_sync_changes_nothing() -> None:
 
 
 def test_a_leader_that_is_back_alone_does_not_put_those_who_are_gone_out_of_the_isr() -> None:
-    """It may have come back without its disk: then they are the ones who have everything."""
+    """It may have come back without its disk: then only the others have everything."""
     known = attrs.evolve(led_by(1, [1, 2, 3]), mzxid=WRITTEN)
     script = ControllerScript(active_state([]))
     script.nodes[P0] = known

@@ -1,4 +1,4 @@
-"""What a broker does now and then: which logs get their retention from whom."""
+"""The periodic work of a broker: retention, full disks, and intervals by the right clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.broker.spawning import Spawned
 
 T0 = TopicPartition("t", 0)
 NOBODY: Any = SimpleNamespace(notify=None)
-"""Who has nothing to do before the first second is over."""
+"""A part that has nothing to do in the first second."""
 DELETED = LogConfig(segment_bytes=72, retention_ms=1000)
 
 
@@ -42,7 +42,7 @@ async def test_what_is_compacted_is_left_to_the_cleaner_with_its_retention(
     policy: str, cleaner_enable: str, left: int
 ) -> None:
     config = LogConfig(cleanup_policy=tuple(policy.split(",")), segment_bytes=72, retention_ms=1000)
-    replicas = filled(config)
+    replicas = filled_log(config)
     spawned = Spawned()
     settings = {"log.cleaner.enable": cleaner_enable}
     housekeeping(replicas, AtOnce(), spawned, settings).start()
@@ -56,14 +56,14 @@ async def test_what_is_compacted_is_left_to_the_cleaner_with_its_retention(
 
 @pytest.mark.virtual_time
 async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
-    replicas, disk, spawned = filled(DELETED), Disk(), Spawned()
+    replicas, disk, spawned = filled_log(DELETED), Disk(), Spawned()
     log = replicas.manager.log(T0)
     housekeeping(replicas, disk, spawned, {}).start()
     await asyncio.sleep(0.6)
     assert (log.log_start_offset, len(log.segments)) == (2, 1)
     assert not any(name.endswith(".deleted") for name in log.directory.files())
 
-    written(replicas)
+    write_record(replicas)
     await disk.run_next()
 
     marked = [name for name in log.directory.files() if name.endswith(".log.deleted")]
@@ -74,18 +74,20 @@ async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_full_disk_is_told_of_once_and_retained_and_written_when_it_has_room(
+async def test_full_disk_is_logged_once_and_retained_and_written_when_it_has_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "core_log.log_dir")
-    replicas, spawned = filled(DELETED), Spawned()
+    replicas, spawned = filled_log(DELETED), Spawned()
     disk, log = replicas.directory.disk, replicas.manager.log(T0)
     keeper = housekeeping(replicas, AtOnce(), spawned, {})
     has_room: list[bool] = []
-    keeper.log_failures = SimpleNamespace(report=nobody, has_room=lambda: has_room.append(True))
+    keeper.log_failures = SimpleNamespace(
+        report=report_nothing, note_room=lambda: has_room.append(True)
+    )
     disk.free_bytes = 10
     with pytest.raises(ApiError, match="No space left"):
-        written(replicas)
+        write_record(replicas)
     keeper.start()
 
     await asyncio.sleep(10)  # room is looked for three times
@@ -94,10 +96,12 @@ async def test_full_disk_is_told_of_once_and_retained_and_written_when_it_has_ro
     disk.free_bytes = None
     await asyncio.sleep(3)
 
-    written(replicas)
+    write_record(replicas)
     assert (log.failure, has_room) == (None, [True])
-    told = [each.getMessage() for each in caplog.records if each.name == "core_log.log_dir"]
-    assert told == [
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "core_log.log_dir"
+    ]
+    assert messages == [
         "/logs is full: nothing is appended to its logs until there is room for 4 more MiB; "
         "they can be read, and retention and deletion go on",
         "/logs has room again: 1 logs take writes",
@@ -112,7 +116,7 @@ HOUR_MS = 3_600_000
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("jump_ms", [-HOUR_MS, HOUR_MS])
 async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> None:
-    """A flush after 5 s, a dead follower out of sync after 10, a deleted file gone after 60."""
+    """Flush after 5 s, a dead follower out of sync after 10 s, a deleted file gone after 60 s."""
     loop, wall_ms = asyncio.get_running_loop(), [NOW_MS]
     config = LogConfig(segment_bytes=72, retention_ms=1000, flush_ms=5000)
     replicas = Replicas(config=config, monotonic_ms=lambda: int(loop.time() * 1000))
@@ -127,10 +131,10 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
     keeper.flusher = SimpleNamespace(start=lambda partition: flushed.append(partition.log))
 
     def fetch(offset: int) -> None:
-        asked = FetchRequestPartition(
+        partition = FetchRequestPartition(
             partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
         )
-        replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], replicas.monotonic_ms())
+        replicas.manager.in_sync.follower_fetched(1, [(T0, partition)], replicas.monotonic_ms())
 
     def append(timestamp_ms: int) -> None:
         sent = batch(b"abc", timestamp_ms=timestamp_ms)
@@ -141,7 +145,7 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
         begun.run()
         log.end_flush(begun)
 
-    def happened() -> tuple[bool, bool, bool]:
+    def effects_so_far() -> tuple[bool, bool, bool]:
         left = [name for name in log.directory.files() if name.endswith(".deleted")]
         return bool(flushed), bool(replicas.proposals), not left
 
@@ -159,7 +163,7 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
     seen = []
     for seconds in (3, 4, 10, 41, 4):
         await asyncio.sleep(seconds)
-        seen.append(happened())
+        seen.append(effects_so_far())
     assert seen == [
         (False, False, False),
         (True, False, False),
@@ -172,15 +176,15 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
         task.cancel()
 
 
-async def nobody(partitions: Any) -> None: ...
+async def report_nothing(partitions: Any) -> None: ...
 
 
-def written(replicas: Replicas) -> None:
+def write_record(replicas: Replicas) -> None:
     replicas.write(T0, batch(b"new", timestamp_ms=NOW_MS))
 
 
-def filled(config: LogConfig) -> Replicas:
-    """A led partition with three segments, two of them too old to be kept."""
+def filled_log(config: LogConfig) -> Replicas:
+    """Lead a partition with three segments, two of them older than the retention time."""
     replicas = Replicas(config=config).lead("t")
     for timestamp in (1, 1, NOW_MS):
         sent = batch(b"abc", key=b"k", timestamp_ms=timestamp)
@@ -191,7 +195,7 @@ def filled(config: LogConfig) -> Replicas:
 def housekeeping(
     replicas: Replicas, disk: Executor, spawned: Spawned, settings: dict[str, str]
 ) -> Housekeeping:
-    """What looks after the logs every half second, with the threads of `disk`."""
+    """Return a housekeeping that checks retention every half second, with the threads of `disk`."""
     config, _ = load_broker_config(
         {"zookeeper.connect": "zk", "log.retention.check.interval.ms": "500", **settings}
     )

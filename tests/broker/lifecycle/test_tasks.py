@@ -1,4 +1,4 @@
-"""The tasks of a broker, to their end."""
+"""The end of a broker's tasks."""
 
 from __future__ import annotations
 

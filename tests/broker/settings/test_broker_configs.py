@@ -1,4 +1,4 @@
-"""The settings that ZooKeeper keeps for this broker and for all: which are in force."""
+"""The settings in ZooKeeper for this broker and for all brokers, and the effective ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import DEFAULT_ENTITY, EntityConfig
 
 
-async def started(
+async def read_configs(
     own: dict[str, str] | bytes, cluster: dict[str, str], **given: str
 ) -> tuple[BrokerConfigs, MemorySession, list[BrokerConfig]]:
-    """Broker 5 after it has read its settings, and what it heard of."""
+    """Return broker 5's configs after it has read them, its session, and the changes it was
+    notified of."""
     session = MemoryZooKeeper().session()
     await session.start()
     for entity, config in ((DEFAULT_ENTITY, cluster), ("5", own)):
@@ -22,14 +23,14 @@ async def started(
         await session.create(EntityConfig.path("brokers", entity), data, make_parents=True)
     properties = {name.replace("_", "."): value for name, value in given.items()}
     static, _ = load_broker_config({"zookeeper.connect": "zk:1", "broker.id": "5"} | properties)
-    heard: list[BrokerConfig] = []
-    configs = BrokerConfigs(session, static, Spawned(), heard.append)
+    changes: list[BrokerConfig] = []
+    configs = BrokerConfigs(session, static, Spawned(), changes.append)
     await configs.read()
-    return configs, session, heard
+    return configs, session, changes
 
 
 async def test_the_brokers_own_stand_over_those_of_all_and_these_over_the_file() -> None:
-    configs, _, heard = await started(
+    configs, _, changes = await read_configs(
         {"log.retention.ms": "1"},
         {"log.retention.ms": "2", "log.segment.bytes": "22"},
         log_segment_bytes="33",
@@ -37,13 +38,13 @@ async def test_the_brokers_own_stand_over_those_of_all_and_these_over_the_file()
     )
     log = configs.now.log
     assert (log.retention_ms, log.segment_bytes, log.segment_ms) == (1, 22, 44)
-    assert heard == [configs.now]
+    assert changes == [configs.now]
 
 
 async def test_what_is_not_understood_is_named_and_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    configs, _, _ = await started(
+    configs, _, _ = await read_configs(
         {"log.retention.ms": "soon", "log.segment.bytes": "22", "ssl.key.password": "xyzzy"}, {}
     )
     assert configs.now.log.segment_bytes == 22
@@ -55,7 +56,9 @@ async def test_what_is_not_understood_is_named_and_left_out(
 
 
 async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept() -> None:
-    configs, session, _ = await started({"log.retention.ms": "5"}, {"log.cleanup.policy": "never"})
+    configs, session, _ = await read_configs(
+        {"log.retention.ms": "5"}, {"log.cleanup.policy": "never"}
+    )
     assert (configs.now.log.retention_ms, configs.now.log.deletes) == (5, False)
 
     data = EntityConfig({"log.cleanup.policy": "delete"}).encode()
@@ -67,7 +70,7 @@ async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept() -
 async def test_a_node_that_is_no_json_leaves_what_was_known_and_keeps_all_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    configs, session, _ = await started({"log.roll.ms": "44"}, {"log.segment.bytes": "22"})
+    configs, session, _ = await read_configs({"log.roll.ms": "44"}, {"log.segment.bytes": "22"})
     await session.set(EntityConfig.path("brokers", "5"), b"{")
     await configs.read()
     log = configs.now.log
@@ -79,7 +82,7 @@ async def test_a_node_that_is_no_json_leaves_what_was_known_and_keeps_all_record
 async def test_a_change_is_read_if_it_is_of_this_broker_or_of_all(
     entity: str, is_read: bool
 ) -> None:
-    configs, session, _ = await started({}, {})
+    configs, session, _ = await read_configs({}, {})
     data = EntityConfig({"log.segment.bytes": "22"}).encode()
     await session.set(EntityConfig.path("brokers", "5"), data)
     configs.broker_changed(entity)

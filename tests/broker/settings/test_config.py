@@ -1,4 +1,4 @@
-"""A server.properties of Kafka's: what is honoured, noted, refused, and the values it comes to."""
+"""Kafka's server.properties: settings with an effect, with a note, and refused ones."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ KAFKA_NAMES = _KAFKA_NAMES.split()
 
 
 def load(**given: str) -> BrokerConfig:
-    """The settings, named with double underscores for dots; ZooKeeper is somewhere."""
+    """Return the config of these settings, named with double underscores for dots."""
     dotted = {name.replace("__", "."): value for name, value in given.items()}
     return load_broker_config({"zookeeper.connect": "zk:2181"} | dotted)[0]
 
@@ -257,7 +257,7 @@ def test_a_value_that_cannot_be_is_refused_under_the_name_that_was_given(
 
 
 def test_an_advertised_listener_that_is_not_listened_on_is_refused() -> None:
-    """Its name is what clients are answered by: under another they would find no broker at all."""
+    """Clients are answered by its name: under another one they would find no broker."""
     error = refusal(
         listener__security__protocol__map="IN:PLAINTEXT,OUT:PLAINTEXT",
         listeners="IN://:9092",

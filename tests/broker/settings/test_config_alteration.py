@@ -1,4 +1,4 @@
-"""Changes of settings: what they come to, and what is refused."""
+"""Changes of settings: the settings that follow, and the changes that are refused."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ POLICY = "cleanup.policy"
 
 
 def change(name: str, operation: int, value: str | None, **before: str) -> dict[str, str]:
-    """The settings of a topic after one change."""
-    current = {each.replace("_", "."): value for each, value in before.items()}
+    """Return the settings of a topic after one change."""
+    current = {key.replace("_", "."): text for key, text in before.items()}
     return dict(apply_changes(TOPIC, [Change(name, value, operation)], current, replaces=False))
 
 
-def refused(schema: Schema, *changes: Change) -> ErrorCode:
+def refusal_of(schema: Schema, *changes: Change) -> ErrorCode:
     with pytest.raises(ApiError) as raised:
         apply_changes(schema, changes, {}, replaces=False)
     return raised.value.code
@@ -72,22 +72,22 @@ def test_a_list_gets_more_words_or_fewer(
     operation: int, value: str, before: str | None, after: str
 ) -> None:
     current = {} if before is None else {POLICY: before}
-    found = apply_changes(TOPIC, [Change(POLICY, value, operation)], current, replaces=False)
-    assert found == {POLICY: after}
+    settings = apply_changes(TOPIC, [Change(POLICY, value, operation)], current, replaces=False)
+    assert settings == {POLICY: after}
 
 
 def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
-    found = apply_changes(
+    settings = apply_changes(
         topic_schema(LogConfig(cleanup_policy=("compact",)), "t"),
         [Change(POLICY, "delete", APPEND)],
         {},
         replaces=False,
     )
-    assert found == {POLICY: "compact,delete"}
+    assert settings == {POLICY: "compact,delete"}
 
 
 @pytest.mark.parametrize(
-    ("each", "code"),
+    ("altered", "code"),
     [
         (Change("retention.millis", "1"), ErrorCode.INVALID_CONFIG),
         (Change("retention_ms", "1"), ErrorCode.INVALID_CONFIG),
@@ -101,17 +101,17 @@ def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
         (Change("leader.replication.throttled.replicas", "1"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_is_refused(each: Change, code: ErrorCode) -> None:
-    assert refused(TOPIC, each) == code
+def test_what_cannot_be_is_refused(altered: Change, code: ErrorCode) -> None:
+    assert refusal_of(TOPIC, altered) == code
 
 
 def test_a_setting_named_twice_is_refused() -> None:
     twice = [Change(POLICY, "compact", APPEND), Change(POLICY, "delete", SUBTRACT)]
-    assert refused(TOPIC, *twice) == ErrorCode.INVALID_REQUEST
+    assert refusal_of(TOPIC, *twice) == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
-    ("each", "code"),
+    ("altered", "code"),
     [
         (Change("retention.ms", "1"), ErrorCode.INVALID_CONFIG),  # is a topic's
         (Change("num.partitions", "1"), ErrorCode.INVALID_REQUEST),  # cannot change
@@ -119,12 +119,12 @@ def test_a_setting_named_twice_is_refused() -> None:
         (Change("log.retention.ms", "1", SUBTRACT), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_broker_has_settings_of_its_own(each: Change, code: ErrorCode) -> None:
-    assert refused(BROKER, each) == code
+def test_a_broker_has_settings_of_its_own(altered: Change, code: ErrorCode) -> None:
+    assert refusal_of(BROKER, altered) == code
 
 
 def test_a_list_of_brokers_can_grow_too() -> None:
-    found = apply_changes(
+    settings = apply_changes(
         BROKER, [Change("log.cleanup.policy", "compact", APPEND)], {}, replaces=False
     )
-    assert found == {"log.cleanup.policy": "delete,compact"}
+    assert settings == {"log.cleanup.policy": "delete,compact"}

@@ -24,14 +24,14 @@ class World:
     spawned: Spawned = attrs.field(factory=Spawned)
     zookeeper: MemoryZooKeeper = attrs.field(init=False)
     session: MemorySession = attrs.field(init=False)
-    asked: RefusingSession = attrs.field(init=False)
+    refusing: RefusingSession = attrs.field(init=False)
     tool: MemorySession = attrs.field(init=False)
     changes: ConfigChanges = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.zookeeper = MemoryZooKeeper(lambda: self.now_ms)
         self.session, self.tool = self.zookeeper.session(), self.zookeeper.session()
-        self.asked = RefusingSession(self.session)
+        self.refusing = RefusingSession(self.session)
 
     async def connect(self) -> World:
         await self.session.start()
@@ -41,7 +41,7 @@ class World:
 
     async def start(self) -> World:
         self.changes = ConfigChanges(
-            self.asked.session,
+            self.refusing.session,
             self.spawned,
             {
                 "topics": lambda name: self.notified.append(f"topic {name}"),
@@ -65,7 +65,7 @@ async def following() -> World:
     return await (await World().connect()).start()
 
 
-async def test_each_change_is_told_once_in_order() -> None:
+async def test_each_change_is_notified_once_in_order() -> None:
     world = await following()
     await world.notify("topics/a", "brokers/1", "topics/b", "brokers/<default>", V1)
     await world.spawned.ended()
@@ -105,7 +105,7 @@ async def test_what_is_fifteen_minutes_old_goes_when_the_next_comes() -> None:
     assert world.notified == ["topic a", "topic b", "topic c"]
 
 
-async def test_a_broker_that_starts_purges_but_is_told_nothing_of_the_past() -> None:
+async def test_a_broker_that_starts_purges_but_ignores_past_notifications() -> None:
     world = await World().connect()
     await world.notify("topics/a")
     world.now_ms += PURGE_MS + 1
@@ -141,7 +141,7 @@ async def test_in_the_same_session_only_what_was_notified_has_changed() -> None:
 @pytest.mark.parametrize("method", ["children", "get_many"])
 async def test_answer_that_is_lost_in_a_session_that_stays_makes_nobody_deaf(method: str) -> None:
     world = await following()
-    world.asked.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
+    world.refusing.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
     await world.notify("topics/a")
     await world.spawned.ended()
     assert world.notified == ["topic a"]
@@ -152,7 +152,7 @@ async def test_answer_that_is_lost_in_a_session_that_stays_makes_nobody_deaf(met
 
 async def test_changes_that_zookeeper_refused_to_show_are_taken_by_the_next_look() -> None:
     world = await following()
-    world.asked.refuse("children", ZkError("SessionMoved"))
+    world.refusing.refuse("children", ZkError("SessionMoved"))
     await world.notify("topics/a")
     await world.spawned.ended()
     await world.notify("topics/b")  # the watch is lost

@@ -1,4 +1,4 @@
-"""A broker's settings that change while it runs: which can, and what they come to."""
+"""The settings of a broker that can change while it runs, and their effective values."""
 
 from __future__ import annotations
 

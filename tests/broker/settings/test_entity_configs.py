@@ -1,4 +1,4 @@
-"""Settings in ZooKeeper, in memory and real: written over what was read, and notified."""
+"""Settings in ZooKeeper, in memory and real: written over a known version, and notified."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_no_settings_are_left_for_a_topic_that_is_not_there(zk: ZkSession)
 
 @attrs.frozen
 class Meddled:
-    """A session that lets others do something before its next write."""
+    """A session in which others write before its next write."""
 
     zk: ZkSession
     others: list[Coroutine[Any, Any, Any]]

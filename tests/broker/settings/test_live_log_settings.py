@@ -1,5 +1,8 @@
-"""Settings of a topic's log, changed while it is served: written to ZooKeeper as a tool does, heard
-of by notification, and in force for the next append, with no restart and no new segment."""
+"""Settings of a topic's log that change while it is served.
+
+They are written to ZooKeeper as a tool does, and the notification puts them into effect for the
+next append, without a restart or a new segment.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ SIZE = 71
 
 @attrs.define(eq=False)
 class Live:
-    """A broker's replicas and their settings, and a tool that changes these."""
+    """A broker's replicas and their settings, and a tool that changes them."""
 
     replicas: Replicas = attrs.field(factory=Replicas)
     spawned: Spawned = attrs.field(factory=Spawned)
@@ -52,7 +55,7 @@ class Live:
             session, self.spawned, {"topics": configs.topic_changed}, configs.any_changed
         )
         await changes.start()
-        await self.tool.create(PATH, EntityConfig(config=_named(settings)).encode())
+        await self.tool.create(PATH, EntityConfig(config=_dotted(settings)).encode())
         configs.read_missing(["t"])
         await self.spawned.ended()
         manager.topic_config = configs.get
@@ -60,14 +63,14 @@ class Live:
         return self
 
     async def set(self, **settings: str) -> None:
-        """Give the topic these settings and no others."""
-        await self.tool.set(PATH, EntityConfig(config=_named(settings)).encode())
+        """Replace the topic's settings by these."""
+        await self.tool.set(PATH, EntityConfig(config=_dotted(settings)).encode())
         data = ConfigChange(entity_path="topics/t").encode()
         await self.tool.create(f"{ConfigChange.directory()}/config_change_", data, sequence=True)
         await self.spawned.ended()
 
     def produce(self, *timestamps: int, value: bytes = b"abc") -> None:
-        """A batch of one record for each timestamp."""
+        """Append a batch of one record for each timestamp."""
         for timestamp in timestamps or (self.now_ms,):
             batch = encode_batch([(timestamp, None, value, ())])
             self.replicas.write(T0, batch, self.now_ms)
@@ -84,7 +87,7 @@ class Live:
         return self.log.directory.size(name)
 
 
-def _named(settings: dict[str, str]) -> dict[str, str]:
+def _dotted(settings: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
@@ -157,7 +160,7 @@ async def test_flush_messages() -> None:
     assert live.replicas.flushes == []
     await live.set(flush_messages="3")
     live.produce(3)
-    assert [each.topic_partition for each in live.replicas.flushes] == [T0]
+    assert [partition.topic_partition for partition in live.replicas.flushes] == [T0]
 
 
 async def test_flush_ms() -> None:
@@ -177,9 +180,9 @@ async def test_message_timestamp_type() -> None:
     live.produce(sent_ms)
     await live.set()
     live.produce(sent_ms)
-    found = live.log.read(0, 10**6, 3)
-    assert found is not None
-    times = [record.timestamp_ms for record in decode_records(found.read())]
+    chunk = live.log.read(0, 10**6, 3)
+    assert chunk is not None
+    times = [record.timestamp_ms for record in decode_records(chunk.read())]
     assert times == [sent_ms, live.now_ms, sent_ms]
 
 
@@ -215,12 +218,13 @@ async def test_message_format_version() -> None:
     live.produce(3)
     await live.set(message_format_version="2.3")
     live.produce(4)
-    found = live.log.read(0, 10**6, 4)
-    assert found is not None
-    data = found.read()
+    chunk = live.log.read(0, 10**6, 4)
+    assert chunk is not None
+    data = chunk.read()
     records = decode_records(data)
     assert [(r.offset, r.timestamp_ms) for r in records] == [(0, 1), (1, 2), (2, -1), (3, 4)]
-    magics, at = [], 0
+    magics = []
+    at = 0
     while at < len(data):
         magics.append(data[at + 16])
         at += 12 + int.from_bytes(data[at + 8 : at + 12])

@@ -1,4 +1,4 @@
-"""The settings of topics: read before a log is made, and again when a notification says so."""
+"""The settings of topics: read before a log is created, and again on a notification."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class World:
     touched: list[Hashable] = attrs.field(factory=list)
     changes: list[tuple[str, int]] = attrs.field(factory=list)
     session: MemorySession = attrs.field(init=False)
-    asked: RefusingSession = attrs.field(init=False)
+    refusing: RefusingSession = attrs.field(init=False)
     tool: MemorySession = attrs.field(init=False)
     configs: TopicConfigs = attrs.field(init=False)
 
@@ -45,9 +45,9 @@ class World:
         await self.tool.start()
         for path in STARTUP_PATHS:
             await self.tool.ensure_path(path)
-        self.asked = RefusingSession(self.session)
+        self.refusing = RefusingSession(self.session)
         self.configs = TopicConfigs(
-            self.asked.session,
+            self.refusing.session,
             DEFAULTS,
             self.spawned,
             self.touched.append,
@@ -76,7 +76,7 @@ class World:
         path = f"{ConfigChange.directory()}/config_change_"
         await self.tool.create(path, data, sequence=True)
 
-    async def known(self, *topics: str) -> None:
+    async def read(self, *topics: str) -> None:
         self.configs.read_missing(topics)
         await self.spawned.ended()
 
@@ -90,22 +90,22 @@ async def test_topic_whose_settings_were_not_read_has_the_brokers_and_keeps_all(
 async def test_a_topics_own_settings_stand_over_the_brokers() -> None:
     world = await World().start()
     await world.set("t", retention_ms="5")
-    await world.known("t")
-    found = world.configs.get("t")
-    assert (found.retention_ms, found.segment_ms) == (5, 77)
+    await world.read("t")
+    config = world.configs.get("t")
+    assert (config.retention_ms, config.segment_ms) == (5, 77)
     assert world.configs.overrides("t") == {"retention.ms": "5"}
 
 
 async def test_a_topic_without_settings_of_its_own_is_known_then() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     assert world.configs.read_missing(["t"]) == ()
     assert world.configs.get("t") == DEFAULTS
 
 
 async def test_what_is_known_is_answered_at_once() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     assert world.configs.when_known(["t"], lambda: "answer", 1000) == "answer"
 
 
@@ -139,11 +139,11 @@ async def test_when_the_time_is_up_and_nothing_is_known_it_goes_on_waiting() -> 
 async def test_settings_of_many_new_topics_are_read_some_a_request() -> None:
     world = await World().start()
     await world.set("150", retention_ms="5")
-    topics = [str(each) for each in range(2 * READ_AT_ONCE)]
-    await world.known(*topics)
+    topics = [str(number) for number in range(2 * READ_AT_ONCE)]
+    await world.read(*topics)
     assert world.configs.read_missing(topics) == ()
     assert world.configs.get("150").retention_ms == 5
-    assert (world.asked.calls["get_many"], world.asked.calls["get"]) == (2, 0)
+    assert (world.refusing.calls["get_many"], world.refusing.calls["get"]) == (2, 0)
 
 
 async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
@@ -156,7 +156,7 @@ async def test_a_topic_asked_for_twice_meanwhile_is_read_once() -> None:
 
 async def test_a_change_is_heard_of_and_read() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     await world.set("t", retention_ms="6")
     await world.spawned.ended()
     await world.set("t", retention_ms="7")
@@ -168,7 +168,7 @@ async def test_a_change_is_heard_of_and_read() -> None:
 async def test_settings_that_are_removed_fall_back_to_the_brokers() -> None:
     world = await World().start()
     await world.set("t", retention_ms="5")
-    await world.known("t")
+    await world.read("t")
     await world.set("t")
     await world.spawned.ended()
     assert world.configs.get("t") == DEFAULTS
@@ -176,7 +176,7 @@ async def test_settings_that_are_removed_fall_back_to_the_brokers() -> None:
 
 async def test_changes_of_what_is_not_here_are_passed_over() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     await world.set("u", retention_ms="5")
     await world.notify(ConfigChange(entity_path="clients/t").encode())
     await world.spawned.ended()
@@ -188,7 +188,7 @@ async def test_changes_of_before_the_start_are_not_taken_again() -> None:
     early = await World(zookeeper=world.zookeeper).start()
     await early.set("t", retention_ms="5")
     await world.start()
-    await world.known("t")
+    await world.read("t")
     assert world.changes == [("t", 5)]
 
 
@@ -196,7 +196,7 @@ async def test_a_notification_that_cannot_be_read_does_not_hide_the_next(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     await world.notify(b"{")
     await world.set("t", retention_ms="6")
     await world.spawned.ended()
@@ -209,7 +209,7 @@ async def test_a_setting_that_cannot_be_is_left_out_and_named(
 ) -> None:
     world = await World().start()
     await world.set("t", retention_ms="6", segment_bytes="tiny", nonsense="1")
-    await world.known("t")
+    await world.read("t")
     assert world.configs.get("t") == attrs.evolve(DEFAULTS, retention_ms=6)
     assert world.configs.get("t").deletes
     assert "segment.bytes" in caplog.text
@@ -224,7 +224,7 @@ async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept(
 ) -> None:
     world = await World().start()
     await world.set("t", **{bad: "soon", "segment_bytes": "600"})
-    await world.known("t")
+    await world.read("t")
     config = world.configs.get("t")
     assert (config.deletes, config.compacts, config.segment_bytes) == (False, False, 600)
     assert f"before {bad.replace('_', '.')} can be understood" in caplog.text
@@ -237,7 +237,7 @@ async def test_bad_setting_by_which_records_are_deleted_has_all_of_them_kept(
 async def test_bad_setting_leaves_the_one_that_was_known() -> None:
     world = await World().start()
     await world.set("t", max_message_bytes="700", cleanup_policy="compact")
-    await world.known("t")
+    await world.read("t")
     await world.set("t", max_message_bytes="many", cleanup_policy="compakt")
     await world.spawned.ended()
     config = world.configs.get("t")
@@ -250,7 +250,7 @@ async def test_settings_that_are_not_json_leave_what_was_known_and_keep_all_reco
 ) -> None:
     world = await World().start()
     await world.set("t", cleanup_policy="compact", max_message_bytes="700")
-    await world.known("t")
+    await world.read("t")
     known = world.configs.get("t")
 
     await world.tool.set(EntityConfig.path("topics", "t"), b"{")
@@ -267,9 +267,9 @@ async def test_settings_that_are_not_json_leave_what_was_known_and_keep_all_reco
 async def test_settings_that_zookeeper_refuses_to_show_are_asked_for_again() -> None:
     world = await World().start()
     await world.set("t", cleanup_policy="compact")
-    world.asked.refuse("get_many", ZkError("NoAuth"))
-    world.asked.refuse("get", ZkError("NoAuth"))
-    await world.known("t")
+    world.refusing.refuse("get_many", ZkError("NoAuth"))
+    world.refusing.refuse("get", ZkError("NoAuth"))
+    await world.read("t")
     assert world.configs.get("t") == DEFAULTS.keeping_all()
 
     world.configs.read_unreadable()
@@ -281,7 +281,7 @@ async def test_settings_that_zookeeper_refuses_to_show_are_asked_for_again() -> 
 
 async def test_who_wants_them_read_again_waits_for_what_is_there_now() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     await world.set("t", notify=False, retention_ms="5")
     await world.set("u", notify=False, retention_ms="6")
     wait = world.configs.when_read(
@@ -296,20 +296,20 @@ async def test_who_wants_them_read_again_waits_for_what_is_there_now() -> None:
 async def test_new_defaults_stand_under_the_topics_own_settings() -> None:
     world = await World().start()
     await world.set("t", retention_ms="5")
-    await world.known("t")
+    await world.read("t")
     world.configs.set_defaults(LogConfig(retention_ms=1, segment_ms=2))
-    found, other = world.configs.get("t"), world.configs.get("u")
-    assert (found.retention_ms, found.segment_ms) == (5, 2)
+    config, other = world.configs.get("t"), world.configs.get("u")
+    assert (config.retention_ms, config.segment_ms) == (5, 2)
     assert (other.retention_ms, other.segment_ms) == (1, 2)
 
 
-async def test_a_forgotten_topic_is_read_anew() -> None:
+async def test_a_forgotten_topic_is_read_again() -> None:
     world = await World().start()
     await world.set("t", retention_ms="5")
-    await world.known("t")
+    await world.read("t")
     world.configs.forget("t")
     await world.set("t", notify=False, retention_ms="6")
-    await world.known("t")
+    await world.read("t")
     assert world.configs.get("t").retention_ms == 6
 
 
@@ -357,7 +357,7 @@ async def test_a_change_made_while_zookeeper_was_away_is_taken_when_it_is_back(
     expires: bool,
 ) -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     world.zookeeper.suspend(world.session)
     await world.set("t", retention_ms="6")
     if expires:
@@ -370,7 +370,7 @@ async def test_a_change_made_while_zookeeper_was_away_is_taken_when_it_is_back(
 @pytest.mark.virtual_time
 async def test_a_change_that_could_not_be_read_is_taken_when_zookeeper_is_back() -> None:
     world = await World().start()
-    await world.known("t")
+    await world.read("t")
     await world.set("t", retention_ms="6")  # its watch has fired; the reading has yet to begin
     world.zookeeper.suspend(world.session)
     await pauses()
@@ -381,7 +381,7 @@ async def test_a_change_that_could_not_be_read_is_taken_when_zookeeper_is_back()
 
 
 async def pauses() -> None:
-    """Some of the waits between two tries, on a clock that jumps."""
+    """Sleep for a few pauses between two tries, on a clock that jumps."""
     await asyncio.sleep(1)
 
 
@@ -395,14 +395,14 @@ async def test_the_settings_of_all_topics_are_there_before_any_log_is_opened() -
         await session.create(EntityConfig.path("topics", topic), data)
     await session.create(EntityConfig.path("topics", "c"), b"{")
     defaults = LogConfig(retention_ms=5)
-    found = {
+    configs = {
         t: settings.over(defaults)
         for t, settings in (await read_all_topic_settings(session)).items()
     }
-    assert found["a"].compacts
-    assert (found["a"].retention_ms, found["b"]) == (5, defaults)
-    assert found["c"] == defaults.keeping_all()
-    assert found["c"].may_have_gaps
+    assert configs["a"].compacts
+    assert (configs["a"].retention_ms, configs["b"]) == (5, defaults)
+    assert configs["c"] == defaults.keeping_all()
+    assert configs["c"].may_have_gaps
 
 
 async def test_what_was_read_before_the_logs_were_opened_is_not_read_again() -> None:
@@ -419,13 +419,13 @@ async def test_new_session_makes_news_of_what_changed_and_of_nothing_else(idle: 
     topics = [str(number) for number in range(idle)]
     for topic in topics:
         await world.set(topic, notify=False, retention_ms="5")
-    await world.known(*topics)
+    await world.read(*topics)
     await world.set("3", notify=False, retention_ms="6")
     await world.tool.delete(EntityConfig.path("topics", "4"))
     world.changes.clear()
-    world.asked.calls.clear()
+    world.refusing.calls.clear()
 
     world.configs.any_changed()
     await world.spawned.ended()
     assert world.changes == [("3", 6), ("4", DEFAULTS.retention_ms)]
-    assert world.asked.calls == {"get_many": -(-idle // 100)}
+    assert world.refusing.calls == {"get_many": -(-idle // 100)}
