@@ -1,1 +1,1 @@
-"""Move partitions between brokers: `kbroker reassign`."""
+"""`kbroker reassign` moves partitions between brokers, and replicas between log directories."""

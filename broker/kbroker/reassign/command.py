@@ -15,22 +15,33 @@ from broker.kbroker.reassign.plan import (
     Plan,
     ReassignmentError,
     Status,
+    build_current_plan,
     check_plan,
-    current_plan,
-    plan_text,
-    proposed_plan,
+    format_plan,
+    propose_plan,
     read_plan,
     read_topics_to_move,
 )
-from broker.kbroker.reassign.progress import looked, status_items, verified, without_coming
+from broker.kbroker.reassign.progress import (
+    build_status_items,
+    read_state,
+    report_status,
+    without_adding,
+)
 from broker.kbroker.reassign.replica_places import (
     Places,
+    cancel_moves,
     check_places,
-    moved_within,
+    move_within_brokers,
     read_places,
-    stay,
 )
-from broker.kbroker.reassign.rows import PLAN_COLUMNS, Item, broker_ids, plan_items, show_items
+from broker.kbroker.reassign.rows import (
+    PLAN_COLUMNS,
+    Item,
+    build_plan_items,
+    format_broker_ids,
+    show_items,
+)
 from broker.kbroker.reassign.throttle import limit_directories, limit_speed, unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
 from clients.kafka_spelling import ActionGroup
@@ -59,9 +70,9 @@ Examples:
 def command() -> None:
     """Move partitions to other brokers, while they are used.
 
-    A plan is the JSON of kafka-reassign-partitions.sh. Asks the controller; with --zookeeper, and
-    no --bootstrap-server, on the command line it writes /admin/reassign_partitions, as the tool
-    did up to Kafka 2.3.
+    A plan is a file in the JSON of kafka-reassign-partitions.sh. The controller does the work. With
+    --zookeeper, and no --bootstrap-server, on the command line the command writes
+    /admin/reassign_partitions, as the tool did up to Kafka 2.3.
     """
 
 
@@ -71,29 +82,30 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 plan_argument = click.argument("file", required=False, type=FILE)
 plan_option = click.option(
-    "--reassignment-json-file", "option_file", type=FILE, help="Kafka's way to say FILE."
+    "--reassignment-json-file", "option_file", type=FILE, help="Kafka's spelling of FILE."
 )
 preserve_option = click.option(
-    "--preserve-throttles", is_flag=True, help="Leave the limits of speed as they are."
+    "--preserve-throttles", is_flag=True, help="Leave the throttles as they are."
 )
 watch_option = click.option(
     "--watch",
     type=click.FloatRange(min=0.1),
     metavar="SEC",
-    help="Look every so often, and say how far it is, until nothing moves any more.",
+    help="Report the progress every SEC seconds until nothing moves.",
 )
 
 
-def text_of(file: Path | None, option_file: Path | None) -> str:
-    """The file's text, said either way. Raises UsageError, OSError."""
+def read_text(file: Path | None, option_file: Path | None) -> str:
+    """Read the file, which one of two options names. Raises UsageError, OSError."""
     if (file is None) == (option_file is None):
         raise click.UsageError("say which file: FILE, or Kafka's option for it")
-    chosen = file or option_file
-    assert chosen is not None
+    path = file or option_file
+    assert path is not None
+
     try:
-        return chosen.read_text("utf-8")
+        return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{chosen}: not UTF-8: {error}") from None
+        raise click.UsageError(f"{path}: not UTF-8: {error}") from None
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -109,9 +121,11 @@ Example:
 @target_options
 @output_option
 @plan_argument
-@click.option("--topics-to-move-json-file", "option_file", type=FILE, help="Kafka's way for FILE.")
-@click.option("--broker-list", type=BrokerList(), required=True, help="Where they shall go.")
-@click.option("--disable-rack-aware", is_flag=True, help="Don't look at racks.")
+@click.option(
+    "--topics-to-move-json-file", "option_file", type=FILE, help="Kafka's spelling of FILE."
+)
+@click.option("--broker-list", type=BrokerList(), required=True, help="Brokers to move them to.")
+@click.option("--disable-rack-aware", is_flag=True, help="Ignore the brokers' racks.")
 def generate(
     target: Target,
     output: str,
@@ -120,23 +134,24 @@ def generate(
     broker_list: tuple[int, ...],
     disable_rack_aware: bool,
 ) -> None:
-    """Propose a plan for the topics in FILE, and show where they are now. Changes nothing."""
-    topics = read_topics_to_move(text_of(file, option_file))
+    """Propose a plan for the topics in FILE, and print the current one. Changes nothing."""
+    names = read_topics_to_move(read_text(file, option_file))
 
-    async def ask() -> tuple[Plan, Plan]:
+    async def propose() -> tuple[Plan, Plan]:
         async with cluster_access(target) as cluster:
             racks = await cluster.list_brokers()
-            found = (await cluster.describe_topics(topics)).values()
+            topics = (await cluster.describe_topics(names)).values()
         if disable_rack_aware:
             racks = dict.fromkeys(racks)
-        return current_plan(found), proposed_plan(found, broker_list, racks, random.randrange)
+        proposed = propose_plan(topics, broker_list, racks, random.randrange)
+        return build_current_plan(topics), proposed
 
-    current, proposed = asyncio.run(ask())
+    current, proposed = asyncio.run(propose())
     if output != "table":
-        show(Listing("reassignment", PLAN_COLUMNS, plan_items(proposed, current)), output)
+        show(Listing("reassignment", PLAN_COLUMNS, build_plan_items(proposed, current)), output)
         return
-    click.echo(f"Current partition replica assignment\n{plan_text(current)}\n")
-    click.echo(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
+    click.echo(f"Current partition replica assignment\n{format_plan(current)}\n")
+    click.echo(f"Proposed partition reassignment configuration\n{format_plan(proposed)}")
 
 
 # --- execute --------------------------------------------------------------------------------------
@@ -156,16 +171,16 @@ Example:
     "--throttle",
     type=click.IntRange(min=1),
     metavar="BYTES/S",
-    help="How fast each broker may copy; verify takes the limit away again.",
+    help="Limit of each broker's copying; verify removes it at the end.",
 )
 @click.option(
     "--replica-alter-log-dirs-throttle",
     "within_throttle",
     type=click.IntRange(min=1),
     metavar="BYTES/S",
-    help="How fast each broker may move replicas between its log directories.",
+    help="Limit of each broker's moves between its log directories.",
 )
-@click.option("--additional", is_flag=True, help="Though other partitions are on the move.")
+@click.option("--additional", is_flag=True, help="Run even if other partitions are being moved.")
 @watch_option
 def execute(
     target: Target,
@@ -177,20 +192,21 @@ def execute(
     additional: bool,
     watch: float | None,
 ) -> None:
-    """Begin to move the partitions in FILE; verify says when they have arrived.
+    """Begin to move the partitions in FILE; verify reports when they have arrived.
 
-    What it prints first is the way back: keep it. To change the limit of speed of what is under
-    way, execute the same FILE again, --additional, with another --throttle. Replicas for which FILE
-    has a log directory of their broker are moved there as well.
+    The first output is the current plan: keep it, it leads back. To change the throttle of a
+    reassignment in progress, execute the same FILE again with --additional and another --throttle.
+    If FILE names log directories, the replicas are moved to them as well.
     """
-    text = text_of(file, option_file)
-    plan, places = read_plan(text), read_places(text)
+    text = read_text(file, option_file)
+    plan = read_plan(text)
+    places = read_places(text)
     asyncio.run(
-        executed(target, output, plan, places, throttle, within_throttle, additional, watch)
+        execute_plan(target, output, plan, places, throttle, within_throttle, additional, watch)
     )
 
 
-async def executed(
+async def execute_plan(
     target: Target,
     output: str,
     plan: Plan,
@@ -200,9 +216,10 @@ async def executed(
     additional: bool,
     watch: float | None,
 ) -> None:
-    """Check, throttle, begin, and watch if that is wanted; exit 1 if anything was refused."""
+    """Check a plan, throttle, begin the moves, and watch if wanted; exit 1 at a failure."""
     async with cluster_access(target) as cluster:
-        current, moving = await looked(cluster)
+        # Checks.
+        current, moving = await read_state(cluster)
         if moving and not additional:
             raise ReassignmentError(
                 "Cannot execute because there is an existing partition assignment. Use "
@@ -211,39 +228,54 @@ async def executed(
             )
         check_plan(plan, current, await cluster.list_brokers())
         if places:
-            check_places(places, await cluster.describe_log_dirs(each.broker for each in places))
+            brokers = {replica.broker for replica in places}
+            check_places(places, await cluster.describe_log_dirs(brokers))
+
+        # The way back.
         if output == "table":
-            before = {each: current[each] for each in plan}
+            before = {partition: current[partition] for partition in plan}
             click.echo(
-                f"Current partition replica assignment\n\n{plan_text(before)}\n\n"
+                f"Current partition replica assignment\n\n{format_plan(before)}\n\n"
                 "Save this to use as the --reassignment-json-file option during rollback"
             )
+
+        # Throttles first, so that nothing is copied without a limit.
         if throttle is not None:
-            settled = {p: without_coming(current[p], moving.get(p)) for p in plan}
-            await limit_speed(cluster, plan, settled, throttle)
+            existing = {p: without_adding(current[p], moving.get(p)) for p in plan}
+            await limit_speed(cluster, plan, existing, throttle)
         if places and within_throttle is not None:
             await limit_directories(cluster, places, within_throttle)
-        if places:  # brokers that are to get a replica remember it
+
+        # Directories before replicas: a broker without the replica creates it there.
+        if places:
             await cluster.place_replicas(places)
         verdicts = await cluster.reassign(plan)
-        begun = {each: plan[each] for each in plan if verdicts.get(each) is None}
+        begun = {partition: plan[partition] for partition in plan if not verdicts.get(partition)}
         if throttle is not None and not begun:
             await unlimit_speed(cluster, plan)
+
         failures = [Failure.of(str(p), error) for p, error in verdicts.items() if error]
         if output == "table":
             if begun:
                 names = ",".join(map(str, sorted(begun)))
                 click.echo(f"Successfully started partition reassignments for {names}")
             report(failures)
-        begun_places = {e: path for e, path in places.items() if e.topic_partition in begun}
-        failures += await moved_within(cluster, output, begun_places, target.timeout_ms)
+
+        # Moves within brokers, of the partitions whose reassignment began.
+        begun_places = {
+            replica: path for replica, path in places.items() if replica.topic_partition in begun
+        }
+        failures += await move_within_brokers(cluster, output, begun_places, target.timeout_ms)
+
         if watch is not None and begun:
             preserve = throttle is None and within_throttle is None
-            failures += await verified(
+            failures += await report_status(
                 cluster, output, begun, begun_places, watch, preserve=preserve
             )
         elif output != "table":
-            listing = Listing("reassignment", PLAN_COLUMNS, plan_items(begun, current), failures)
+            listing = Listing(
+                "reassignment", PLAN_COLUMNS, build_plan_items(begun, current), failures
+            )
             show(listing, output)
     if failures:
         raise click.exceptions.Exit(1)
@@ -272,18 +304,21 @@ def verify(
     preserve_throttles: bool,
     watch: float | None,
 ) -> None:
-    """Whether the partitions in FILE have arrived; if all have, limits of speed are taken away.
+    """Report whether the partitions in FILE have arrived; if all have, remove the throttles.
 
-    Exit code 1 if one is neither there nor on its way.
+    Exit code 1 if a partition has not arrived and is not being moved.
     """
-    text = text_of(file, option_file)
-    plan, places = read_plan(text), read_places(text)
+    text = read_text(file, option_file)
+    plan = read_plan(text)
+    places = read_places(text)
 
-    async def ask() -> list[Failure]:
+    async def report_plan() -> list[Failure]:
         async with cluster_access(target) as cluster:
-            return await verified(cluster, output, plan, places, watch, preserve=preserve_throttles)
+            return await report_status(
+                cluster, output, plan, places, watch, preserve=preserve_throttles
+            )
 
-    if asyncio.run(ask()):
+    if asyncio.run(report_plan()):
         raise click.exceptions.Exit(1)
 
 
@@ -308,34 +343,37 @@ def cancel(
     option_file: Path | None,
     preserve_throttles: bool,
 ) -> None:
-    """Stop moving the partitions in FILE, and leave them where they were."""
-    text = text_of(file, option_file)
-    plan, places = read_plan(text), read_places(text)
+    """Stop moving the partitions in FILE; their replicas stay where they were."""
+    text = read_text(file, option_file)
+    plan = read_plan(text)
+    places = read_places(text)
 
-    async def ask() -> dict[TopicPartition, ApiError | None]:
+    async def cancel_plan() -> dict[TopicPartition, ApiError | None]:
         async with cluster_access(target) as cluster:
             verdicts = await cluster.cancel_reassignments(plan)
-            await stay(cluster, places)
+            await cancel_moves(cluster, places)
             if not preserve_throttles:
-                known = (await cluster.describe_topics()).keys()
-                await unlimit_speed(cluster, {p: to for p, to in plan.items() if p.topic in known})
+                # A plan may name topics that were deleted since.
+                topics = (await cluster.describe_topics()).keys()
+                existing = {p: replicas for p, replicas in plan.items() if p.topic in topics}
+                await unlimit_speed(cluster, existing)
         return verdicts
 
-    verdicts = asyncio.run(ask())
-    stopped = sorted(each for each, error in verdicts.items() if error is None)
+    verdicts = asyncio.run(cancel_plan())
+    cancelled = sorted(partition for partition, error in verdicts.items() if error is None)
     failures = [
         Failure.of(str(partition), error)
         for partition, error in verdicts.items()
         if error is not None and error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     ]
-    items = [{"topic": each.topic, "partition": each.partition} for each in stopped]
+    items = [{"topic": topic, "partition": partition_id} for topic, partition_id in cancelled]
+
     if output == "table":
-        names = ",".join(map(str, stopped))
-        click.echo(
-            f"Successfully cancelled partition reassignments for: {names}"
-            if stopped
-            else "None of the specified partition reassignments are active."
-        )
+        if cancelled:
+            names = ",".join(map(str, cancelled))
+            click.echo(f"Successfully cancelled partition reassignments for: {names}")
+        else:
+            click.echo("None of the specified partition reassignments are active.")
         items = []
     show(Listing("reassignment", PLAN_COLUMNS[:2], items, failures), output)
 
@@ -349,15 +387,17 @@ Example:
 @target_options
 @output_option
 def list_reassignments(target: Target, output: str) -> None:
-    """All partitions that are on the move, and how far they are."""
+    """List all partitions that are being moved, and their progress."""
 
-    async def ask() -> list[Item]:
+    async def collect_items() -> list[Item]:
         async with cluster_access(target) as cluster:
             moving = await cluster.list_reassignments()
-            plan = {each: _target(how) for each, how in moving.items()}
-            return await status_items(cluster, plan, {})
+            plan = {
+                partition: _find_target(reassignment) for partition, reassignment in moving.items()
+            }
+            return await build_status_items(cluster, plan, {})
 
-    items = [item for item in asyncio.run(ask()) if item["state"] is Status.IN_PROGRESS]
+    items = [item for item in asyncio.run(collect_items()) if item["state"] is Status.IN_PROGRESS]
     if output != "table":
         show_items(items, (), output)
     elif not items:
@@ -365,11 +405,20 @@ def list_reassignments(target: Target, output: str) -> None:
     else:
         click.echo("Current partition reassignments:")
         for item in items:
-            line = f"{item['topic']}-{item['partition']}: replicas: {broker_ids(item['replicas'])}."
-            line += f" adding: {broker_ids(item['adding'])}." if item["adding"] else ""
-            line += f" removing: {broker_ids(item['removing'])}." if item["removing"] else ""
-            click.echo(line)
+            click.echo(_format_reassignment(item))
 
 
-def _target(how: PartitionReassignment) -> tuple[int, ...]:
-    return tuple(each for each in how.replicas if each not in how.removing)
+def _format_reassignment(item: Item) -> str:
+    """Return the line of kafka-reassign-partitions.sh --list for one partition."""
+    name = f"{item['topic']}-{item['partition']}"
+    line = f"{name}: replicas: {format_broker_ids(item['replicas'])}."
+    if item["adding"]:
+        line += f" adding: {format_broker_ids(item['adding'])}."
+    if item["removing"]:
+        line += f" removing: {format_broker_ids(item['removing'])}."
+    return line
+
+
+def _find_target(reassignment: PartitionReassignment) -> tuple[int, ...]:
+    """Return the replicas that a reassignment leads to."""
+    return tuple(broker for broker in reassignment.replicas if broker not in reassignment.removing)

@@ -1,13 +1,14 @@
-"""Where replicas shall be, as Kafka's reassignment tool has it in a file of JSON, and what follows.
+"""A reassignment plan gives partitions new replicas, in the JSON of Kafka's reassignment tool.
 
     {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","any"]}]}
 
-Here a plan is read, checked, proposed and compared with what is; nothing here talks to a cluster.
+This module reads, checks and proposes plans, and compares them with the current replicas. It is
+pure: it sends no requests.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -31,31 +32,33 @@ FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 class ReassignmentError(Exception):
-    """The plan cannot be read, or cannot be meant; the message names what is wrong in it."""
+    """A plan cannot be read or is not possible; the message names the mistake."""
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
 def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """The plan in a file. Raises ReassignmentError, also for what it says twice."""
+    """Read a plan from the text of its file. Raises ReassignmentError."""
     plan: dict[TopicPartition, tuple[int, ...]] = {}
-    entries = plan_entries(text)
+    entries = parse_plan_entries(text)
     if not entries:
         raise ReassignmentError("Partition reassignment list cannot be empty")
-    named = [TopicPartition(_field(e, "topic", str), _field(e, "partition", int)) for e in entries]
-    if twice := [str(each) for each, count in Counter(named).items() if count > 1]:
+
+    partitions = [_read_partition(entry) for entry in entries]
+    if duplicates := _find_duplicates(partitions):
         raise ReassignmentError(
-            f"Partition reassignment contains duplicate topic partitions: {', '.join(twice)}"
+            f"Partition reassignment contains duplicate topic partitions: {', '.join(duplicates)}"
         )
-    for partition, entry in zip(named, entries, strict=True):
-        replicas = _field(entry, "replicas", list)
-        if not replicas or not all(type(each) is int for each in replicas):
-            raise ReassignmentError(f"{partition}: replicas are broker ids, at least one")
-        if doubled := [str(each) for each, count in Counter(replicas).items() if count > 1]:
+
+    for partition, entry in zip(partitions, entries, strict=True):
+        replicas = _read_field(entry, "replicas", list)
+        if not replicas or not all(type(broker) is int for broker in replicas):
+            raise ReassignmentError(f"{partition}: replicas must be broker ids, at least one")
+        if duplicates := _find_duplicates(replicas):
             raise ReassignmentError(
                 "Partition replica lists may not contain duplicate entries: "
-                f"{partition} contains multiple entries for {', '.join(doubled)}"
+                f"{partition} contains multiple entries for {', '.join(duplicates)}"
             )
         _check_log_dirs(partition, entry, len(replicas))
         plan[partition] = tuple(replicas)
@@ -69,15 +72,15 @@ def _check_log_dirs(partition: TopicPartition, entry: Mapping[str, Any], replica
             f"Size of replicas list {replicas} is different from size of log dirs list "
             f"for partition {partition}"
         )
-    for each in directories:
-        if each != ANY and not (isinstance(each, str) and each.startswith("/")):
+    for path in directories:
+        if path != ANY and not (isinstance(path, str) and path.startswith("/")):
             raise ReassignmentError(
-                f"{partition}: log directory {each!r} is neither {ANY!r} nor an absolute path"
+                f"{partition}: log directory {path!r} is neither {ANY!r} nor an absolute path"
             )
 
 
-def plan_text(plan: Plan) -> str:
-    """One line of JSON, as Kafka's tool writes it."""
+def format_plan(plan: Plan) -> str:
+    """Format a plan as one line of JSON, as Kafka's tool writes it."""
     partitions = [
         {
             "topic": partition.topic,
@@ -90,118 +93,133 @@ def plan_text(plan: Plan) -> str:
     return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
 
 
-def plan_entries(text: str) -> list[Mapping[str, Any]]:
-    """The partitions of a plan as they stand there. Raises ReassignmentError."""
-    return _entries(text, "partitions")
+def parse_plan_entries(text: str) -> list[Mapping[str, Any]]:
+    """Return the raw entries of a plan, one for each partition. Raises ReassignmentError."""
+    return _parse_entries(text, "partitions")
 
 
 def read_topics_to_move(text: str) -> list[str]:
-    """`{"version":1,"topics":[{"topic":"t"}]}`. Raises ReassignmentError."""
-    topics = [_field(entry, "topic", str) for entry in _entries(text, "topics")]
+    """Read topics from `{"version":1,"topics":[{"topic":"t"}]}`. Raises ReassignmentError."""
+    topics = [_read_field(entry, "topic", str) for entry in _parse_entries(text, "topics")]
     if not topics:
         raise ReassignmentError("there is no topic to move in the file")
-    if twice := [each for each, count in Counter(topics).items() if count > 1]:
+    if duplicates := _find_duplicates(topics):
         raise ReassignmentError(
-            f"List of topics to reassign contains duplicate entries: {', '.join(twice)}"
+            f"List of topics to reassign contains duplicate entries: {', '.join(duplicates)}"
         )
     return topics
 
 
 def read_partitions(text: str) -> list[TopicPartition]:
-    """`{"partitions":[{"topic":"t","partition":0}]}`, of elections. Raises ReassignmentError."""
-    found = [
-        TopicPartition(_field(entry, "topic", str), _field(entry, "partition", int))
-        for entry in _entries(text, "partitions")
-    ]
-    if twice := [str(each) for each, count in Counter(found).items() if count > 1]:
-        raise ReassignmentError(f"the file names partitions twice: {', '.join(twice)}")
-    return found
+    """Read the file of an election: `{"partitions":[{"topic":"t","partition":0}]}`.
+
+    Raises ReassignmentError.
+    """
+    partitions = [_read_partition(entry) for entry in _parse_entries(text, "partitions")]
+    if duplicates := _find_duplicates(partitions):
+        raise ReassignmentError(f"the file names partitions twice: {', '.join(duplicates)}")
+    return partitions
 
 
-def _entries(text: str, key: str) -> list[Mapping[str, Any]]:
+def _parse_entries(text: str, key: str) -> list[Mapping[str, Any]]:
     try:
-        whole = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         raise ReassignmentError(f"not JSON: {error}") from None
-    entries = whole.get(key) if isinstance(whole, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ReassignmentError(f"the JSON is an object with a list of objects as {key!r}")
-    version = whole.get("version", 1)
+
+    entries = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ReassignmentError(f"the JSON must be an object with a list of objects as {key!r}")
+    version = document.get("version", 1)
     if version != 1:
-        raise ReassignmentError(f"version {version!r} of the file is not known, only 1")
+        raise ReassignmentError(f"the file has the unknown version {version!r}, not 1")
     return entries
 
 
-def _field(entry: Mapping[str, Any], name: str, kind: type) -> Any:
+def _read_partition(entry: Mapping[str, Any]) -> TopicPartition:
+    topic = _read_field(entry, "topic", str)
+    return TopicPartition(topic, _read_field(entry, "partition", int))
+
+
+def _read_field(entry: Mapping[str, Any], name: str, field_type: type) -> Any:
     value = entry.get(name)
-    if type(value) is not kind:
-        raise ReassignmentError(f"{json.dumps(entry)}: {name!r} is missing, or no {kind.__name__}")
+    if type(value) is not field_type:
+        type_name = field_type.__name__
+        raise ReassignmentError(
+            f"{json.dumps(entry)}: {name!r} is missing or not of type {type_name}"
+        )
     return value
 
 
-# --- what is asked, and what there is -------------------------------------------------------------
+def _find_duplicates(values: Iterable[Hashable]) -> list[str]:
+    return [str(value) for value, count in Counter(values).items() if count > 1]
 
 
-def current_plan(topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where the replicas of these topics are."""
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def build_current_plan(topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Build the plan that leaves the replicas of these topics where they are."""
     return {
-        TopicPartition(topic.name, index): partition.replicas
+        TopicPartition(topic.name, partition_id): partition.replicas
         for topic in topics
-        for index, partition in topic.partitions.items()
+        for partition_id, partition in topic.partitions.items()
     }
 
 
 def check_plan(plan: Plan, current: Plan, brokers: Collection[int]) -> None:
-    """Raises ReassignmentError for partitions and brokers that are not there.
+    """Check that a plan's partitions and brokers exist. Raises ReassignmentError.
 
-    A broker that keeps something is no stranger, though it may be down.
+    A broker exists if it is live or has a replica of any partition.
     """
-    if unknown := sorted(str(each) for each in plan if each not in current):
+    if unknown := sorted(str(partition) for partition in plan if partition not in current):
         raise ReassignmentError(
             f"The proposed assignment contains non-existent partitions: {', '.join(unknown)}"
         )
-    known = {*brokers, *(each for replicas in current.values() for each in replicas)}
-    _check_brokers({each for replicas in plan.values() for each in replicas}, known)
+
+    existing = {*brokers, *(broker for replicas in current.values() for broker in replicas)}
+    _check_brokers({broker for replicas in plan.values() for broker in replicas}, existing)
 
 
-def _check_brokers(named: Iterable[int], brokers: Collection[int]) -> None:
-    if unknown := sorted(each for each in named if each not in brokers):
+def _check_brokers(brokers: Iterable[int], existing: Collection[int]) -> None:
+    if unknown := sorted(broker for broker in brokers if broker not in existing):
         raise ReassignmentError(
             "The proposed assignment contains non-existent brokerIDs: "
             f"{', '.join(map(str, unknown))}"
         )
 
 
-def proposed_plan(
+def propose_plan(
     topics: Iterable[TopicDescription],
-    onto: Collection[int],
+    brokers: Collection[int],
     racks: Mapping[int, str | None],
-    chance: Callable[[int], int],
+    random_below: Callable[[int], int],
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """A new place on the brokers `onto` for each partition, spread as for a new topic.
+    """Propose new replicas on `brokers` for each partition, spread as for a new topic.
 
-    `chance(n)` is a number below n. Raises ReassignmentError, and ApiError when there are fewer
-    brokers than replicas.
+    `random_below(n)` returns a number from 0 to n - 1. Raises ReassignmentError, and ApiError if
+    there are fewer brokers than replicas.
     """
-    _check_brokers(onto, racks)
-    there = {each: racks[each] for each in onto}
+    _check_brokers(brokers, racks)
+    rack_of = {broker: racks[broker] for broker in brokers}
+
     plan = {}
     for topic in topics:
-        indexes = sorted(topic.partitions)
-        placed = place_replicas(
-            there,
-            len(indexes),
-            max(len(each.replicas) for each in topic.partitions.values()),
-            start_index=chance(len(there)),
-            shift=chance(len(there)),
+        partition_ids = sorted(topic.partitions)
+        placement = place_replicas(
+            rack_of,
+            len(partition_ids),
+            max(len(partition.replicas) for partition in topic.partitions.values()),
+            start_index=random_below(len(rack_of)),
+            shift=random_below(len(rack_of)),
         )
-        for place, index in enumerate(indexes):
-            plan[TopicPartition(topic.name, index)] = placed[place]
+        for index, partition_id in enumerate(partition_ids):
+            plan[TopicPartition(topic.name, partition_id)] = placement[index]
     return plan
 
 
 class Status(StrEnum):
-    """How far one partition of a plan is."""
+    """The state of one partition of a plan."""
 
     COMPLETE = "complete"
     IN_PROGRESS = "in_progress"
@@ -209,13 +227,13 @@ class Status(StrEnum):
     MISSING = "missing"
 
 
-def status_of(
+def find_status(
     partition: TopicPartition,
     target: Sequence[int],
     current: Plan,
     moving: Mapping[TopicPartition, PartitionReassignment],
 ) -> Status:
-    """What has become of one partition's part of a plan."""
+    """Compare one partition's part of a plan with the current state."""
     if partition in moving:
         return Status.IN_PROGRESS
     if partition not in current:
@@ -228,33 +246,35 @@ def status_of(
 
 @attrs.frozen
 class Throttle:
-    """Which replicas a limit of replication holds for, as the topics' settings say it."""
+    """The brokers and the topics' settings by which replication is throttled."""
 
     brokers: frozenset[int]
     topic_configs: Mapping[str, Mapping[str, str]]
 
 
-def throttle_of(plan: Plan, current: Plan) -> Throttle:
-    """Those that send are all replicas that there are; those that fetch are the ones that come."""
+def plan_throttle(plan: Plan, current: Plan) -> Throttle:
+    """Plan the throttle: leaders' lists have the current replicas, followers' the added ones."""
     brokers: set[int] = set()
-    sending: dict[str, list[str]] = defaultdict(list)
-    fetching: dict[str, list[str]] = defaultdict(list)
-    for partition, target in sorted(plan.items()):
-        topic, index = partition.topic, partition.partition
-        new = [each for each in target if each not in current[partition]]
-        if not new:
+    leader_replicas: dict[str, list[str]] = defaultdict(list)
+    follower_replicas: dict[str, list[str]] = defaultdict(list)
+
+    for (topic, partition_id), target in sorted(plan.items()):
+        replicas = current[TopicPartition(topic, partition_id)]
+        added = [broker for broker in target if broker not in replicas]
+        if not added:
             continue
-        brokers |= {*current[partition], *new}
-        sending[topic] += [f"{index}:{each}" for each in current[partition]]
-        fetching[topic] += [f"{index}:{each}" for each in new]
+        brokers |= {*replicas, *added}
+        leader_replicas[topic] += [f"{partition_id}:{broker}" for broker in replicas]
+        follower_replicas[topic] += [f"{partition_id}:{broker}" for broker in added]
+
     return Throttle(
         frozenset(brokers),
         {
             topic: {
-                LEADER_REPLICAS: ",".join(sending[topic]),
-                FOLLOWER_REPLICAS: ",".join(fetching[topic]),
+                LEADER_REPLICAS: ",".join(leader_replicas[topic]),
+                FOLLOWER_REPLICAS: ",".join(follower_replicas[topic]),
             }
-            for topic in sending
+            for topic in leader_replicas
         },
     )
 
@@ -263,36 +283,36 @@ def throttle_of(plan: Plan, current: Plan) -> Throttle:
 
 
 Sizes = Mapping[tuple[TopicPartition, int], int]
-"""Bytes of each replica, by partition and broker."""
+"""Size of each replica in bytes, by partition and broker."""
 
 
 @attrs.frozen
-class Progress:
-    """How many bytes of the replicas that come are there, of how many."""
+class CopyProgress:
+    """Bytes that the added replicas have, of those that they will have."""
 
     copied_bytes: int
     total_bytes: int
 
     @property
     def remaining_bytes(self) -> int:
-        """What is yet to be copied."""
+        """Bytes still to be copied."""
         return self.total_bytes - self.copied_bytes
 
 
-def progress_of(
+def measure_progress(
     partition: TopicPartition, leader: int, moving: PartitionReassignment, sizes: Sizes
-) -> Progress:
-    """Each replica that comes will be as large as the leader's.
+) -> CopyProgress:
+    """Measure the progress of one partition; each added replica will be as large as the leader's.
 
-    A copy that is larger than its leader's, whose old segments have gone meanwhile, is whole.
+    A copy may be larger than the leader's log, whose old segments were deleted: it counts as whole.
     """
-    whole = sizes.get((partition, leader), 0)
-    copied = sum(min(whole, sizes.get((partition, each), 0)) for each in moving.adding)
-    return Progress(copied, whole * len(moving.adding))
+    leader_size = sizes.get((partition, leader), 0)
+    copied = sum(min(leader_size, sizes.get((partition, broker), 0)) for broker in moving.adding)
+    return CopyProgress(copied, leader_size * len(moving.adding))
 
 
-def time_left_ms(before: Progress, now: Progress, elapsed_ms: int) -> int | None:
-    """At the speed between two looks; None while nothing moves."""
+def estimate_time_left_ms(before: CopyProgress, now: CopyProgress, elapsed_ms: int) -> int | None:
+    """Estimate the time left from two measurements; None if nothing was copied between them."""
     copied = now.copied_bytes - before.copied_bytes
     if copied <= 0 or elapsed_ms <= 0:
         return None

@@ -1,4 +1,4 @@
-"""How far it is with moving partitions: looked at once, or until nothing moves any more."""
+"""Report how far a reassignment is: once, or repeatedly until nothing moves."""
 
 import asyncio
 import time
@@ -10,17 +10,22 @@ import click
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.reassign.plan import (
+    CopyProgress,
     Plan,
-    Progress,
     Sizes,
     Status,
-    current_plan,
-    progress_of,
-    status_of,
-    time_left_ms,
+    build_current_plan,
+    estimate_time_left_ms,
+    find_status,
+    measure_progress,
 )
-from broker.kbroker.reassign.replica_places import Placed, Places, PlaceStatus, placed
-from broker.kbroker.reassign.rows import Item, show_items, status_line
+from broker.kbroker.reassign.replica_places import (
+    PlacedReplica,
+    Places,
+    PlaceStatus,
+    locate_replicas,
+)
+from broker.kbroker.reassign.rows import Item, format_status, show_items
 from broker.kbroker.reassign.throttle import unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
 from clients.errors import ClientError
@@ -29,89 +34,105 @@ from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
 
-async def looked(
+async def read_state(
     cluster: ClusterAccess,
 ) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, PartitionReassignment]]:
-    """Where all replicas are, and what is on the move."""
+    """Return the replicas of all partitions, and the reassignments in progress."""
+    # Reassignments first: one that ends in between shows its final replicas.
     moving = await cluster.list_reassignments()
-    return current_plan((await cluster.describe_topics()).values()), moving
+    return build_current_plan((await cluster.describe_topics()).values()), moving
 
 
-def without_coming(
+def without_adding(
     replicas: tuple[int, ...], moving: PartitionReassignment | None
 ) -> tuple[int, ...]:
-    """The replicas without those that are only coming."""
-    return tuple(each for each in replicas if moving is None or each not in moving.adding)
+    """Return the replicas without those that a reassignment is adding."""
+    return tuple(broker for broker in replicas if moving is None or broker not in moving.adding)
 
 
-async def status_items(cluster: ClusterAccess, plan: Plan, places: Places) -> list[Item]:
-    """Items of COLUMNS; bytes only where brokers tell them."""
-    current, moving = await looked(cluster)
-    within = await _placed(cluster, places)
-    concerned = {each: how for each, how in moving.items() if each in plan}
-    progress = await progress_by_partition(cluster, concerned)
+async def build_status_items(cluster: ClusterAccess, plan: Plan, places: Places) -> list[Item]:
+    """Build items of COLUMNS; bytes are None unless brokers report them."""
+    current, moving = await read_state(cluster)
+    placed_replicas = await _locate_replicas(cluster, places)
+    moving_here = {partition: moving[partition] for partition in moving if partition in plan}
+    progress = await measure_all_progress(cluster, moving_here)
+
     items = []
     for partition, target in sorted(plan.items()):
-        how, far = moving.get(partition), progress.get(partition)
-        here = [each for each in within if each.replica.topic_partition == partition]
+        reassignment = moving.get(partition)
+        of_partition = [
+            placed for placed in placed_replicas if placed.replica.topic_partition == partition
+        ]
+        copied_bytes, total_bytes = _sum_bytes(progress.get(partition), of_partition)
         items.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "state": status_of(partition, target, current, moving),
+                "state": find_status(partition, target, current, moving),
                 "replicas": current.get(partition),
                 "target": target,
-                "adding": how.adding if how else (),
-                "removing": how.removing if how else (),
-                "copied_bytes": _sum(far, here, "copied_bytes"),
-                "total_bytes": _sum(far, here, "total_bytes"),
-                "log_dirs": [each.item() for each in here],
-                "placed": here,
+                "adding": reassignment.adding if reassignment else (),
+                "removing": reassignment.removing if reassignment else (),
+                "copied_bytes": copied_bytes,
+                "total_bytes": total_bytes,
+                "log_dirs": [placed.to_item() for placed in of_partition],
+                "placed": of_partition,
             }
         )
     return items
 
 
-def _sum(between: Progress | None, within: Iterable[Placed], field: str) -> int | None:
-    """Bytes of moves between brokers, and between directories; None where there are neither."""
-    moves = [*([between] if between else []), *within]
-    return sum(getattr(each, field) for each in moves) if moves else None
+def _sum_bytes(
+    between_brokers: CopyProgress | None, within_brokers: Iterable[PlacedReplica]
+) -> tuple[int | None, int | None]:
+    """Sum copied and total bytes of a partition's moves; None without a move."""
+    moves: list[CopyProgress | PlacedReplica] = [
+        *([between_brokers] if between_brokers else []),
+        *within_brokers,
+    ]
+    if not moves:
+        return None, None
+    return sum(move.copied_bytes for move in moves), sum(move.total_bytes for move in moves)
 
 
 def is_moving(item: Item) -> bool:
-    """Whether anything of the partition is on its way."""
+    """True if a replica of the partition moves between brokers or directories."""
     return item["state"] is Status.IN_PROGRESS or any(
-        each.is_moving for each in item.get("placed", ())
+        placed.is_moving for placed in item.get("placed", ())
     )
 
 
-async def _placed(cluster: ClusterAccess, places: Places) -> list[Placed]:
+async def _locate_replicas(cluster: ClusterAccess, places: Places) -> list[PlacedReplica]:
     if not places:
         return []
     live = await cluster.list_brokers()
-    return placed(
-        places, await cluster.describe_log_dirs(e.broker for e in places if e.broker in live)
-    )
+    brokers = {replica.broker for replica in places if replica.broker in live}
+    return locate_replicas(places, await cluster.describe_log_dirs(brokers))
 
 
-async def progress_by_partition(
+async def measure_all_progress(
     cluster: ClusterAccess, moving: Mapping[TopicPartition, PartitionReassignment]
-) -> dict[TopicPartition, Progress]:
-    """From the sizes of the logs; nothing where the brokers cannot be asked."""
+) -> dict[TopicPartition, CopyProgress]:
+    """Measure the progress of reassignments by the sizes of the logs; {} without the brokers."""
     if not moving or not isinstance(cluster, OverBrokers):
         return {}
-    view = await cluster.describe_topics(sorted({each.topic for each in moving}))
-    leaders = {each: view[each.topic].partitions[each.partition].leader for each in moving}
-    asked = {*leaders.values(), *(b for how in moving.values() for b in how.adding)}
-    sizes = await log_sizes(cluster, asked & set(await cluster.list_brokers()))
-    return {each: progress_of(each, leaders[each], how, sizes) for each, how in moving.items()}
+
+    topics = await cluster.describe_topics(sorted({partition.topic for partition in moving}))
+    leaders = {p: topics[p.topic].partitions[p.partition].leader for p in moving}
+    adding = {broker for reassignment in moving.values() for broker in reassignment.adding}
+    live = set(await cluster.list_brokers())
+    sizes = await read_log_sizes(cluster, {*leaders.values(), *adding} & live)
+    return {
+        partition: measure_progress(partition, leaders[partition], reassignment, sizes)
+        for partition, reassignment in moving.items()
+    }
 
 
-async def log_sizes(cluster: OverBrokers, brokers: Iterable[int]) -> Sizes:
-    """Of all replicas on these brokers. One that does not answer has none."""
+async def read_log_sizes(cluster: OverBrokers, brokers: Iterable[int]) -> Sizes:
+    """Read the sizes of all replicas on these brokers; none for a broker that fails."""
     sizes: dict[tuple[TopicPartition, int], int] = {}
 
-    async def of_broker(broker: int) -> None:
+    async def read_sizes(broker: int) -> None:
         try:
             directories = await cluster.admin.describe_log_dirs(broker)
         except (ApiError, ClientError):
@@ -121,38 +142,43 @@ async def log_sizes(cluster: OverBrokers, brokers: Iterable[int]) -> Sizes:
                 if not replica.is_future:
                     sizes[partition, broker] = replica.size_bytes
 
-    await asyncio.gather(*map(of_broker, brokers))
+    await asyncio.gather(*map(read_sizes, brokers))
     return sizes
 
 
 @attrs.define(eq=False)
-class Pace:
-    """How fast bytes are copied, from one look to the next."""
+class CopySpeed:
+    """The speed of copying, measured from one report to the next."""
 
     now_s: Callable[[], float]
-    _before: Progress | None = None
-    _at_s: float = 0.0
+    _previous: CopyProgress | None = None
+    _measured_at_s: float = 0.0
 
     def line(self, items: Iterable[Item]) -> str:
-        """How far all of them are, and how long it will take at this speed."""
+        """Measure again; say how much is done and how long the rest takes at this speed."""
         items = list(items)
         done = sum(not is_moving(item) for item in items)
-        now = Progress(
-            *(sum(item[k] or 0 for item in items) for k in ("copied_bytes", "total_bytes"))
+        now_s = self.now_s()
+        progress = CopyProgress(
+            sum(item["copied_bytes"] or 0 for item in items),
+            sum(item["total_bytes"] or 0 for item in items),
         )
-        at_s, before = self.now_s(), self._before
+
         left_ms = None
-        if before is not None:
-            left_ms = time_left_ms(before, now, int((at_s - self._at_s) * 1000))
-        self._before, self._at_s = now, at_s
+        if self._previous is not None:
+            elapsed_ms = int((now_s - self._measured_at_s) * 1000)
+            left_ms = estimate_time_left_ms(self._previous, progress, elapsed_ms)
+        self._previous = progress
+        self._measured_at_s = now_s
+
         left = "" if left_ms is None else f", about {-(-left_ms // 1000)} s left"
         return (
             f"{done} of {len(items)} partitions done, "
-            f"{now.copied_bytes} of {now.total_bytes} bytes of the rest copied{left}"
+            f"{progress.copied_bytes} of {progress.total_bytes} bytes of the rest copied{left}"
         )
 
 
-async def verified(
+async def report_status(
     cluster: ClusterAccess,
     output: str,
     plan: Plan,
@@ -161,36 +187,45 @@ async def verified(
     *,
     preserve: bool,
 ) -> list[Failure]:
-    """Say how each partition stands, once or until none moves; gives those that went wrong."""
-    pace = Pace(time.monotonic)
+    """Report the status of each partition of a plan, and return the failures.
+
+    With `watch`, first report progress every so many seconds until nothing moves. When nothing
+    moves any more the throttles are removed, unless `preserve`.
+    """
+    speed = CopySpeed(time.monotonic)
     while True:
-        items = await status_items(cluster, plan, places)
+        items = await build_status_items(cluster, plan, places)
         moving = [item for item in items if is_moving(item)]
         if watch is None or not moving:
             break
-        click.echo(pace.line(items), err=True)
+        click.echo(speed.line(items), err=True)
         await asyncio.sleep(watch)
+
+    # Failures between brokers, then between directories.
     failures = [
-        Failure(f"{item['topic']}-{item['partition']}", item["state"].name, status_line(item))
+        Failure(f"{item['topic']}-{item['partition']}", item["state"].name, format_status(item))
         for item in items
         if item["state"] in (Status.NOT_ACTIVE, Status.MISSING)
     ]
-    within = [each for item in items for each in item["placed"]]
+    placed_replicas = [placed for item in items for placed in item["placed"]]
     failures += [
-        Failure(str(each.replica), each.status.name, each.sentence)
-        for each in within
-        if each.status not in (PlaceStatus.COMPLETE, PlaceStatus.IN_PROGRESS)
+        Failure(str(placed.replica), placed.status.name, placed.sentence)
+        for placed in placed_replicas
+        if placed.status not in (PlaceStatus.COMPLETE, PlaceStatus.IN_PROGRESS)
     ]
+
     if output == "table":
         click.echo("Status of partition reassignment:")
         for item in items:
-            click.echo(status_line(item))
-        for each in within:
-            click.echo(each.sentence)
+            click.echo(format_status(item))
+        for placed in placed_replicas:
+            click.echo(placed.sentence)
         if moving:
-            click.echo(pace.line(items))
+            click.echo(speed.line(items))
+
     if not moving and not preserve:
         await unlimit_speed(cluster, plan)
+
     if output != "table":
         show_items(items, failures, output)
     return failures

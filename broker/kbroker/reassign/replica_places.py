@@ -1,9 +1,10 @@
-"""Replicas whose log directories a plan names (KIP-113), and how far their moves are.
+"""Move replicas to the log directories that a plan names (KIP-113), and follow the moves.
 
     {"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","/data/b"]}
 
-A broker that has no replica yet remembers the directory and makes it there; it is told again until
-it has one, so that what it says last is that the move has begun, or is done.
+A broker without the replica responds REPLICA_NOT_AVAILABLE, remembers the directory and creates the
+replica there. The request is repeated until the replica exists: the last response then says that
+the move has begun or is done.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import attrs
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess, LogDirs
-from broker.kbroker.reassign.plan import ANY, ReassignmentError, plan_entries
+from broker.kbroker.reassign.plan import ANY, ReassignmentError, parse_plan_entries
 from clients.admin.descriptions import ReplicaDescription, TopicPartitionReplica
 from clients.admin.requests import Verdicts
 from clients.output import Failure, report
@@ -24,64 +25,73 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 Places = Mapping[TopicPartitionReplica, str]
-"""Replica -> the path of the log directory that it is to be in."""
+"""Replica -> the path of its target log directory."""
 
-AGAIN_SECONDS = 0.1
+RETRY_S = 0.1
 
 
 def read_places(text: str) -> dict[TopicPartitionReplica, str]:
-    """Those in a plan that `read_plan` has found to be one."""
+    """Read the places in a plan's file, which `read_plan` has checked."""
     return {
         TopicPartitionReplica(TopicPartition(entry["topic"], entry["partition"]), broker): path
-        for entry in plan_entries(text)
+        for entry in parse_plan_entries(text)
         for broker, path in zip(entry["replicas"], entry.get("log_dirs", ()), strict=False)
         if path != ANY
     }
 
 
 def check_places(places: Places, log_dirs: Mapping[int, LogDirs]) -> None:
-    """Raises ReassignmentError for directories that brokers do not have, or cannot use."""
+    """Check that brokers have these directories and can use them. Raises ReassignmentError."""
     for replica, path in sorted(places.items()):
-        known = log_dirs[replica.broker]
-        if path not in known:
+        of_broker = log_dirs[replica.broker]
+        if path not in of_broker:
             raise ReassignmentError(
                 f"{replica.topic_partition}: broker {replica.broker} has no log directory "
-                f"{path!r}, only {', '.join(sorted(known))}"
+                f"{path!r}, only {', '.join(sorted(of_broker))}"
             )
-        if known[path].error is not ErrorCode.NONE:
+        if of_broker[path].error is not ErrorCode.NONE:
             raise ReassignmentError(
                 f"{replica.topic_partition}: {path!r} is offline on broker {replica.broker}"
             )
 
 
-# --- beginning ------------------------------------------------------------------------------------
+# --- moves ----------------------------------------------------------------------------------------
 
 
-async def place(
+async def begin_moves(
     cluster: ClusterAccess, places: Places, timeout_ms: int, now_s: Callable[[], float]
 ) -> Verdicts[TopicPartitionReplica]:
-    """Have all moves begun, those of replicas that are on their way to a broker as well."""
+    """Begin all moves; repeat the request for replicas that do not exist yet.
+
+    Returns the last verdict of each replica, at the latest when `timeout_ms` is over.
+    """
     verdicts: Verdicts[TopicPartitionReplica] = {}
-    deadline_s, rest = now_s() + timeout_ms / 1000, dict(places)
+    deadline_s = now_s() + timeout_ms / 1000
+    rest = dict(places)
+
     while rest:
         verdicts |= await cluster.place_replicas(rest)
-        rest = {each: path for each, path in rest.items() if _is_to_come(verdicts.get(each))}
+        rest = {
+            replica: path
+            for replica, path in rest.items()
+            if _is_not_available(verdicts.get(replica))
+        }
         if now_s() >= deadline_s:
             break
         if rest:
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_S)
     return verdicts
 
 
-def _is_to_come(error: ApiError | None) -> bool:
+def _is_not_available(error: ApiError | None) -> bool:
     return error is not None and error.code is ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-# --- how far they are -----------------------------------------------------------------------------
+# --- status ---------------------------------------------------------------------------------------
 
 
 class PlaceStatus(StrEnum):
-    """How one replica stands to the directory that a plan names for it."""
+    """The state of a replica's move to its target directory."""
 
     COMPLETE = "complete"
     IN_PROGRESS = "in_progress"
@@ -91,9 +101,11 @@ class PlaceStatus(StrEnum):
 
 
 @attrs.frozen
-class Placed:
-    """A replica: the directory it should be in, the one it is in, the one it is moved to. Bytes
-    are of the move, 0 without one."""
+class PlacedReplica:
+    """A replica with its directories: the plan's target, the current one, and that of its move.
+
+    Without a replica `current` is None, without a move `future` is None and the bytes are 0.
+    """
 
     replica: TopicPartitionReplica
     target: str
@@ -104,7 +116,7 @@ class Placed:
 
     @property
     def status(self) -> PlaceStatus:
-        """What has become of it."""
+        """The state of the move to the target."""
         if self.current is None:
             return PlaceStatus.MISSING
         if self.future is not None:
@@ -113,29 +125,29 @@ class Placed:
 
     @property
     def is_moving(self) -> bool:
-        """Whether it is on its way, or not yet where it could be."""
+        """True if a move is in progress, to the target or elsewhere."""
         return self.status in (PlaceStatus.IN_PROGRESS, PlaceStatus.ELSEWHERE)
 
     @property
     def sentence(self) -> str:
-        """Kafka's."""
-        where = f"Partition {self.replica.topic_partition} on broker {self.replica.broker}"
+        """The sentence of kafka-reassign-partitions.sh for the status."""
+        place = f"Partition {self.replica.topic_partition} on broker {self.replica.broker}"
         match self.status:
             case PlaceStatus.COMPLETE:
                 return f"Reassignment of replica {self.replica} completed successfully."
             case PlaceStatus.IN_PROGRESS:
                 return f"Reassignment of replica {self.replica} is still in progress."
             case PlaceStatus.ELSEWHERE:
-                return f"{where} is being moved to log dir {self.future} instead of {self.target}."
+                return f"{place} is being moved to log dir {self.future} instead of {self.target}."
             case PlaceStatus.NOT_ACTIVE:
-                return f"{where} is not being moved from log dir {self.current} to {self.target}."
+                return f"{place} is not being moved from log dir {self.current} to {self.target}."
         return (
             f"Partition {self.replica.topic_partition} is not found in any live log dir on broker "
             f"{self.replica.broker}. There is likely an offline log directory on the broker."
         )
 
-    def item(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_item(self) -> dict[str, Any]:
+        """Return the JSON object of the replica."""
         return {
             "broker": self.replica.broker,
             "log_dir": self.target,
@@ -145,57 +157,82 @@ class Placed:
         }
 
 
-def placed(places: Places, log_dirs: Mapping[int, LogDirs]) -> list[Placed]:
-    """How each replica stands."""
+def locate_replicas(places: Places, log_dirs: Mapping[int, LogDirs]) -> list[PlacedReplica]:
+    """Locate each replica in the log directories of its broker."""
     return [
-        _placed(replica, target, log_dirs.get(replica.broker, {}))
+        _locate_replica(replica, target, log_dirs.get(replica.broker, {}))
         for replica, target in sorted(places.items())
     ]
 
 
-def _placed(replica: TopicPartitionReplica, target: str, log_dirs: LogDirs) -> Placed:
-    found: dict[bool, tuple[str, ReplicaDescription]] = {}
+def _locate_replica(
+    replica: TopicPartitionReplica, target: str, log_dirs: LogDirs
+) -> PlacedReplica:
+    current: tuple[str, ReplicaDescription] | None = None
+    future: tuple[str, ReplicaDescription] | None = None
     for path, directory in log_dirs.items():
-        described = directory.replicas.get(replica.topic_partition)
-        if described is not None:
-            found[described.is_future] = path, described
-    current, future = (found.get(is_future, (None, None)) for is_future in (False, True))
-    total = current[1].size_bytes if current[1] and future[1] else 0
-    copied = min(future[1].size_bytes, total) if future[1] else 0
-    return Placed(replica, target, current[0], future[0], copied, total)
+        description = directory.replicas.get(replica.topic_partition)
+        if description is None:
+            continue
+        if description.is_future:
+            future = path, description
+        else:
+            current = path, description
+
+    # A copy may be larger than the log itself, whose old segments were deleted meanwhile.
+    total_bytes = current[1].size_bytes if current and future else 0
+    copied_bytes = min(future[1].size_bytes, total_bytes) if future else 0
+    return PlacedReplica(
+        replica,
+        target,
+        current[0] if current else None,
+        future[0] if future else None,
+        copied_bytes,
+        total_bytes,
+    )
 
 
-def places_text(value: Iterable[Mapping[str, Any]] | None) -> str:
-    """As in 1:/data/b (in_progress); - for none."""
-    return " ".join(f"{e['broker']}:{e['log_dir']} ({e['state']})" for e in value or ()) or "-"
+def format_places(value: Iterable[Mapping[str, Any]] | None) -> str:
+    """Format replicas for a table's cell: 1:/data/b (in_progress); none as -."""
+    texts = [f"{item['broker']}:{item['log_dir']} ({item['state']})" for item in value or ()]
+    return " ".join(texts) or "-"
 
 
-# --- what commands do with them -------------------------------------------------------------------
+# --- steps of commands ----------------------------------------------------------------------------
 
 
-async def moved_within(
+async def move_within_brokers(
     cluster: ClusterAccess, output: str, places: Places, timeout_ms: int
 ) -> list[Failure]:
-    """Begin the moves to other directories; gives those that could not begin."""
-    verdicts = await place(cluster, places, timeout_ms, time.monotonic)
+    """Begin the moves to other directories and print them; return those that failed."""
+    verdicts = await begin_moves(cluster, places, timeout_ms, time.monotonic)
     failures = [Failure.of(str(replica), error) for replica, error in verdicts.items() if error]
+
     if output == "table":
-        if moving := sorted(each for each, error in verdicts.items() if error is None):
+        if moving := sorted(replica for replica, error in verdicts.items() if error is None):
             names = ",".join(map(str, moving))
             click.echo(f"Successfully started log directory moves for: {names}")
         report(failures)
     return failures
 
 
-async def stay(cluster: ClusterAccess, places: Places) -> None:
-    """Stop the moves to these directories. Raises ApiError."""
+async def cancel_moves(cluster: ClusterAccess, places: Places) -> None:
+    """Cancel the moves to these directories. Raises ApiError."""
     if not places:
         return
-    known = placed(places, await cluster.describe_log_dirs(each.broker for each in places))
-    here = {e.replica: e.current for e in known if e.is_moving and e.current is not None}
-    for error in (await cluster.place_replicas(here)).values():
+
+    # A move to the current directory cancels the one in progress.
+    brokers = {replica.broker for replica in places}
+    placed_replicas = locate_replicas(places, await cluster.describe_log_dirs(brokers))
+    current_places = {
+        placed.replica: placed.current
+        for placed in placed_replicas
+        if placed.is_moving and placed.current is not None
+    }
+    for error in (await cluster.place_replicas(current_places)).values():
         if error is not None:
             raise error
-    if here:
-        names = ",".join(map(str, sorted(here)))
+
+    if current_places:
+        names = ",".join(map(str, sorted(current_places)))
         click.echo(f"Successfully cancelled log directory moves for: {names}", err=True)

@@ -1,4 +1,4 @@
-"""`kbroker configs`: whose settings, which settings, and how they are shown."""
+"""`kbroker configs` chooses a resource, parses settings and shows them."""
 
 import json
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def test_settings_belong_to_whom_the_options_name(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "say whose settings"),
         ({"topic": "t", "broker": 1}, "say whose settings"),
@@ -71,17 +71,17 @@ def test_settings_belong_to_whom_the_options_name(
     ],
 )
 def test_whose_settings_must_be_said_once_and_quotas_are_refused(
-    options: Mapping[str, Any], said: str
+    options: Mapping[str, Any], message: str
 ) -> None:
-    with pytest.raises(click.UsageError, match=said):
+    with pytest.raises(click.UsageError, match=message):
         choose_resource(**options)
 
 
 def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> None:
     def run(line: str) -> str:
-        done = dev_cluster.run("kbroker", *line.split())
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = dev_cluster.run("kbroker", *line.split())
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     run("topics create set")
     assert run("configs alter --topic set --add segment.ms=9000") == (
@@ -103,7 +103,7 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "said"),
+    ("line", "code", "message"),
     [
         ("alter --topic set", 2, "say what to alter"),
         ("alter --topic set --add a=1 --remove a", 2, "both added and removed: a"),
@@ -114,8 +114,8 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
     ],
 )
 def test_a_users_mistake_is_one_line(
-    dev_cluster: DevCluster, line: str, code: int, said: str
+    dev_cluster: DevCluster, line: str, code: int, message: str
 ) -> None:
-    done = dev_cluster.run("kbroker", "configs", *line.split())
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert said in done.stderr
+    result = dev_cluster.run("kbroker", "configs", *line.split())
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert message in result.stderr

@@ -1,4 +1,4 @@
-"""`kbroker dev`, `start` and `zookeeper` as processes."""
+"""`kbroker dev`, `start` and `zookeeper` run as processes."""
 
 import re
 import signal
@@ -51,23 +51,23 @@ def test_a_killed_broker_is_named_the_other_lives_on_and_start_brings_it_back(
         assert cluster.process.stderr is not None
         first, second = cluster.address("bootstrap").split(",")
         subprocess.run(["kill", "-9", str(cluster.pid("broker-1"))], check=True)
-        named = cluster.process.stderr.readline()
+        report = cluster.process.stderr.readline()
         properties = tmp_path / "broker-1.properties"
-        assert named.startswith("broker 1 was killed by SIGKILL")
-        assert named.endswith(f"kbroker start {properties}\n")
+        assert report.startswith("broker 1 was killed by SIGKILL")
+        assert report.endswith(f"kbroker start {properties}\n")
         assert lives(cluster.pid("broker-0"))
         until(
             lambda: cluster.run("kbroker", "cluster", "describe", "-b", first).returncode == 0,
             "the other answers",
         )
 
-        again = cluster.begin("kbroker", "start", str(properties))
+        restarted = cluster.begin("kbroker", "start", str(properties))
         try:
-            assert first_line(again) == f"ready bootstrap={second}\n"
+            assert first_line(restarted) == f"ready bootstrap={second}\n"
         finally:
-            again.send_signal(signal.SIGTERM)
-            again.communicate(timeout=DEADLINE_S)
-        assert again.returncode == 0
+            restarted.send_signal(signal.SIGTERM)
+            restarted.communicate(timeout=DEADLINE_S)
+        assert restarted.returncode == 0
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Work that a stop cuts short."""
+"""`run_until_stopped` ends with its work, or cancels it at a stop."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from broker.kbroker.lifeline import run_until_stopped
 
 
-async def forever(cleaned: list[str]) -> None:
+async def wait_forever(cleaned: list[str]) -> None:
     try:
         await asyncio.Event().wait()
     finally:
@@ -27,7 +27,7 @@ def test_a_stop_cancels_the_work_and_waits_until_it_has_cleaned_up() -> None:
     async def run() -> bool:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_soon(stop.set)
-        return await run_until_stopped(stop, forever(cleaned))
+        return await run_until_stopped(stop, wait_forever(cleaned))
 
     assert not asyncio.run(run())
     assert cleaned == ["cleaned"]

@@ -1,4 +1,4 @@
-"""What `kbroker dev` decides before it starts anything."""
+"""`kbroker dev` makes settings, claims ports and locks its directory before it starts."""
 
 import socket
 from pathlib import Path

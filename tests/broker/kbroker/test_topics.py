@@ -129,7 +129,7 @@ def test_what_the_broker_refuses_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("create", "say which topic"),
         ("create a --topic b", "say which topic"),
@@ -141,10 +141,12 @@ def test_what_the_broker_refuses_is_said_in_one_line(
         ("--create a --zookeeper no@host", "ZooKeeper's address"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(dev_cluster: DevCluster, line: str, said: str) -> None:
+def test_what_cannot_be_meant_is_wrong_usage(
+    dev_cluster: DevCluster, line: str, message: str
+) -> None:
     result = dev_cluster.run("kbroker", "topics", *line.split())
-    assert result.returncode == (1 if said == "no session" else 2)
-    assert said in result.stderr
+    assert result.returncode == (1 if message == "no session" else 2)
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -154,8 +156,8 @@ def test_a_topic_that_is_there_or_is_not_may_be_no_failure(dev_cluster: DevClust
         assert run("kbroker", "topics", "create", "again", "--if-not-exists").returncode == 0
     assert run("kbroker", "topics", "delete", "again", "--if-exists").returncode == 0
     for verb in ("delete", "describe"):
-        done = run("kbroker", "topics", verb, "never", "--if-exists")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        result = run("kbroker", "topics", verb, "never", "--if-exists")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_of_two_topics_the_one_that_can_be_deleted_is(dev_cluster: DevCluster) -> None:

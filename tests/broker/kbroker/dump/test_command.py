@@ -1,4 +1,4 @@
-"""`kbroker dump` on small logs of all kinds, against what Kafka's own tool says of them."""
+"""`kbroker dump` on small logs of all kinds, compared with the output of Kafka's own tool."""
 
 import os
 import struct
@@ -19,14 +19,14 @@ DIFFERENT_ERRORS = {
     "indexes_run",
     "producers",
 }
-"""Where the stock tool finds fault with what is right, or the other way round."""
+"""Logs on whose correctness the stock tool and we disagree."""
 
 LOG = f"{0:020d}.log"
 INDEX = f"{0:020d}.index"
 
 
 def dump(case: str, *options: str) -> Result:
-    """All files of a folder dumped from within it."""
+    """Dump all files of a folder, with the folder as the current directory."""
     return dump_in(SEGMENTS / case, "--files", files_of(case), *options)
 
 

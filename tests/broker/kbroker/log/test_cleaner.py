@@ -1,4 +1,4 @@
-"""`kbroker log cleaner`: of directories that somebody cleans, cleaned, or never cleaned."""
+"""`kbroker log cleaner` on directories that are being cleaned, were cleaned, or never were."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.compaction.house import OTHER, T0, House
 from tests.virtual_time import VirtualTimeLoop
 
 
-def lived(directory: Path, story: Callable[[House], Awaitable[None]]) -> House:
-    """A house in which something has happened."""
+def play(directory: Path, story: Callable[[House], Awaitable[None]]) -> House:
+    """Let a story happen in a house on this directory."""
 
-    async def happens() -> House:
+    async def live() -> House:
         house = House(LogDirectory(directory))
         await story(house)
         return house
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(happens())
+        return runner.run(live())
 
 
 def cleaner(directory: Path, *args: str) -> Result:
@@ -39,8 +39,8 @@ def items(directory: Path, *args: str) -> list[dict[str, Any]]:
     assert result.exit_code == 0, result.output
     listing = json.loads(result.stdout)
     assert listing["kind"] == "cleaner"
-    found: list[dict[str, Any]] = listing["items"]
-    return found
+    listed: list[dict[str, Any]] = listing["items"]
+    return listed
 
 
 def test_a_log_that_was_cleaned_and_written_to_again(tmp_path: Path) -> None:
@@ -54,16 +54,16 @@ def test_a_log_that_was_cleaned_and_written_to_again(tmp_path: Path) -> None:
         house.write_rounds(2)
         sizes.append(house.log().size)
 
-    lived(tmp_path, story)
+    play(tmp_path, story)
     size, clean, total = sizes
-    (found,) = items(tmp_path)
-    assert (found["topic"], found["partition"], found["state"]) == ("positions", 0, "cleaned")
-    assert (found["first_dirty_offset"], found["dirty_bytes"]) == (40, total - clean)
-    assert found["dirty_ratio"] == round((total - clean) / total, 4)
-    assert (found["bytes_read"], found["bytes_written"]) == (size, clean)
-    assert (found["messages_read"], found["messages_written"]) == (40, 10)
-    assert found["last_pass_ms"] == T0
-    assert (found["reason"], found["next_try_ms"]) == (None, None)
+    (item,) = items(tmp_path)
+    assert (item["topic"], item["partition"], item["state"]) == ("positions", 0, "cleaned")
+    assert (item["first_dirty_offset"], item["dirty_bytes"]) == (40, total - clean)
+    assert item["dirty_ratio"] == round((total - clean) / total, 4)
+    assert (item["bytes_read"], item["bytes_written"]) == (size, clean)
+    assert (item["messages_read"], item["messages_written"]) == (40, 10)
+    assert item["last_pass_ms"] == T0
+    assert (item["reason"], item["next_try_ms"]) == (None, None)
     assert "2020-09-13T12:26:40.000Z" in cleaner(tmp_path).stdout
 
 
@@ -74,13 +74,13 @@ def test_a_log_that_cannot_be_cleaned_is_shown_with_the_reason(tmp_path: Path) -
         house.log().directory.open_segment(file_name(10, ".log")).write(70, b"\xff")
         await house.live(1)
 
-    lived(tmp_path, story)
-    (found,) = items(tmp_path, "--quarantined")
-    assert (found["partition"], found["state"], found["failures"]) == (0, "quarantined", 1)
-    assert found["next_try_ms"] == T0 + 5000
-    assert "CRC" in found["reason"]
-    assert (found["first_dirty_offset"], found["dirty_ratio"]) == (0, 1.0)
-    assert [each["state"] for each in items(tmp_path)] == ["quarantined", "cleaned"]
+    play(tmp_path, story)
+    (item,) = items(tmp_path, "--quarantined")
+    assert (item["partition"], item["state"], item["failures"]) == (0, "quarantined", 1)
+    assert item["next_try_ms"] == T0 + 5000
+    assert "CRC" in item["reason"]
+    assert (item["first_dirty_offset"], item["dirty_ratio"]) == (0, 1.0)
+    assert [item["state"] for item in items(tmp_path)] == ["quarantined", "cleaned"]
 
 
 def test_a_log_that_waits_is_shown_before_it_was_ever_cleaned(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_log_that_waits_is_shown_before_it_was_ever_cleaned(tmp_path: Path) ->
         house.cleaner.high_watermark = lambda tp: 5
         await house.live(1)
 
-    lived(tmp_path, story)
-    (found,) = items(tmp_path)
-    assert (found["state"], found["first_dirty_offset"]) == ("waiting", 0)
-    assert found["bytes_per_second"] is None
+    play(tmp_path, story)
+    (item,) = items(tmp_path)
+    assert (item["state"], item["first_dirty_offset"]) == ("waiting", 0)
+    assert item["bytes_per_second"] is None
     assert items(tmp_path, "--quarantined") == []
 
 
@@ -100,10 +100,10 @@ def test_any_topic_can_be_asked_for_and_one_that_is_not_there_is_an_error(tmp_pa
     async def story(house: House) -> None:
         house.write_rounds(3)
 
-    house = lived(tmp_path, story)
+    house = play(tmp_path, story)
     assert items(tmp_path) == []
-    (found,) = items(tmp_path, "positions")
-    assert found["dirty_bytes"] == house.log().size
+    (item,) = items(tmp_path, "positions")
+    assert item["dirty_bytes"] == house.log().size
     result = cleaner(tmp_path, "posotions")
     assert (result.exit_code, "there is no log of this topic here" in result.stderr) == (1, True)
 
@@ -113,10 +113,10 @@ def test_a_status_that_cannot_be_read_is_a_failure_and_the_rest_is_shown(tmp_pat
         house.write_rounds(3)
         await house.live(1)
 
-    lived(tmp_path, story)
+    play(tmp_path, story)
     (tmp_path / STATUS_FILE).write_text("{")
     result = cleaner(tmp_path, "-o", "json")
     assert result.exit_code == 1
     listing = json.loads(result.stdout)
-    assert [each["first_dirty_offset"] for each in listing["items"]] == [30]
+    assert [item["first_dirty_offset"] for item in listing["items"]] == [30]
     assert STATUS_FILE in listing["errors"][0]["what"]

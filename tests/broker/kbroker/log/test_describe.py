@@ -1,4 +1,4 @@
-"""`kbroker log describe` and `dirs`: of directories that are named, and of a running cluster."""
+"""`kbroker log describe` and `dirs` on given directories and on a running cluster."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ def describe(*args: str) -> Result:
 def items(result: Result) -> list[dict[str, Any]]:
     listing = json.loads(result.stdout)
     assert listing["kind"] == "segments"
-    found: list[dict[str, Any]] = listing["items"]
-    return found
+    listed: list[dict[str, Any]] = listing["items"]
+    return listed
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -98,9 +98,9 @@ def test_an_index_that_lies_does_not_hide_the_segment(tmp_path: Path, position: 
     stored_log(tmp_path / "broker")
     index = tmp_path / "broker" / "flights-0" / file_name(12, INDEX)
     index.write_bytes(index.read_bytes()[:-4] + position.to_bytes(4, signed=True))
-    found = list(describe_segments(ReadOnlyDirectory(index.parent)))
-    assert [each.end_offset for each in found] == [12, 24, 36]
-    assert [each.size_bytes for each in found] == [4 * BATCH_BYTES] * 3
+    segments = list(describe_segments(ReadOnlyDirectory(index.parent)))
+    assert [segment.end_offset for segment in segments] == [12, 24, 36]
+    assert [segment.size_bytes for segment in segments] == [4 * BATCH_BYTES] * 3
 
 
 def test_messages_of_the_old_formats_have_times_if_they_have_any() -> None:
@@ -125,8 +125,8 @@ def test_directories_are_those_named_or_those_of_a_dev_cluster(tmp_path: Path) -
     (tmp_path / "broker-1.log").touch()
     both = [BrokerLogDirectory(str(tmp_path / name), 4) for name in ("broker-0", "broker-1")]
     assert asyncio.run(find_log_directories(Location(NOWHERE, data=tmp_path))) == (both, [])
-    named = Location(NOWHERE, (tmp_path / "broker-1",))
-    assert asyncio.run(find_log_directories(named)) == (both[1:], [])
+    location = Location(NOWHERE, (tmp_path / "broker-1",))
+    assert asyncio.run(find_log_directories(location)) == (both[1:], [])
 
 
 def test_a_partitions_directory_is_told_from_a_log_directory(tmp_path: Path) -> None:
@@ -155,12 +155,12 @@ def test_the_logs_of_a_running_cluster_are_described_verified_and_dumped(
     topic = "described"
     assert dev_cluster.run("kbroker", "topics", "create", topic).returncode == 0
     dev_cluster.run("kgroup", "produce", "--topic", topic, "--acks", "all", stdin="a\nb\nc\n")
-    asked = dev_cluster.run("kbroker", "log", "describe", topic, "-o", "json")
-    (segment,) = json.loads(asked.stdout)["items"]
+    result = dev_cluster.run("kbroker", "log", "describe", topic, "-o", "json")
+    (segment,) = json.loads(result.stdout)["items"]
     assert (segment["broker"], segment["base_offset"], segment["end_offset"]) == (0, 0, 3)
     data = ("--data", str(dev_cluster.directory))
-    named = dev_cluster.run("kbroker", "log", "describe", topic, *data, "-o", "json")
-    (again,) = json.loads(named.stdout)["items"]
+    result = dev_cluster.run("kbroker", "log", "describe", topic, *data, "-o", "json")
+    (again,) = json.loads(result.stdout)["items"]
     for checkpointed in ("high_watermark", "recovery_point"):  # from time to time
         assert segment.pop(checkpointed) in (None, 0, 3)
         assert again.pop(checkpointed) in (None, 0, 3)
@@ -181,8 +181,8 @@ def test_log_dirs_prints_kafkas_json(dev_cluster: DevCluster) -> None:
     result = dev_cluster.run(
         "kbroker", "log", "dirs", "--describe", "--broker-list", "0", "--topic-list", topic
     )
-    *said, line = result.stdout.splitlines()
-    assert said == [
+    *introduction, line = result.stdout.splitlines()
+    assert introduction == [
         "Querying brokers for log directories information",
         "Received log directory information from brokers 0",
     ]

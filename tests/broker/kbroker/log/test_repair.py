@@ -1,4 +1,4 @@
-"""`kbroker log repair`: the one command that cuts what was synced, and says what."""
+"""`kbroker log repair` truncates a damaged log, and says what is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLIGHTS_0, OTHERS_0 = TopicPartition("flights", 0), TopicPartition("others", 0)
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=300)
 
 
-def started(path: Path) -> LogManager:
+def start_manager(path: Path) -> LogManager:
     manager = LogManager([LogDirectory(path)], CONFIG, lambda: time.time_ns() // 1_000_000)
     manager.load()
     return manager
@@ -30,12 +30,12 @@ def started(path: Path) -> LogManager:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory of a broker that was stopped in good order."""
-    manager = started(tmp_path)
-    for tp in (FLIGHTS_0, OTHERS_0):
+    """A log directory of a broker after a clean shutdown."""
+    manager = start_manager(tmp_path)
+    for topic_partition in (FLIGHTS_0, OTHERS_0):
         for number in range(COUNT):
             batch = encode_batch([(number, None, b"%d" % number + b"." * 100, ())])
-            manager.get_or_create(tp, CONFIG).append(
+            manager.get_or_create(topic_partition, CONFIG).append(
                 batch, read_header(batch), leader_epoch=0, now_ms=0, max_timestamp=number
             )
     manager.close()
@@ -52,11 +52,15 @@ def flip(file: Path, at: int) -> None:
     file.write_bytes(content)
 
 
-def ends(path: Path) -> dict[TopicPartition, int]:
-    manager = started(path)
-    found = {tp: log.log_end_offset for tp, log in manager.logs.items() if log.damage is None}
+def read_ends(path: Path) -> dict[TopicPartition, int]:
+    manager = start_manager(path)
+    ends = {
+        topic_partition: log.log_end_offset
+        for topic_partition, log in manager.logs.items()
+        if log.damage is None
+    }
     manager.close()
-    return found
+    return ends
 
 
 def test_a_whole_log_is_left_as_it_is(data: Path) -> None:
@@ -77,7 +81,7 @@ def test_what_is_lost_is_named_and_nothing_is_cut_unasked(data: Path) -> None:
     assert result.exit_code == 1
     assert "flights-0 is damaged, it has lost offsets 9 to 29" in result.output
     assert {file: file.read_bytes() for file in (data / "flights-0").glob("*.log")} == before
-    assert ends(data) == {OTHERS_0: COUNT}, "nor does it come back by itself"
+    assert read_ends(data) == {OTHERS_0: COUNT}, "nor does it come back by itself"
 
 
 def test_a_damaged_log_is_cut_and_served_again(data: Path) -> None:
@@ -88,14 +92,14 @@ def test_a_damaged_log_is_cut_and_served_again(data: Path) -> None:
     assert "It has offsets 0 to 9, the last one exclusive" in result.output
     recovery_points = decode_offsets((data / RECOVERY_POINTS).read_bytes())
     assert recovery_points == {FLIGHTS_0: 9, OTHERS_0: COUNT}
-    assert ends(data) == {FLIGHTS_0: 9, OTHERS_0: COUNT}
+    assert read_ends(data) == {FLIGHTS_0: 9, OTHERS_0: COUNT}
 
 
 def test_a_partition_that_was_off_line_comes_back(data: Path) -> None:
     sorted((data / "flights-0").glob("*.log"))[1].unlink()
-    assert ends(data) == {OTHERS_0: COUNT}
+    assert read_ends(data) == {OTHERS_0: COUNT}
     assert repair(data / "flights-0", "--yes").exit_code == 0
-    assert ends(data) == {FLIGHTS_0: 8, OTHERS_0: COUNT}
+    assert read_ends(data) == {FLIGHTS_0: 8, OTHERS_0: COUNT}
 
 
 def test_a_directory_that_a_broker_uses_is_refused(data: Path) -> None:

@@ -1,4 +1,4 @@
-"""`kbroker log verify` on logs as our broker leaves them, whole and damaged in all ways."""
+"""`kbroker log verify` on logs that our broker wrote, whole and damaged in all ways."""
 
 import errno
 import itertools
@@ -38,8 +38,8 @@ def verify(directory: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["log", "verify", str(directory), *options])
 
 
-def faults(directory: Path) -> list[dict[str, Any]]:
-    """The faults found, without what is null."""
+def list_faults(directory: Path) -> list[dict[str, Any]]:
+    """Verify a directory; return its faults without their null fields."""
     result = verify(directory, "-o", "json")
     listing = json.loads(result.stdout)
     assert listing["kind"] == "faults"
@@ -50,39 +50,40 @@ def faults(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-def the_fault(directory: Path) -> dict[str, Any]:
-    (found,) = faults(directory)
-    return found
+def find_fault(directory: Path) -> dict[str, Any]:
+    """Return the only fault of a directory."""
+    (fault,) = list_faults(directory)
+    return fault
 
 
 def flip(path: Path, position: int) -> None:
-    """Change one byte; the file's length and everything else stay."""
+    """Change one byte of a file."""
     content = bytearray(path.read_bytes())
     content[position] ^= 0xFF
     path.write_bytes(content)
 
 
 def in_batch(number: int) -> int:
-    """A byte in the records of a segment's batch."""
+    """Return a position in the records of a segment's batch."""
     return number * BATCH_BYTES + 80
 
 
-def started(broker: Path) -> Log:
-    """What a broker makes of its one log."""
+def start_broker(broker: Path) -> Log:
+    """Load the only log of a directory as a starting broker does."""
     ((stored,), *_) = LogDir(LogDirectory(broker)).stored_logs()
     return stored.load(CONFIG, lambda: T0)
 
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Path:
-    """A broker's log directory after a clean stop; all of it is synced."""
+    """A broker's log directory after a clean shutdown; all of it is synced."""
     stored_log(tmp_path / "broker")
     return tmp_path / "broker"
 
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """One after a crash; what is above offset 30 was not synced."""
+    """A broker's log directory after a crash; offsets above 30 were not synced."""
     stored_log(tmp_path / "broker", is_clean=False)
     return tmp_path / "broker"
 
@@ -124,26 +125,26 @@ def test_what_a_crashed_broker_makes_of_a_damaged_batch_depends_on_the_recovery_
     crashed: Path, segment: int, batch: int, offsets: tuple[int, int], outcome: str
 ) -> None:
     flip(crashed / "flights-0" / file_name(segment, LOG), in_batch(batch))
-    found = the_fault(crashed)
-    assert (found["first_offset"], found["last_offset"]) == offsets
-    assert (found["position"], found["outcome"]) == (batch * BATCH_BYTES, outcome)
+    fault = find_fault(crashed)
+    assert (fault["first_offset"], fault["last_offset"]) == offsets
+    assert (fault["position"], fault["outcome"]) == (batch * BATCH_BYTES, outcome)
 
 
 def test_after_a_clean_stop_a_damaged_batch_is_found_that_no_start_would_notice(
     closed: Path,
 ) -> None:
     flip(closed / "flights-0" / file_name(LAST, LOG), in_batch(1))
-    assert the_fault(closed)["outcome"] == "unnoticed"
+    assert find_fault(closed)["outcome"] == "unnoticed"
 
 
 def test_after_a_clean_stop_a_log_without_its_end_is_off_line(closed: Path) -> None:
     log = closed / "flights-0" / file_name(LAST, LOG)
     os.truncate(log, log.stat().st_size - 10)
-    found = {each["file"]: each for each in faults(closed)}
-    torn = found[f"flights-0/{log.name}"]
+    by_file = {item["file"]: item for item in list_faults(closed)}
+    torn = by_file[f"flights-0/{log.name}"]
     assert (torn["first_offset"], torn["position"]) == (33, 3 * BATCH_BYTES)
     assert torn["fault"] == f"{BATCH_BYTES - 10} bytes are no batches: the file ends within a batch"
-    assert {file: each["outcome"] for file, each in found.items()} == {
+    assert {file: item["outcome"] for file, item in by_file.items()} == {
         f"flights-0/{log.name}": "off-line",
         f"flights-0/{file_name(36, '.snapshot')}": "removed",
         RECOVERY_POINTS: "off-line",
@@ -155,16 +156,16 @@ def test_garbage_within_a_closed_segment_loses_all_up_to_the_next_one(crashed: P
     path = crashed / "flights-0" / file_name(SECOND, LOG)
     content = path.read_bytes()
     path.write_bytes(content[:BATCH_BYTES] + b"\xff" * (len(content) - BATCH_BYTES))
-    found = the_fault(crashed)
-    assert (found["first_offset"], found["last_offset"]) == (15, 23)
-    assert found["position"] == BATCH_BYTES
-    assert found["outcome"] == "off-line"  # the end of each segment is looked at
+    fault = find_fault(crashed)
+    assert (fault["first_offset"], fault["last_offset"]) == (15, 23)
+    assert fault["position"] == BATCH_BYTES
+    assert fault["outcome"] == "off-line"  # a start reads the end of each segment
 
 
 def test_zeros_behind_the_last_batch_are_room_and_no_fault(crashed: Path) -> None:
     with (crashed / "flights-0" / file_name(LAST, LOG)).open("ab") as log:
         log.write(bytes(5000))
-    assert faults(crashed) == []
+    assert list_faults(crashed) == []
 
 
 def test_records_that_belie_their_batch_are_found_though_its_checksum_is_right(
@@ -175,17 +176,17 @@ def test_records_that_belie_their_batch_are_found_though_its_checksum_is_right(
     crc = crc32c(lying[CRC_COVERS_FROM:]).to_bytes(4, "big")
     lying = lying[:CRC_AT] + crc + lying[CRC_COVERS_FROM:]
     (tmp_path / file_name(0, LOG)).write_bytes(lying)
-    found = next(each for each in faults(tmp_path) if each["file"].endswith(LOG))
-    assert found["fault"] == "inside the batch: its last record has offset 1, not 0"
-    assert found["outcome"] == "unnoticed"
+    fault = next(item for item in list_faults(tmp_path) if item["file"].endswith(LOG))
+    assert fault["fault"] == "inside the batch: its last record has offset 1, not 0"
+    assert fault["outcome"] == "unnoticed"
 
 
 def test_a_base_offset_far_beyond_what_was_synced_puts_a_log_off_line(crashed: Path) -> None:
     flip(crashed / "flights-0" / file_name(LAST, LOG), 1 * BATCH_BYTES + 4)
-    said = the_fault(crashed)
-    assert (said["position"], said["outcome"]) == (BATCH_BYTES, "off-line")
-    assert (said["first_offset"], said["last_offset"]) == (27, 29)
-    damage = started(crashed).damage
+    item = find_fault(crashed)
+    assert (item["position"], item["outcome"]) == (BATCH_BYTES, "off-line")
+    assert (item["first_offset"], item["last_offset"]) == (27, 29)
+    damage = start_broker(crashed).damage
     assert damage is not None
     assert (damage.position, damage.offset, damage.last_offset) == (BATCH_BYTES, 27, 29)
 
@@ -193,16 +194,16 @@ def test_a_base_offset_far_beyond_what_was_synced_puts_a_log_off_line(crashed: P
 def test_a_segment_that_is_missing_is_named_by_its_offsets(crashed: Path) -> None:
     for suffix in (LOG, INDEX, TIME_INDEX):
         (crashed / "flights-0" / file_name(SECOND, suffix)).unlink()
-    found = the_fault(crashed)
-    assert (found["first_offset"], found["last_offset"]) == (12, 23)
-    assert (found["fault"], found["outcome"]) == ("a segment before it is missing", "off-line")
+    fault = find_fault(crashed)
+    assert (fault["first_offset"], fault["last_offset"]) == (12, 23)
+    assert (fault["fault"], fault["outcome"]) == ("a segment before it is missing", "off-line")
 
 
 def test_offsets_that_compaction_took_are_not_missing(crashed: Path) -> None:
     for suffix in (LOG, INDEX, TIME_INDEX):
         (crashed / "flights-0" / file_name(SECOND, suffix)).unlink()
     (crashed / CLEANER_OFFSETS).write_text("0\n1\nflights 0 24\n")
-    assert faults(crashed) == []
+    assert list_faults(crashed) == []
 
 
 def test_a_segment_that_reaches_into_the_next_one_is_named(crashed: Path) -> None:
@@ -210,12 +211,12 @@ def test_a_segment_that_reaches_into_the_next_one_is_named(crashed: Path) -> Non
     last = bytearray(log.read_bytes())
     last[3 * BATCH_BYTES + 7] += 2  # its base offset, which no checksum covers
     log.write_bytes(last)
-    found = the_fault(crashed)
-    assert found["fault"] == "offset 13 belongs to the next segment"
+    fault = find_fault(crashed)
+    assert fault["fault"] == "offset 13 belongs to the next segment"
 
 
-def garbage_from(path: Path, position: int) -> None:
-    """Make what is behind `position` be no batches; the file's length stays."""
+def overwrite_from(path: Path, position: int) -> None:
+    """Overwrite the file from `position` on with bytes that are no batches."""
     content = path.read_bytes()
     path.write_bytes(content[:position] + b"\xff" * (len(content) - position))
 
@@ -226,8 +227,8 @@ def garbage_from(path: Path, position: int) -> None:
     [
         *((base, lambda path: flip(path, in_batch(0))) for base in SEGMENTS),
         *((base, lambda path: flip(path, in_batch(3))) for base in SEGMENTS),
-        *((base, lambda path: garbage_from(path, BATCH_BYTES)) for base in SEGMENTS),
-        *((base, lambda path: garbage_from(path, 3 * BATCH_BYTES)) for base in SEGMENTS),
+        *((base, lambda path: overwrite_from(path, BATCH_BYTES)) for base in SEGMENTS),
+        *((base, lambda path: overwrite_from(path, 3 * BATCH_BYTES)) for base in SEGMENTS),
         *((base, lambda path: flip(path, BATCH_BYTES + 16)) for base in SEGMENTS),
         *((base, lambda path: os.truncate(path, 3 * BATCH_BYTES + 9)) for base in SEGMENTS),
     ],
@@ -238,14 +239,14 @@ def test_a_broker_that_starts_makes_of_a_fault_what_is_said(
     broker = tmp_path / "broker"
     path = stored_log(broker, is_clean=is_clean) / file_name(segment, LOG)
     damage(path)
-    said = next(fault for fault in faults(broker) if fault["file"].endswith(path.name))
-    log = started(broker)
-    if said["outcome"] == "off-line":
+    item = next(item for item in list_faults(broker) if item["file"].endswith(path.name))
+    log = start_broker(broker)
+    if item["outcome"] == "off-line":
         assert log.damage is not None
-        assert log.damage.offset == said["first_offset"]
+        assert log.damage.offset == item["first_offset"]
     else:
         assert log.damage is None
-        end = {"cut": said["first_offset"], "unnoticed": 36}[said["outcome"]]
+        end = {"cut": item["first_offset"], "unnoticed": 36}[item["outcome"]]
         assert log.log_end_offset == end
 
 
@@ -264,50 +265,50 @@ def test_an_index_that_is_missing_torn_or_not_its_logs_is_named(
 ) -> None:
     name = file_name(SECOND, suffix)
     damage(closed / "flights-0" / name)
-    found = the_fault(closed)
-    assert (found["file"], found["outcome"]) == (f"flights-0/{name}", outcome)
+    fault = find_fault(closed)
+    assert (fault["file"], fault["outcome"]) == (f"flights-0/{name}", outcome)
 
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 def test_a_closed_index_is_made_anew_when_it_is_said_so(
     tmp_path: Path, closed: Path, suffix: str
 ) -> None:
-    """Whichever of its bytes is wrong: its ends are looked at, and what they lead to."""
+    """A starting broker checks the ends of an index, and their batches, whichever byte is wrong."""
     name = f"flights-0/{file_name(SECOND, suffix)}"
-    said, done = [], []
+    predicted, actual = [], []
     for position in range((closed / name).stat().st_size):
         damaged = shutil.copytree(closed, tmp_path / str(position))
         flip(damaged / name, position)
-        said.append(the_fault(damaged)["outcome"])
+        predicted.append(find_fault(damaged)["outcome"])
         before = (damaged / name).read_bytes()
-        started(damaged)
-        done.append("unnoticed" if (damaged / name).read_bytes() == before else "rebuilt")
-    assert said == done
-    assert set(said) == {"rebuilt", "unnoticed"}
+        start_broker(damaged)
+        actual.append("unnoticed" if (damaged / name).read_bytes() == before else "rebuilt")
+    assert predicted == actual
+    assert set(predicted) == {"rebuilt", "unnoticed"}
 
 
 def test_an_index_of_a_segment_that_recovery_reads_is_made_anew(crashed: Path) -> None:
     name = file_name(LAST, INDEX)
     flip(crashed / "flights-0" / name, 7)
-    assert the_fault(crashed)["outcome"] == "rebuilt"
+    assert find_fault(crashed)["outcome"] == "rebuilt"
 
 
 def test_a_snapshot_with_a_wrong_checksum_goes(closed: Path) -> None:
     name = file_name(SECOND, ".snapshot")
     flip(closed / "flights-0" / name, 20)
-    found = the_fault(closed)
-    assert (found["file"], found["outcome"]) == (f"flights-0/{name}", "removed")
-    assert found["fault"] == "the checksum is wrong"
+    fault = find_fault(closed)
+    assert (fault["file"], fault["outcome"]) == (f"flights-0/{name}", "removed")
+    assert fault["fault"] == "the checksum is wrong"
 
 
 def test_a_transaction_index_that_ends_within_an_entry_is_named(closed: Path) -> None:
     name = file_name(SECOND, TRANSACTION_INDEX)
     (closed / "flights-0" / name).write_bytes(bytes(20))
-    assert the_fault(closed)["fault"] == "its size of 20 bytes is not a multiple of 34"
+    assert find_fault(closed)["fault"] == "its size of 20 bytes is not a multiple of 34"
 
 
-def with_transactions(broker: Path, *, is_clean: bool) -> None:
-    """A log with one aborted transaction in its first segment and two in its second, at 3."""
+def write_transactions(broker: Path, *, is_clean: bool) -> None:
+    """Write a log with one aborted transaction in its first segment, and two in that from 3 on."""
     stored = LogDir(LogDirectory(broker))
     log = stored.create(FLIGHTS_0, CONFIG, lambda: T0)
     log.append_follower(transactional(0, 1, 2) + marker(2, 1, ABORT), now_ms=T0)
@@ -320,8 +321,8 @@ def with_transactions(broker: Path, *, is_clean: bool) -> None:
         stored.mark_clean()
 
 
-def in_entry(content: bytes, position: int, value: int) -> bytes:
-    """A transaction index with another number at a position of its last entry."""
+def patch_last_entry(content: bytes, position: int, value: int) -> bytes:
+    """Return a transaction index with another number in its last entry."""
     at = len(content) - ENTRY.size + position
     return content[:at] + value.to_bytes(8) + content[at + 8 :]
 
@@ -334,8 +335,11 @@ def in_entry(content: bytes, position: int, value: int) -> bytes:
         (lambda content: content[:-5], "bytes is not a multiple of 34"),
         (lambda content: content + b"torn", "bytes is not a multiple of 34"),
         (lambda content: b"\7" + content[1:], "an entry has the unknown version 1792"),
-        (lambda content: in_entry(content, 18, 0), "last offset 0 comes after"),
-        (lambda content: in_entry(content, 18, 99), "last offset 99 is behind the segment's end"),
+        (lambda content: patch_last_entry(content, 18, 0), "last offset 0 comes after"),
+        (
+            lambda content: patch_last_entry(content, 18, 99),
+            "last offset 99 is behind the segment's end",
+        ),
     ],
     ids=["cut", "torn", "version", "back", "behind"],
 )
@@ -346,16 +350,16 @@ def test_a_broker_that_starts_makes_of_a_transaction_index_what_is_said(
     segment: int,
     is_clean: bool,
 ) -> None:
-    with_transactions(tmp_path, is_clean=is_clean)
-    assert faults(tmp_path) == []
+    write_transactions(tmp_path, is_clean=is_clean)
+    assert list_faults(tmp_path) == []
     index = tmp_path / "flights-0" / file_name(segment, TRANSACTION_INDEX)
     whole = index.read_bytes()
     goes_back = segment == 0 and fault.startswith("last offset 0")
     index.write_bytes(damage(2 * whole if goes_back else whole))
-    said = the_fault(tmp_path)
-    assert fault in said["fault"]
-    assert said["outcome"] == "rebuilt"
-    started(tmp_path)
+    item = find_fault(tmp_path)
+    assert fault in item["fault"]
+    assert item["outcome"] == "rebuilt"
+    start_broker(tmp_path)
     assert index.read_bytes() == whole
 
 
@@ -363,10 +367,12 @@ def test_a_partition_that_lost_its_logs_is_named(closed: Path) -> None:
     for log in (closed / "flights-0").glob(f"*{LOG}"):
         log.unlink()
     for directory in (closed, closed / "flights-0"):
-        found = {Path(each["file"]).name: each["outcome"] for each in faults(directory)}
-        assert found[RECOVERY_POINTS] == "off-line"
-        assert found[file_name(SECOND, INDEX)] == found[file_name(LAST, TIME_INDEX)] == "removed"
-    assert started(closed).damage is not None
+        by_file = {Path(item["file"]).name: item["outcome"] for item in list_faults(directory)}
+        assert by_file[RECOVERY_POINTS] == "off-line"
+        assert (
+            by_file[file_name(SECOND, INDEX)] == by_file[file_name(LAST, TIME_INDEX)] == "removed"
+        )
+    assert start_broker(closed).damage is not None
     assert not (closed / "flights-0" / file_name(SECOND, INDEX)).exists()
 
 
@@ -377,7 +383,7 @@ def test_a_partition_without_anything_in_it_is_none_that_lost_something(tmp_path
 
 
 class FailingDirectory(ReadOnlyDirectory):
-    """One file of it, or all of it, is on a bad sector."""
+    """A directory with one file, and a sub-directory, that cannot be read."""
 
     def open(self, name: str) -> ReadOnlyFile:
         if name == file_name(SECOND, LOG):
@@ -396,9 +402,9 @@ def test_what_cannot_be_read_is_a_fault_and_the_rest_is_looked_at(closed: Path) 
     (closed / "lost-0").mkdir()
     flip(closed / "flights-0" / file_name(LAST, LOG), in_batch(1))
     check = DirectoryCheck(FailingDirectory(closed))
-    found = [each.to_item() for each in check.run() if isinstance(each, Fault)]
+    items = [finding.to_item() for finding in check.run() if isinstance(finding, Fault)]
     assert [
-        (each["topic"], each["file"], each["outcome"], each["fault"][:14]) for each in found
+        (item["topic"], item["file"], item["outcome"], item["fault"][:14]) for item in items
     ] == [
         ("lost", "lost-0", "off-line", "cannot be read"),
         ("flights", f"flights-0/{file_name(SECOND, LOG)}", "off-line", "cannot be read"),
@@ -418,8 +424,8 @@ def test_leader_epochs_that_cannot_be_are_named(
     closed: Path, text: str, fault: str, outcome: str
 ) -> None:
     (closed / "flights-0" / LEADER_EPOCHS).write_text(text)
-    found = the_fault(closed)
-    assert (found["fault"], found["outcome"]) == (fault, outcome)
+    item = find_fault(closed)
+    assert (item["fault"], item["outcome"]) == (fault, outcome)
 
 
 @pytest.mark.parametrize(
@@ -445,38 +451,38 @@ def test_what_a_log_directory_says_of_itself_is_checked(
     closed: Path, name: str, text: str, fault: str, outcome: str
 ) -> None:
     (closed / name).write_text(text)
-    found = the_fault(closed)
-    assert (found["file"], found["outcome"]) == (name, outcome)
-    assert found["fault"].endswith(fault)
+    item = find_fault(closed)
+    assert (item["file"], item["outcome"]) == (name, outcome)
+    assert item["fault"].endswith(fault)
 
 
 def test_a_directory_that_is_no_partitions_keeps_a_broker_from_starting(closed: Path) -> None:
     (closed / "lost+found").mkdir()
-    found = the_fault(closed)
-    assert (found["file"], found["outcome"]) == ("lost+found", "refused")
+    fault = find_fault(closed)
+    assert (fault["file"], fault["outcome"]) == ("lost+found", "refused")
 
 
 def test_one_partition_is_verified_with_the_checkpoints_around_it(crashed: Path) -> None:
     flip(crashed / "flights-0" / file_name(LAST, LOG), in_batch(1))
-    found = the_fault(crashed / "flights-0")
-    assert (found["topic"], found["partition"], found["outcome"]) == ("flights", 0, "off-line")
-    assert found["file"] == file_name(LAST, LOG)
+    fault = find_fault(crashed / "flights-0")
+    assert (fault["topic"], fault["partition"], fault["outcome"]) == ("flights", 0, "off-line")
+    assert fault["file"] == file_name(LAST, LOG)
 
 
 class LosingDirectory(ReadOnlyDirectory):
-    """Retention takes the first segment when the files have just been listed."""
+    """A directory whose first segment is deleted just after its files are listed."""
 
     def files(self) -> list[str]:
-        found = super().files()
+        files = super().files()
         for suffix in (LOG, INDEX, TIME_INDEX):
             Path(self.path, file_name(FIRST, suffix)).unlink(missing_ok=True)
-        return found
+        return files
 
 
 def test_a_segment_that_retention_takes_meanwhile_is_no_fault(crashed: Path) -> None:
     directory = LosingDirectory(crashed / "flights-0")
     check = PartitionCheck(directory, "", FLIGHTS_0, Marks(recovery_point=30))
-    assert [found for found in check.run() if isinstance(found, Fault)] == []
+    assert [finding for finding in check.run() if isinstance(finding, Fault)] == []
 
 
 def test_long_work_says_on_stderr_how_far_it_is(

@@ -1,4 +1,4 @@
-"""Plans of where replicas shall be: read, refused, proposed, throttled, and how far they are."""
+"""Reassignment plans are read, checked, proposed, throttled and compared with the cluster."""
 
 import json
 from pathlib import Path
@@ -8,23 +8,23 @@ from click.testing import CliRunner
 
 from broker.kbroker.command import main
 from broker.kbroker.reassign.plan import (
-    Progress,
+    CopyProgress,
     ReassignmentError,
     Status,
+    build_current_plan,
     check_plan,
-    current_plan,
-    plan_text,
-    progress_of,
-    proposed_plan,
+    estimate_time_left_ms,
+    find_status,
+    format_plan,
+    measure_progress,
+    plan_throttle,
+    propose_plan,
     read_partitions,
     read_plan,
     read_topics_to_move,
-    status_of,
-    throttle_of,
-    time_left_ms,
 )
-from broker.kbroker.reassign.progress import Pace
-from broker.kbroker.reassign.rows import status_line
+from broker.kbroker.reassign.progress import CopySpeed
+from broker.kbroker.reassign.rows import format_status
 from clients.admin.descriptions import PartitionReassignment, TopicDescription
 from clients.cluster_view import PartitionView
 from protocol.topic_partition import TopicPartition
@@ -38,7 +38,7 @@ MOVING = PartitionReassignment((0, 1, 2), (2,), (0,))
 
 
 def test_a_plan_is_written_as_the_original_does_and_read_again() -> None:
-    text = plan_text(CURRENT)
+    text = format_plan(CURRENT)
     assert text == (
         '{"version":1,"partitions":['
         '{"topic":"t","partition":0,"replicas":[0,1],"log_dirs":["any","any"]},'
@@ -48,7 +48,7 @@ def test_a_plan_is_written_as_the_original_does_and_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "content", "code", "said"),
+    ("words", "content", "code", "message"),
     [
         (["execute"], "{", 1, "error: not JSON"),
         (["--verify", "--reassignment-json-file"], '{"partitions":[]}', 1, "cannot be empty"),
@@ -59,36 +59,39 @@ def test_a_plan_is_written_as_the_original_does_and_read_again() -> None:
     ],
 )
 def test_a_file_that_cannot_be_meant_is_one_line_before_anybody_is_asked(
-    tmp_path: Path, words: list[str], content: str, code: int, said: str
+    tmp_path: Path, words: list[str], content: str, code: int, message: str
 ) -> None:
     file = tmp_path / "plan.json"
     file.write_text(content)
-    done = CliRunner().invoke(main, ["reassign", *words, str(file)])
-    assert done.exit_code == code
-    assert said in done.stderr
+    result = CliRunner().invoke(main, ["reassign", *words, str(file)])
+    assert result.exit_code == code
+    assert message in result.stderr
 
 
-def partition(**changed: object) -> str:
+def format_partition(**changed: object) -> str:
     entry = {"topic": "t", "partition": 0, "replicas": [1, 2]} | changed
     return json.dumps({"version": 1, "partitions": [entry]})
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[]", "list of objects as 'partitions'"),
         ('{"partitions":[1]}', "list of objects as 'partitions'"),
-        ('{"version":2,"partitions":[]}', "version 2"),
+        ('{"version":2,"partitions":[]}', "unknown version 2"),
         ('{"version":1,"partitions":[]}', "list cannot be empty"),
-        (partition(topic=1), "'topic' is missing, or no str"),
-        (partition(partition=True), "'partition' is missing, or no int"),
-        (partition(replicas=[]), "t-0: replicas are broker ids"),
-        (partition(replicas=["1"]), "t-0: replicas are broker ids"),
-        (partition(replicas=[1, 2, 1]), "t-0 contains multiple entries for 1"),
-        (partition(log_dirs=["any"]), "different from size of log dirs list for partition t-0"),
-        (partition(log_dirs=["any", "d"]), "t-0: log directory 'd' is neither 'any' nor an"),
-        (partition(log_dirs=["any", 1]), "t-0: log directory 1 is neither"),
+        (format_partition(topic=1), "'topic' is missing or not of type str"),
+        (format_partition(partition=True), "'partition' is missing or not of type int"),
+        (format_partition(replicas=[]), "t-0: replicas must be broker ids"),
+        (format_partition(replicas=["1"]), "t-0: replicas must be broker ids"),
+        (format_partition(replicas=[1, 2, 1]), "t-0 contains multiple entries for 1"),
+        (
+            format_partition(log_dirs=["any"]),
+            "different from size of log dirs list for partition t-0",
+        ),
+        (format_partition(log_dirs=["any", "d"]), "t-0: log directory 'd' is neither 'any' nor an"),
+        (format_partition(log_dirs=["any", 1]), "t-0: log directory 1 is neither"),
         (
             '{"partitions":[{"topic":"t","partition":0,"replicas":[1]},'
             '{"topic":"t","partition":0,"replicas":[2]}]}',
@@ -96,23 +99,23 @@ def partition(**changed: object) -> str:
         ),
     ],
 )
-def test_what_is_wrong_in_a_plan_is_named(text: str, said: str) -> None:
+def test_what_is_wrong_in_a_plan_is_named(text: str, message: str) -> None:
     with pytest.raises(ReassignmentError) as refused:
         read_plan(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "message"),
     [
         ({T0: (1, 2), TopicPartition("u", 3): (1,)}, "non-existent partitions: u-3"),
         ({T0: (7, 0, 9)}, "non-existent brokerIDs: 7, 9"),
     ],
 )
 def test_partitions_and_brokers_that_are_not_there_are_named(
-    plan: dict[TopicPartition, tuple[int, ...]], said: str
+    plan: dict[TopicPartition, tuple[int, ...]], message: str
 ) -> None:
-    with pytest.raises(ReassignmentError, match=said):
+    with pytest.raises(ReassignmentError, match=message):
         check_plan(plan, CURRENT, {0, 1, 2})
 
 
@@ -137,24 +140,26 @@ def test_partitions_to_elect_for_are_named_once_each() -> None:
 
 def test_what_is_proposed_keeps_the_number_of_replicas_on_the_brokers_that_were_named() -> None:
     racks = dict.fromkeys((0, 1, 2, 3, 4))
-    proposed = proposed_plan([TOPIC], (3, 4, 0), racks, lambda n: 0)
+    proposed = propose_plan([TOPIC], (3, 4, 0), racks, lambda n: 0)
     assert proposed == {T0: (0, 3), T1: (3, 4)}
-    assert current_plan([TOPIC]) == CURRENT
+    assert build_current_plan([TOPIC]) == CURRENT
 
 
 def test_racks_are_kept_apart_in_what_is_proposed() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
-    proposed = proposed_plan([TOPIC], (0, 1, 2, 3), racks, lambda n: 1)
-    assert all({racks[each] for each in to} == {"a", "b"} for to in proposed.values())
+    proposed = propose_plan([TOPIC], (0, 1, 2, 3), racks, lambda n: 1)
+    assert all(
+        {racks[broker] for broker in replicas} == {"a", "b"} for replicas in proposed.values()
+    )
 
 
 def test_nothing_is_proposed_for_a_broker_that_is_not_there() -> None:
     with pytest.raises(ReassignmentError, match="brokerIDs: 9"):
-        proposed_plan([TOPIC], (0, 9), dict.fromkeys((0, 1)), lambda n: 0)
+        propose_plan([TOPIC], (0, 9), dict.fromkeys((0, 1)), lambda n: 0)
 
 
 def test_only_what_moves_is_slowed_down_where_it_is_sent_and_where_it_is_fetched() -> None:
-    throttle = throttle_of({T0: (1, 5), T1: (2, 1)}, CURRENT)
+    throttle = plan_throttle({T0: (1, 5), T1: (2, 1)}, CURRENT)
     assert throttle.brokers == {0, 1, 5}
     assert throttle.topic_configs == {
         "t": {
@@ -178,12 +183,12 @@ def test_a_partition_has_arrived_moves_stands_elsewhere_or_is_not(
     moving: dict[TopicPartition, PartitionReassignment],
     status: Status,
 ) -> None:
-    assert status_of(T0, (1, 2), current, moving) is status
+    assert find_status(T0, (1, 2), current, moving) is status
 
 
 def test_each_state_has_kafkas_sentence() -> None:
     item = {"topic": "t", "partition": 0, "replicas": (0, 1), "target": (1, 2)}
-    assert [status_line(item | {"state": state}) for state in Status] == [
+    assert [format_status(item | {"state": state}) for state in Status] == [
         "Reassignment of partition t-0 is complete.",
         "Reassignment of partition t-0 is still in progress.",
         "There is no active reassignment of partition t-0, but replica set is 0,1 rather than 1,2.",
@@ -194,8 +199,8 @@ def test_each_state_has_kafkas_sentence() -> None:
 def test_progress_counts_what_comes_up_to_the_leaders_size() -> None:
     moving = PartitionReassignment((0, 1, 2, 3), (2, 3), (0,))
     sizes = {(T0, 0): 100, (T0, 1): 100, (T0, 2): 40, (T0, 3): 130}
-    assert progress_of(T0, 0, moving, sizes) == Progress(copied_bytes=140, total_bytes=200)
-    assert progress_of(T0, -1, moving, sizes) == Progress(0, 0)
+    assert measure_progress(T0, 0, moving, sizes) == CopyProgress(copied_bytes=140, total_bytes=200)
+    assert measure_progress(T0, -1, moving, sizes) == CopyProgress(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +210,12 @@ def test_progress_counts_what_comes_up_to_the_leaders_size() -> None:
 def test_time_left_is_told_while_something_moves(
     before: int, now: int, left_ms: int | None
 ) -> None:
-    assert time_left_ms(Progress(before, 100), Progress(now, 100), 1000) == left_ms
+    assert estimate_time_left_ms(CopyProgress(before, 100), CopyProgress(now, 100), 1000) == left_ms
 
 
 def test_the_pace_is_measured_from_look_to_look() -> None:
     times = iter([10.0, 12.0])
-    pace = Pace(lambda: next(times))
+    pace = CopySpeed(lambda: next(times))
     done: dict[str, object] = {"state": Status.COMPLETE, "copied_bytes": None, "total_bytes": None}
 
     def at(copied: int) -> list[dict[str, object]]:

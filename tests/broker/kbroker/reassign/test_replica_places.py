@@ -1,4 +1,4 @@
-"""The log directories that a plan names, and what is said of replicas that go there."""
+"""Plans name log directories; replicas are moved there and reported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from broker.kbroker.reassign.plan import ReassignmentError
 from broker.kbroker.reassign.replica_places import (
     Places,
     PlaceStatus,
+    begin_moves,
     check_places,
-    place,
-    placed,
-    places_text,
+    format_places,
+    locate_replicas,
     read_places,
 )
 from clients.admin.descriptions import (
@@ -30,7 +30,7 @@ ONE, TWO = TopicPartitionReplica(P0, 1), TopicPartitionReplica(P0, 2)
 
 
 def log_dirs(**replicas: ReplicaDescription | None) -> dict[str, LogDirDescription]:
-    """Directories /a, /b, … with the replica of the one partition in them, if there is one."""
+    """Make directories /a, /b, … each with this replica of the partition P0, if any."""
     return {
         f"/{name}": LogDirDescription(ErrorCode.NONE, {P0: replica} if replica else {})
         for name, replica in replicas.items()
@@ -59,7 +59,7 @@ def test_only_directories_that_are_named_are_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "said"),
+    ("log_dirs_of_broker", "status", "sentence"),
     [
         (
             log_dirs(a=None, b=current()),
@@ -90,37 +90,37 @@ def test_only_directories_that_are_named_are_places() -> None:
     ],
 )
 def test_each_replica_is_told_of_in_kafkas_words(
-    found: dict[str, LogDirDescription], status: PlaceStatus, said: str
+    log_dirs_of_broker: dict[str, LogDirDescription], status: PlaceStatus, sentence: str
 ) -> None:
-    (replica,) = placed({ONE: "/b"}, {1: found})
-    assert (replica.status, replica.sentence) == (status, said)
+    (replica,) = locate_replicas({ONE: "/b"}, {1: log_dirs_of_broker})
+    assert (replica.status, replica.sentence) == (status, sentence)
 
 
 def test_bytes_are_those_of_the_copy_and_never_more_than_there_are() -> None:
-    (moving,) = placed({ONE: "/b"}, {1: log_dirs(a=current(), b=future(30))})
+    (moving,) = locate_replicas({ONE: "/b"}, {1: log_dirs(a=current(), b=future(30))})
     assert (moving.copied_bytes, moving.total_bytes) == (30, 100)
-    (larger,) = placed({ONE: "/b"}, {1: log_dirs(a=current(), b=future(130))})
+    (larger,) = locate_replicas({ONE: "/b"}, {1: log_dirs(a=current(), b=future(130))})
     assert (larger.copied_bytes, larger.total_bytes) == (100, 100)
-    (there,) = placed({ONE: "/b"}, {1: log_dirs(b=current())})
+    (there,) = locate_replicas({ONE: "/b"}, {1: log_dirs(b=current())})
     assert (there.copied_bytes, there.total_bytes) == (0, 0)
 
 
 def test_a_broker_that_does_not_answer_has_no_replica() -> None:
-    (replica,) = placed({ONE: "/b"}, {})
+    (replica,) = locate_replicas({ONE: "/b"}, {})
     assert replica.status is PlaceStatus.MISSING
 
 
 def test_for_people_and_for_machines() -> None:
-    (replica,) = placed({ONE: "/b"}, {1: log_dirs(a=current(), b=future())})
-    assert replica.item() == {
+    (replica,) = locate_replicas({ONE: "/b"}, {1: log_dirs(a=current(), b=future())})
+    assert replica.to_item() == {
         "broker": 1,
         "log_dir": "/b",
         "current_log_dir": "/a",
         "future_log_dir": "/b",
         "state": "in_progress",
     }
-    assert places_text([replica.item()]) == "1:/b (in_progress)"
-    assert places_text([]) == "-"
+    assert format_places([replica.to_item()]) == "1:/b (in_progress)"
+    assert format_places([]) == "-"
 
 
 def test_directories_that_a_broker_has_not_or_cannot_use_are_named_before_anything_moves() -> None:
@@ -135,37 +135,37 @@ def test_directories_that_a_broker_has_not_or_cannot_use_are_named_before_anythi
 
 @attrs.define(eq=False)
 class Brokers:
-    """Answers for moves: broker 1 has its replica, broker 2 gets one when it is asked again."""
+    """Brokers of which 1 has its replica; 2 creates its own after `late_by` requests."""
 
     late_by: int
-    told: list[Places] = attrs.field(factory=list)
+    requests: list[Places] = attrs.field(factory=list)
 
     async def place_replicas(self, places: Places) -> dict[TopicPartitionReplica, ApiError | None]:
-        self.told.append(places)
-        late = len(self.told) <= self.late_by
+        self.requests.append(places)
+        late = len(self.requests) <= self.late_by
         error = ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, "it is to come") if late else None
-        return {each: error if each == TWO else None for each in places}
+        return {replica: error if replica == TWO else None for replica in places}
 
 
 @pytest.mark.virtual_time
 async def test_a_replica_that_is_to_come_is_asked_for_until_it_is_there() -> None:
     brokers = Brokers(late_by=2)
-    verdicts = await place(brokers, {ONE: "/b", TWO: "/b"}, 10_000, clock(brokers))  # type: ignore[arg-type]
+    verdicts = await begin_moves(brokers, {ONE: "/b", TWO: "/b"}, 10_000, make_clock(brokers))  # type: ignore[arg-type]
     assert verdicts == {ONE: None, TWO: None}
-    assert brokers.told == [{ONE: "/b", TWO: "/b"}, {TWO: "/b"}, {TWO: "/b"}]
+    assert brokers.requests == [{ONE: "/b", TWO: "/b"}, {TWO: "/b"}, {TWO: "/b"}]
 
 
 @pytest.mark.virtual_time
 async def test_a_replica_that_does_not_come_is_given_up_when_time_is_over() -> None:
     brokers = Brokers(late_by=1000)
-    verdicts = await place(brokers, {ONE: "/b", TWO: "/b"}, 3_000, clock(brokers))  # type: ignore[arg-type]
+    verdicts = await begin_moves(brokers, {ONE: "/b", TWO: "/b"}, 3_000, make_clock(brokers))  # type: ignore[arg-type]
     assert verdicts[ONE] is None
-    refused = verdicts[TWO]
-    assert refused is not None
-    assert refused.code is ErrorCode.REPLICA_NOT_AVAILABLE
-    assert len(brokers.told) == 3
+    error = verdicts[TWO]
+    assert error is not None
+    assert error.code is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert len(brokers.requests) == 3
 
 
-def clock(brokers: Brokers):  # type: ignore[no-untyped-def]
-    """A second for each time the brokers were asked."""
-    return lambda: float(len(brokers.told))
+def make_clock(brokers: Brokers):  # type: ignore[no-untyped-def]
+    """Return a clock that advances one second with each request."""
+    return lambda: float(len(brokers.requests))
