@@ -1,4 +1,4 @@
-"""From the election of this broker as controller to its resignation."""
+"""The controller's election, takeover and resignation."""
 
 from __future__ import annotations
 

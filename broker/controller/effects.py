@@ -218,7 +218,7 @@ class CloseChannels:
 
 @attrs.frozen
 class LedPartition:
-    """One partition in a LeaderAndIsr request."""
+    """A partition in a LeaderAndIsr request."""
 
     partition: TopicPartition
     leadership: Leadership
@@ -237,7 +237,7 @@ class SendLeaderAndIsr:
 
 @attrs.frozen
 class PartitionMetadata:
-    """One partition in an UpdateMetadata request."""
+    """A partition in an UpdateMetadata request."""
 
     partition: TopicPartition
     leadership: Leadership

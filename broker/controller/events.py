@@ -114,7 +114,7 @@ class PartitionStatesRead:
 
 @attrs.frozen
 class UncleanElectionRead:
-    """For each topic of `partitions`: True if a replica out of sync may lead when no other can."""
+    """The topics of `partitions` are `allowed` unclean elections, or not."""
 
     partitions: tuple[TopicPartition, ...]
     allowed: Mapping[str, bool]

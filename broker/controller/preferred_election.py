@@ -137,6 +137,7 @@ def _select(
         elif not _is_needed(state, partition, unclean=unclean):
             not_needed = ErrorCode.ELECTION_NOT_NEEDED
             refused[partition] = not_needed, not_needed.meaning
+
     eligible = tuple(partition for partition in partitions if partition not in refused)
     return eligible, refused
 

@@ -92,6 +92,7 @@ class Housekeeping:
             (TROUBLE_LOG_MS, "report of replicas that cannot follow", self._log_trouble),
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
+
         for interval_ms, name, work in duties:
             if interval_ms < NEVER_MS:
                 self.spawn(run_every(interval_ms, name, work))

@@ -388,12 +388,14 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
                 "replica.fetch.wait.max.ms",
                 f"{config.replica_fetch_wait_max_ms} is above {name}, {bound}",
             )
+
     if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise SettingError(
             "queued.max.request.bytes",
             f"{config.queued_max_request_bytes} is below socket.request.max.bytes, "
             f"{config.socket_request_max_bytes}",
         )
+
     if magic_of(config.inter_broker_protocol_version) < config.log.magic:
         raise SettingError(
             "log.message.format.version",
@@ -408,6 +410,8 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
     if not advertised <= listeners:
         unknown = ", ".join(sorted(advertised - listeners))
         raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
+
+    # Brokers reach each other by an advertised PLAINTEXT listener.
     if config.inter_broker_listener not in advertised:
         raise SettingError(
             "inter.broker.listener.name",
@@ -415,6 +419,7 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
         )
     if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
         raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
+
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
 

@@ -22,7 +22,7 @@ from protocol.settings import SettingError, UnknownSetting, declared_settings
 
 
 class Operation(IntEnum):
-    """What a change does to a setting (AlterConfigOp)."""
+    """The ways to change a setting (AlterConfigOp)."""
 
     SET = 0
     DELETE = 1
@@ -32,7 +32,7 @@ class Operation(IntEnum):
 
 @attrs.frozen
 class Change:
-    """One setting of a request. `operation` is an Operation, or a number that is none."""
+    """A setting in a request. `operation` is an Operation, or a number that is none."""
 
     name: str
     value: str | None

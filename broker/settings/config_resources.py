@@ -23,7 +23,9 @@ from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError, ZkSession
 from zk.znodes import DEFAULT_ENTITY
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
 
 Verdict = tuple[ErrorCode, str | None]
 

@@ -37,7 +37,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-TOPICS, BROKERS = "topics", "brokers"
+TOPICS = "topics"
+BROKERS = "brokers"
 
 Settings = Mapping[str, str]
 

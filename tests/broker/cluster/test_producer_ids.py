@@ -46,7 +46,7 @@ class Ids:
         return self
 
     async def take(self, count: int = 1) -> list[int]:
-        """So many ids, waiting where it must be."""
+        """Return so many ids; wait for blocks where necessary."""
         taken: list[int] = []
         while len(taken) < count:
             found = self.ids.take()

@@ -1,4 +1,4 @@
-"""One broker's queue of requests: order, repetition, versions, and the events of its responses."""
+"""The queue of requests to one broker: order, repetition, versions, and the events that follow."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
