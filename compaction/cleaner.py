@@ -251,6 +251,8 @@ class Cleaner:
             raise
         except Exception as error:
             await self._remove_leftovers(log)
+
+            # A job that lost its log is no failure.
             why_not = str(error) if isinstance(error, CleaningAborted) else self._why_not(log)
             if why_not is None:
                 self._quarantine(log, error)
@@ -259,6 +261,8 @@ class Cleaner:
                 self.status.clear_running(log)
         finally:
             self._running.pop(log.topic_partition, None)
+
+        # It may be dirty still, and others may be waiting for the thread.
         await self._retain(log.topic_partition)
         self._measure_again(log.topic_partition)
         self._woken.set()

@@ -120,11 +120,14 @@ def _first_dirty_offset(log: LogFacts) -> tuple[int, str | None]:
     start = max(log.segments[0].base_offset, log.log_start_offset)
     active = log.segments[-1].base_offset
     checkpoint = log.checkpoint
+
     if checkpoint is None:
         return min(start, active), None
+
     if checkpoint < start:
         why = None if log.config.deletes else f"{checkpoint} is below the log's start {start}"
         return min(start, active), why
+
     if checkpoint > log.log_end_offset:
         return min(start, active), f"{checkpoint} is above the log's end {log.log_end_offset}"
     if checkpoint > active:

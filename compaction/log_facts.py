@@ -15,6 +15,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
     The time of a segment's first record only matters if records have a deadline.
     """
     has_deadline = log.config.max_compaction_lag_ms < LONG_MAX
+
     segments = [
         SegmentFacts(
             segment.base_offset,
@@ -24,6 +25,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
         )
         for segment in log.segments
     ]
+
     unstable = log.producers.first_unstable_offset()
     return LogFacts(
         log.topic_partition,

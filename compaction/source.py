@@ -120,6 +120,7 @@ def read_pieces(
     file = directory.open_existing(name)
     position = 0
     last_offset = segment.base_offset - 1
+
     while position < segment.size:
         data = _read(file, name, position, segment.size, max(io_bytes, LEAST_READ_BYTES))
         batches = _whole_batches(data, name, position, last_offset, is_checked)
@@ -149,6 +150,7 @@ def _whole_batches(
     view = memoryview(data)
     end = len(data)
     pos = 0
+
     try:
         while end - pos >= BYTES_TO_MAGIC:
             # Read a header of format 2, or an old message.
@@ -174,6 +176,7 @@ def _whole_batches(
                 kinds.append(OLD)
                 first = last = message.offset
                 max_timestamp = message.timestamp
+
             # Add a row.
             if first <= last_offset:
                 raise CorruptRecord(f"it follows offset {last_offset}")
@@ -184,10 +187,12 @@ def _whole_batches(
             max_timestamps.append(max_timestamp)
             producer_ids.append(producer_id)
             counts.append(count)
+
             last_offset = last
             pos = stop
     except CorruptRecord as error:
         raise _corrupt(name, position + pos, data[pos : pos + 8], str(error)) from None
+
     if not starts:
         raise _corrupt(name, position, data, "it is no whole batch")
     return batches
@@ -278,6 +283,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
     parts: list[bytes] = []
     places = [0]
     for row in rows:
+        # Uncompressed batches are copied, to have all records in one buffer.
         stored = data[batches.starts[row] + HEADER_BYTES : batches.ends[row]]
         codec = codec_of(batches.kinds[row])
         parts.append(
@@ -285,6 +291,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
             if codec is Codec.NONE
             else decompress(codec, stored, MAX_DECOMPRESSED_BYTES)
         )
+
         places.append(places[-1] + len(parts[-1]))
         if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
             break

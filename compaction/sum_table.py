@@ -62,6 +62,7 @@ class SumTable:
         new: Ints = np.asarray(offsets, np.int64)
         done = 0
         count = len(new)
+
         while done < count:
             # If the rest is too much, add it up to the first new key without room.
             room = self.capacity - self._used
@@ -70,6 +71,7 @@ class SumTable:
                 unknown = np.flatnonzero(self._find(first[done:], second[done:]) == UNKNOWN)
                 if len(unknown) > room:
                     end = done + int(unknown[room])
+
             self._put(first[done:end], second[done:end], new[done:end])
             done = end
             if not room:

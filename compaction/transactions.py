@@ -73,6 +73,8 @@ class CleanedTransactions:
         self._begin_until(header.last_offset)
         if key is None:
             return True
+
+        # A marker without a transaction ends one whose data is gone.
         kind = marker_type(key)
         if kind == COMMIT:
             if header.producer_id not in self._committing:

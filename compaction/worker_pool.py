@@ -83,6 +83,7 @@ class WorkerPool:
         worker = self._idle.pop() if self._idle else await _start_worker()
         is_free = False
         self._busy.append(worker)
+
         try:
             await _send(worker, Start(job, directory.path, self.bytes_per_second))
             while True:
@@ -90,11 +91,13 @@ class WorkerPool:
                 if isinstance(event, Failed):
                     is_free = True
                     raise CleaningFailed(event.reason, event.errno)
+
                 await on_event(event)
                 if isinstance(event, Finished):
                     is_free = True
                     break
         finally:
+            # A worker that is amid a job cannot do another one.
             self._busy.remove(worker)
             if is_free:
                 self._idle.append(worker)

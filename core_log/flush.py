@@ -1,4 +1,4 @@
-"""When a log's bytes must reach the disk, and which files an fsync needs.
+"""Decide when a log's bytes must reach the disk, and which files an fsync needs.
 
 fsync takes milliseconds, so it never runs on the event loop. `Log.begin_flush` names the files,
 `Flush.run` may run in another thread while appends go on, and `Log.end_flush` moves the recovery
@@ -51,7 +51,7 @@ class Flush:
 
 @attrs.define(eq=False)
 class FlushState:
-    """How far one log is flushed.
+    """The flushed part of one log.
 
     `recovery_point` is the first offset that is not known to be on disk, `begun_offset` the end of
     the latest flush that began. `name_changes` counts changes of file names, `safe_names` those

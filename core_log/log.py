@@ -124,7 +124,7 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the log was truncated. Work that was planned at another count is obsolete."""
+        """Number of truncations so far. Work that was planned at another count is obsolete."""
         return self.segments.flushes.truncations
 
     @property

@@ -106,6 +106,7 @@ class LogManager:
         self._monotonic_ms = monotonic_ms
         self._recovery_threads = recovery_threads
         self._closing_threads = max(recovery_threads, closing_threads)
+
         self._load_failures: dict[TopicPartition, str] = {}
         self._offline_logs: dict[TopicPartition, str] = {}
         self._deletions: list[tuple[int, LogDir, str]] = []

@@ -1,4 +1,4 @@
-"""What a log returns for an append."""
+"""The result of an append to a log."""
 
 from __future__ import annotations
 

@@ -106,6 +106,7 @@ def convert_to_old_format(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"{topic_partition} is kept in format {config.magic}, which has no producer ids",
         )
+
     with translate_errors(topic_partition):
         rows = decode_batch(batch.data, 0, header)
         codec = target_codec(config, header.codec)
@@ -150,6 +151,7 @@ def _with_offset(
 
     Its messages must count 0, 1, 2, …
     """
+    # Compressed, in the topic's format, and numbered as it must be: then only its header changes.
     header, data, rows = entries[0]
     if len(entries) > 1 or codec is Codec.NONE or header.codec is not codec:
         return None
@@ -157,6 +159,7 @@ def _with_offset(
         return None
     if any(row[0] != index for index, row in enumerate(rows)):
         return None
+
     time_type, append_time = _append_time(config, now_ms)
     latest = max(row[1] for row in rows) if append_time == NO_TIMESTAMP else append_time
     last_offset = next_offset + len(rows) - 1

@@ -83,21 +83,26 @@ def split_into_runs(
     start = position = 0
     run_offset = log_end_offset
     headers: list[EntryHeader] = []
+
     try:
         while (header := _next_batch(records, position, log_end_offset)) is not None:
+            # End the run before a batch that does not fit.
             if headers and (
                 position + header.size - start > max_bytes
                 or header.last_offset - headers[0].base_offset > INT_MAX
             ):
                 yield ReplicatedRun(records[start:position], headers, run_offset)
-                start, headers, run_offset = position, [], log_end_offset
+                start = position
+                headers = []
+                run_offset = log_end_offset
             headers.append(header)
             position += header.size
             log_end_offset = header.next_offset
-    except ValueError:
+    except ValueError:  # the good batches before it are a run
         if headers:
             yield ReplicatedRun(records[start:position], headers, run_offset)
         raise
+
     if headers:
         yield ReplicatedRun(records[start:position], headers, run_offset)
 

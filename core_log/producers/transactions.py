@@ -129,11 +129,14 @@ def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
     names = {name for name in directory.files() if name.endswith(TRANSACTION_INDEX)}
     if not names:
         return markers_from
+
     ends = [*(segment.base_offset for segment in segments), segments.end_offset][1:]
     for segment, end_offset in zip(segments, ends, strict=True):
         name = file_name(segment.base_offset, TRANSACTION_INDEX)
         if name not in names:
             continue
+
+        # A torn index may look whole, so all that were not synced are removed.
         misfit = _misfit(segment, name, end_offset)
         if misfit is not None:
             logger.warning("%s/%s is rebuilt: %s", directory.path, name, misfit)

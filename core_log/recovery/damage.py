@@ -1,4 +1,4 @@
-"""Where the good part of a log ends, and whether that is a torn tail or damage.
+"""The bad end of a log: a torn tail, or damage.
 
 After an unclean stop the bytes at or above the recovery point may be half written: a torn tail,
 which recovery removes, and logs. Bytes that were on disk by then, which after a clean stop are all

@@ -268,6 +268,7 @@ class _Walk:
             return self._read_whole(base_offset, next_base)
         except CorruptRecord:
             return self._read_whole(base_offset, next_base)
+
         self.segments.append(segment)
         return Built(end_offset, segment.size, "")
 

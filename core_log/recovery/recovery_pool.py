@@ -95,6 +95,7 @@ def recover(job: RecoveryJob) -> RecoveryDone | None:
     lines = _Lines()
     core_logger = logging.getLogger("core_log")
     core_logger.addHandler(lines)
+
     try:
         log = load_log(
             LogDirectory(job.path, create=False),

@@ -64,7 +64,7 @@ class ShallowBatch(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """Where the next batch starts."""
+        """Position of the next batch."""
         return self.position + self.size
 
 

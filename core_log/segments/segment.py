@@ -498,8 +498,10 @@ class Segment:
         """
         if entry.position <= 0:
             return entry.position == 0
+
         batches = scan(self.log, entry.position)
         try:
+            # Two batches are enough: the one that is pointed at, and the next.
             first = next(batches, None)
             second = next(batches, None)
             if first is None or first.base_offset < self.base_offset:

@@ -82,7 +82,7 @@ def when_swapped(act: Callable[[], None]) -> Callable[[CleaningJob, Event], None
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """Of all formats."""
+    """Read records of all formats."""
     position = 0
     while (entry := read_entry(data, position, len(data))) is not None:
         yield from decode_batch(data, position, entry)
@@ -90,7 +90,7 @@ def _records(data: bytes) -> Iterator[Record]:
 
 
 class House:
-    """To be made in a running loop of virtual time."""
+    """A broker's cleaner and its logs. Create it in a running loop of virtual time."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class House:
         return T0 + int(self.loop.time() * 1000)
 
     def high_watermark(self, tp: TopicPartition) -> int | None:
-        """Everything of a log that is here is committed, unless a test says otherwise."""
+        """Return the log's end: everything is committed, unless a test says otherwise."""
         log = self.logs.get(tp)
         return None if log is None else self.watermarks.get(tp, log.log_end_offset)
 
@@ -135,7 +135,7 @@ class House:
         timestamp: int | None = None,
         **options: Any,
     ) -> None:
-        """A batch for each record, from now unless a test says otherwise."""
+        """Append a batch for each record, with the present time unless a test says otherwise."""
         log = self.log(tp, config)
         for key, value in pairs:
             when = self.now_ms() if timestamp is None else timestamp
@@ -152,14 +152,14 @@ class House:
     def write_rounds(
         self, rounds: int, keys: int = 10, *, tp: TopicPartition = TP, **options: Any
     ) -> None:
-        """Each key in each round, and a segment for each round."""
+        """Append each key in each round, and roll a segment for each round."""
         for number in range(rounds):
             end = self.log(tp, options.get("config", COMPACT)).log_end_offset
             self.write(*((f"k{k}", f"{end}.{number}") for k in range(keys)), tp=tp, **options)
             self.log(tp).roll(self.now_ms())
 
     def records(self, tp: TopicPartition = TP) -> list[tuple[str, str | None]]:
-        """What a consumer gets."""
+        """Read the records as a consumer does."""
         log = self.log(tp)
         return [
             ((record.key or b"").decode(), None if record.value is None else record.value.decode())
@@ -173,7 +173,7 @@ class House:
         return dict(self.records(tp))
 
     def checkpoint(self, tp: TopicPartition = TP) -> int | None:
-        """What the file says."""
+        """Read the cleaner's checkpoint file."""
         for directory in self.directories:
             found = decode_offsets(directory.read(CLEANER_OFFSETS)).get(tp)
             if found is not None:

@@ -31,7 +31,7 @@ def random_log(chance: random.Random, *, cleaned_on_the_way: bool = False) -> Pa
 
 
 def clean_what_is_decided(partition: Partition) -> None:
-    """As far as a broker lets it be cleaned: up to the first open transaction's segment."""
+    """Clean as far as a broker does: up to the first open transaction's segment."""
     undecided = min(partition._began.values(), default=partition.next_offset)
     bases = [base for base in partition.bases() if base <= undecided]
     if undecided == partition.next_offset:
@@ -41,7 +41,7 @@ def clean_what_is_decided(partition: Partition) -> None:
 
 
 def append_something(chance: random.Random, partition: Partition) -> None:
-    """A batch, a few messages, a wrapper, or a step of a transaction."""
+    """Append a batch, a few messages, a wrapper, or a step of a transaction."""
     kind = chance.choice(["batch"] * 5 + ["old"] * 2 + ["data", "end"])
     pairs = random_pairs(chance)
     if kind == "batch":

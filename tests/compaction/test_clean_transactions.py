@@ -19,7 +19,7 @@ NEXT_DAY = T0 + DAY_MS
 
 
 def append_produced(partition: Partition, producer_id: int, sequence: int, *pairs: Pair) -> int:
-    """A batch of an idempotent producer, which the broker remembers as its last one."""
+    """Append a batch of an idempotent producer, and remember it as its last one."""
     partition.producers[producer_id] = partition.append(
         *pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
     )

@@ -24,7 +24,7 @@ SHORT_LIVED = LogConfig(segment_bytes=14, delete_retention_ms=DAY_MS)
 
 
 def append_sealed(partition: Partition, *pairs: Pair) -> int:
-    """A batch with the right checksum that nobody can open; its first offset."""
+    """Append a batch with the right checksum that nobody can open. Returns its first offset."""
     base_offset = partition.next_offset
     records = [(T0, key, value, ()) for key, value in pairs]
     batch = encode_batch(records, base_offset=base_offset, codec=Codec.GZIP)
@@ -34,7 +34,7 @@ def append_sealed(partition: Partition, *pairs: Pair) -> int:
 
 
 def all_records(partition: Partition) -> Iterator[Record]:
-    """Those in batches that cannot be opened too."""
+    """Read all records, also those in batches that cannot be opened."""
     for data, pos, header in partition.batches():
         try:
             yield from decode_batch(data, pos, header)
@@ -44,7 +44,7 @@ def all_records(partition: Partition) -> Iterator[Record]:
 
 
 def table(partition: Partition) -> dict[bytes | None, bytes]:
-    """What somebody knows who has read all of it, and can open everything."""
+    """Return the newest values as a reader knows them who can open every batch."""
     newest = {record.key: record.value for record in all_records(partition)}
     return {key: value for key, value in newest.items() if value is not None}
 
@@ -106,7 +106,7 @@ def test_many_of_them_stay_each(partition: Partition) -> None:
 
 
 def aged(partition: Partition) -> Partition:
-    """What is written so far is cleaned, and so old that its tombstones may go."""
+    """Clean all that is written so far, and make it so old that its tombstones may go."""
     partition.config = SHORT_LIVED
     partition.roll(T0)
     partition.clean()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 def status(house: House) -> CleanerStatus:
-    """What people can see."""
+    """Read the status that people can see."""
     text = house.directories[0].read(STATUS_FILE)
     return decode_status(text).get(str(TP), CleanerStatus())
 

@@ -1,4 +1,4 @@
-"""Which log is cleaned next, from where and how far."""
+"""The choice of the log to clean next, and of its bounds."""
 
 from __future__ import annotations
 

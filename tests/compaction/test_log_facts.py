@@ -1,4 +1,4 @@
-"""What a job is made of: the state of a log, as values."""
+"""The facts that a job is made of: the state of a log, as values."""
 
 from __future__ import annotations
 

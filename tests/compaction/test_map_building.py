@@ -1,4 +1,4 @@
-"""Where the offset map begins and ends, and what it knows then."""
+"""The bounds of the offset map, and its contents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.compaction.partition import PLENTY, Partition, room_for
 
 
 def built(partition: Partition, first_dirty: int, room: int = PLENTY) -> MapBuilder:
-    """What a run knows when it has seen all segments from `first_dirty` on."""
+    """Build the map that a run has after all segments from `first_dirty` on."""
     mapped = MapBuilder(create_offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
     for segment in partition.job().segments:
         if segment.end_offset > first_dirty:

@@ -27,7 +27,7 @@ def numbered(numbers: range, size: int = 8) -> list[bytes | None]:
 
 
 def map_for(keys: int) -> OffsetMap:
-    """One that has room for so many short keys, whichever it is."""
+    """Create a map, of either kind, with room for so many short keys."""
     return create_offset_map(keys * (PLENTY // create_offset_map(PLENTY).capacity))
 
 

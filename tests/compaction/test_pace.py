@@ -1,4 +1,4 @@
-"""How fast a run may go."""
+"""The speed of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a log that could not be cleaned is left alone."""
+"""The time for which a log that could not be cleaned is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleaning in another process: jobs there, events back, and whatever may befall the process."""
+"""Cleaning in another process: jobs go there, events come back, and the process may die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOW = 0.001
 
 
 def dirty_log(tmp_path: Path, rounds: int = 5) -> Log:
-    """A log on a real disk."""
+    """Write a log on a real disk."""
     house = House(LogDirectory(tmp_path / "data"))
     house.write_rounds(rounds)
     return house.log()
@@ -41,7 +41,7 @@ def job_for(log: Log) -> CleaningJob:
 
 
 def swapping(log: Log, events: list[Event]) -> OnEvent:
-    """What a broker does."""
+    """Apply events as a broker does."""
 
     async def heard(event: Event) -> None:
         events.append(event)

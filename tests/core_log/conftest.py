@@ -33,7 +33,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
 
 @pytest.fixture
 def memory() -> MemoryDirectory:
-    """A disk in memory, to be filled up or to lose its power."""
+    """A disk in memory, which a test may fill up or cut off from power."""
     return MemoryDirectory("logs")
 
 
@@ -52,7 +52,7 @@ class Writer:
         may_sync: bool = True,
         **header: Any,
     ) -> LogAppendInfo:
-        """One batch of `values`."""
+        """Append one batch of `values`."""
         timestamp = self.now_ms if timestamp is None else timestamp
         batch = encode_batch([(timestamp, None, value, ()) for value in values], **header)
         return self.log.append(
@@ -70,7 +70,7 @@ class Writer:
             self.append(b"%d" % self.log.log_end_offset + b"." * size)
 
     def values(self, offset: int | None = None, end_offset: int | None = None) -> list[bytes]:
-        """What a consumer gets, fetch by fetch, without the filling."""
+        """Read the values as a consumer does, fetch by fetch, without the filling."""
         found: list[bytes] = []
         offset = self.log.log_start_offset if offset is None else offset
         end_offset = self.log.log_end_offset if end_offset is None else end_offset

@@ -1,4 +1,4 @@
-"""A directory one of whose operations fails, half done if it can be."""
+"""A directory with one operation that fails, half done if it can be."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Fault:
             raise self.error()
 
     def check_read(self, path: str, operation: str) -> None:
-        """The same, of one that writes nothing."""
+        """Fail at an operation that writes nothing."""
         if self.of_reads:
             self.check(path, operation)
 
     def error(self) -> OSError:
-        """What the system says."""
+        """Build the error that the system raises."""
         return OSError(self.number, os.strerror(self.number))
 
 
@@ -185,7 +185,7 @@ class FailingDirectory:
 
 
 def copied(root: MemoryDirectory) -> MemoryDirectory:
-    """The same files on another disk, on none of which anything is locked."""
+    """Copy the files to another disk, on which nothing is locked."""
     copy = MemoryDirectory(root.name)
     _copy(root, copy)
     return copy

@@ -34,7 +34,7 @@ CONFIG = LogConfig(
 
 @attrs.define(eq=False)
 class Life:
-    """Of the logs in one directory: the values that were acknowledged, by offset."""
+    """The logs in one directory: the values that were acknowledged, by offset."""
 
     kept: dict[TopicPartition, list[bytes]] = attrs.field(factory=lambda: {A0: [], B0: []})
     half_gone: list[bytes] = attrs.field(factory=list)  # of A0, when it could not be truncated
@@ -44,7 +44,7 @@ class Life:
     failed: set[TopicPartition] = attrs.field(factory=set)  # in the end, in the last run
 
     def run(self, root: Directory, *, close: bool, heals: bool = False) -> None:
-        """One run of the broker, which with `heals` looks for room on a full disk all the time."""
+        """Run the broker once. With `heals` it looks for room on a full disk all the time."""
         manager = LogManager([root], CONFIG, lambda: NOW_MS)
         try:
             manager.load()
@@ -140,7 +140,7 @@ class Beginning:
 
     @classmethod
     def after(cls, *closes: bool) -> Beginning:
-        """So many runs on a disk that works, closed or killed in the end."""
+        """Run the broker some times on a disk that works, closed or killed in the end."""
         root, life = MemoryDirectory("logs"), Life()
         for close in closes:
             life.run(root, close=close)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def after_flush(log: Log, look: Callable[[], T]) -> T:
-    """What `look` finds; a bad index that it comes to is made anew by a flush first."""
+    """Return what `look` finds, after the flush that rebuilds a bad index it meets."""
     try:
         return look()
     except ApiError as error:

@@ -129,7 +129,7 @@ class Disk:
 
 
 def ends_whole(content: bytes) -> bool:
-    """Whether a file was cut between two batches: a crash before the second is just like that."""
+    """Return whether a file ends between two batches, as after a crash before the second."""
     at = 0
     while at < len(content):
         at += 12 + int.from_bytes(content[at + 8 : at + 12], "big")
@@ -164,7 +164,7 @@ def check_served(log: Log, count: int) -> str:
 
 
 def cases(files: Files) -> Iterator[tuple[str, int]]:
-    """Each file and each bit of it; of the active segment's indexes what is in use."""
+    """Yield each file and each bit of it; of the active segment's indexes only the used part."""
     for name, content in files.items():
         for bit in range(8 * len(content)):
             yield name, bit
@@ -176,7 +176,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def is_outside_of_checksum(disk: Disk, name: str, bit: int) -> bool:
-    """Whether the bit is in an offset, which the log writes outside of a checksum."""
+    """Return whether the bit is in an offset, which no checksum covers."""
     if not name.endswith(".log"):
         return False
     at, content = 0, disk.files[name]

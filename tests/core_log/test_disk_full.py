@@ -1,4 +1,4 @@
-"""No room on the disk, in the middle of whatever is being done."""
+"""A disk without room, in the middle of any work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def mounted(path: Path, size: str) -> Iterator[Path]:
-    """A real file system of that size."""
+    """Mount a real file system of that size."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     try:
         subprocess.run(mount, check=True, capture_output=True)

@@ -107,7 +107,7 @@ def copy(current: Log, future: Log, end: int | None = None) -> None:
 
 
 def begun(manager: LogManager, path: str = "/b") -> Log:
-    """A move of the one partition to a directory."""
+    """Begin a move of the partition to a directory."""
     manager.set_target_directory(TP, path)
     future = manager.futures.create(TP, manager.defaults, lambda: T0)
     assert future is not None

@@ -81,7 +81,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def by_a_full_scan(directory: Directory) -> bytes:
-    """What a log without any snapshots knows of its producers."""
+    """Return the producers that a log without any snapshots finds."""
     again = MemoryDirectory("scanned")
     for name in directory.files():
         if not name.endswith(SNAPSHOT):
@@ -401,7 +401,7 @@ def test_a_log_with_a_damaged_segment_is_served_with_the_producers_of_the_others
 
 
 def torn(chance: random.Random, synced: bytes, now: bytes) -> bytes:
-    """What was fsynced, and some of what was written since."""
+    """Return the fsynced bytes, and some of those that were written since."""
     return now[: chance.randint(len(synced), max(len(synced), len(now)))]
 
 

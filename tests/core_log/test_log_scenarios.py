@@ -1,4 +1,4 @@
-"""What befalls a log in long use: gaps, formats of before, producers whose records are gone."""
+"""A log in long use: gaps, old formats, producers whose records are gone."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_old_messages_far_behind_the_logs_end_begin_a_segment_that_can_index_the
 
 
 def compacted(values: list[bytes], last_offset_delta: int) -> bytes:
-    """What the cleaner leaves of a batch of producer 1 whose last records are gone."""
+    """Return what the cleaner leaves of a batch of producer 1 whose last records are gone."""
     rows: list[Any] = [(T0, b"key", value, ()) for value in values or [b""]]
     batch = encode_batch(rows, producer_id=1, producer_epoch=0, base_sequence=0)
     if not values:

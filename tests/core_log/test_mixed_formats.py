@@ -1,4 +1,4 @@
-"""One log with records of every format, its topic's format having changed again and again."""
+"""One log with records of every format, after its topic's format changed often."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def filled(directory: Directory, open_log: Open, **settings: Any) -> Writer:
 
 
 def has_time() -> Iterator[tuple[int, bool]]:
-    """Each offset, and whether its record has a timestamp."""
+    """Yield each offset, and whether its record has a timestamp."""
     for number, (magic, _) in enumerate(KINDS):
         for offset in range(3 * number, 3 * number + 3):
             yield offset, magic > 0

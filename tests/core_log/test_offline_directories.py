@@ -48,7 +48,7 @@ class Broker:
         return ErrorCode.NONE
 
     def probe(self) -> None:
-        """What housekeeping does each second."""
+        """Probe the disks as housekeeping does each second."""
         for log_dir in self.logs.suspect_dirs():
             try:
                 log_dir.probe()

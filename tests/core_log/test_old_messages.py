@@ -26,7 +26,7 @@ def old(first: int, count: int, magic: int = 1, codec: Codec = Codec.NONE) -> by
 
 
 def mixed(writer: Writer) -> None:
-    """Offsets 0 to 15: plain, a wrapper, plain of format 0, a batch, a wrapper."""
+    """Write offsets 0 to 15: plain, a wrapper, plain of format 0, a batch, a wrapper."""
     writer.log.append_follower(old(0, 3), now_ms=T0)
     writer.log.append_follower(old(3, 5, codec=Codec.GZIP), now_ms=T0)
     writer.log.append_follower(old(8, 2, magic=0), now_ms=T0)

@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left: that says nothing against its disks."""
+"""A process without a free file descriptor, which says nothing against its disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments retention takes."""
+"""The choice of the segments that retention takes."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
 
 
 def transactional(offset: int, producer_id: int, count: int = 1) -> bytes:
-    """A batch of `count` records of a producer's transaction."""
+    """Encode a batch of `count` records of a producer's transaction."""
     rows: list[Any] = [(5, b"key", b"%d" % (offset + n), ()) for n in range(count)]
     return _transactional(rows, offset, producer_id, 0, TRANSACTIONAL)
 

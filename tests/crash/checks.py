@@ -1,4 +1,4 @@
-"""What must be true of a log that was opened after a crash, of itself and beside its history."""
+"""Checks of a log that was opened after a crash, by itself and against its history."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bounds:
 
 
 def look_at(log: Log) -> tuple[Found, list[str]]:
-    """What a log holds, and what in it contradicts itself."""
+    """Read a log, and list its contradictions."""
     scanned = [(segment, list(scan_checked(segment.log))) for segment in log.segments]
     batches = [_batch(segment, each) for segment, found in scanned for each in found]
     found = Found(
@@ -77,7 +77,7 @@ def _batch(segment: Segment, each: ShallowBatch) -> Batch:
 
 
 def summary(state: ProducerState) -> Producers:
-    """What is compared of producers."""
+    """Return the fields of producers that are compared."""
     return {
         number: (producer.epoch, last.last_sequence, last.last_offset)
         for number, producer in state.producers.items()
@@ -158,7 +158,7 @@ def _name_faults(log: Log) -> Iterator[str]:
 
 
 def _reading_faults(log: Log, found: Found) -> Iterator[str]:
-    """Each batch is found by its offsets and by its time."""
+    """Check that each batch is found by its offsets and by its time."""
     times: list[tuple[int, int]] = []
     for batch in found.batches:
         if batch.last_offset < found.log_start_offset:
@@ -198,7 +198,7 @@ def _epoch_faults(log: Log, found: Found) -> Iterator[str]:
 
 
 def _transaction_faults(log: Log, found: Found) -> Iterator[str]:
-    """What the markers in the log abort is written down, and nothing else."""
+    """Check that the index has what the markers in the log abort, and nothing else."""
     known = [
         (each.producer_id, each.first_offset, each.last_offset)
         for each in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
@@ -229,7 +229,7 @@ def _aborted(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
 def contradictions(
     found: Found | None, required: Requirement, bounds: Bounds, was_killed: bool
 ) -> Iterator[str]:
-    """What of a partition is not as what was done to it demands."""
+    """List what in a partition does not fit its history."""
     if found is None:
         if required.must_exist:
             yield "the partition is gone"

@@ -1,4 +1,4 @@
-"""Each crash of a workload: the disk is opened again, and what is found held against what must be.
+"""Explore each crash of a workload: open the disk again, and check what is there.
 
 Disks that are the same to the byte are opened once. Some of them are crashed again, at each
 operation of that opening, and opened again: what is found must be the same.
@@ -27,12 +27,12 @@ from tests.crash.workloads import META, TICK_MS, Story, Workload
 
 
 class CrashViolation(AssertionError):
-    """A crash after which something is not as it must be; the text tells all of it."""
+    """A check has failed after a crash. The text tells all about it."""
 
 
 @attrs.define
 class Counts:
-    """What was tried."""
+    """Counts of what was tried."""
 
     moments: int = 0
     crashes: int = 0
@@ -55,7 +55,7 @@ class Counts:
 
 @attrs.frozen
 class Opened:
-    """A disk that was opened after a crash: what was found, and what the opening did."""
+    """A disk that was opened after a crash: its contents, and what the opening did."""
 
     found: FoundDisk
     operations: list[Operation]
@@ -88,7 +88,7 @@ def explore(workload: Workload, effort: Effort) -> Counts:
 def crashes(
     operations: list[Operation], effort: Effort, counts: Counts
 ) -> Iterator[tuple[int, Crash]]:
-    """All crashes of a recording, each with the number of operations before it."""
+    """Yield all crashes of a recording, each with the number of operations before it."""
     platter = Platter(Tree())
     for at, following in enumerate([*operations, None]):
         counts.moments += 1
@@ -180,7 +180,7 @@ def _meta_at(story: Story) -> int:
 
 
 def digest(tree: Tree) -> bytes:
-    """What tells two disks apart."""
+    """Compute a digest that tells two disks apart."""
     hashed = blake2b(digest_size=16)
     for path, content in tree.paths():
         hashed.update(path.encode() + b"\0")

@@ -1,4 +1,4 @@
-"""What was done to one partition, and what must therefore be there after a crash.
+"""The history of one partition, and the requirements after a crash that follow from it.
 
 A `Line` is a log's contents as they went on: an append makes the line longer, a truncation begins
 another line that shares the older one's beginning. What is found after a crash has to be a run of
@@ -32,7 +32,7 @@ class Batch:
 
 @attrs.frozen
 class Appended:
-    """A batch may be there."""
+    """A batch was appended, and may be there."""
 
     at: int
     batch: Batch
@@ -48,7 +48,7 @@ class Cut:
 
 @attrs.frozen
 class Emptied:
-    """All may be gone; the log goes on at `offset`."""
+    """The log was emptied, and goes on at `offset`."""
 
     at: int
     offset: int
@@ -80,14 +80,14 @@ class StartKept:
 
 @attrs.frozen
 class Done:
-    """Whatever came before has been done, for all that a killed process can leave."""
+    """All before this was done, as far as a killed process can leave it."""
 
     at: int
 
 
 @attrs.frozen
 class Synced:
-    """All below `end_offset` of what there was at the beginning of a flush is on disk."""
+    """A flush ended: all below `end_offset` at its beginning is on disk."""
 
     at: int
     end_offset: int
@@ -176,7 +176,7 @@ class Floor:
 
 @attrs.define
 class Requirement:
-    """What must hold of one partition's log after a crash."""
+    """The requirements on one partition's log after a crash."""
 
     lines: list[Line] = attrs.field(factory=lambda: [Line([])])
     if_killed: Floor = attrs.field(factory=Floor)
@@ -254,7 +254,7 @@ class History:
         self.facts.append(fact)
 
     def requirement(self, at: int, root_syncs: list[int]) -> Requirement:
-        """What must hold when `at` operations were done, and the root was synced at these."""
+        """Return the requirements after `at` operations, with the root synced at these."""
         required = Requirement()
         for fact in self.facts:
             if fact.at <= at:

@@ -1,4 +1,4 @@
-"""What a crash may leave of a recorded disk.
+"""The disks that a crash may leave of a recorded one.
 
 A **killed process** leaves all it did, and of a write that was going on any number of first bytes.
 
@@ -91,7 +91,7 @@ class Platter:
             self.pending.setdefault(operation.node, []).append(operation)
 
     def killed(self, next_operation: Operation | None) -> Iterator[Crash]:
-        """What is left when the process dies now, or while it does the next thing."""
+        """Yield the disks that are left if the process dies now, or during the next operation."""
         yield Crash("killed", self.now.copy(), True)
         if isinstance(next_operation, Write):
             for size in range(1, len(next_operation.data)):
@@ -100,7 +100,7 @@ class Platter:
                 yield Crash(f"killed after {size} bytes of the next write", tree, True)
 
     def without_power(self, effort: Effort) -> Iterator[Crash]:
-        """What may be left when the power fails now."""
+        """Yield the disks that may be left if the power fails now."""
         yield Crash("all dropped", self.safe.copy(), False)
         yield Crash("all kept", self.now.copy(), False)
         states = {node: list(self._states(node, effort)) for node in self.pending}
@@ -124,7 +124,7 @@ class Platter:
             yield from _file_states(self.safe.files[node], node, pending, effort)
 
     def _torn_anywhere(self, node: int) -> Iterator[State]:
-        """A file whose last write, the last thing done at all, ends at each of its bytes."""
+        """Yield a file whose last write, the last thing done at all, ends at each of its bytes."""
         *earlier, last = self.pending[node]
         if last is self.last and isinstance(last, Write):
             before = _content(self.safe.files[node], earlier)
@@ -133,7 +133,7 @@ class Platter:
                 yield f"{node} torn after {size} bytes", _content(before, [torn])
 
     def _torn(self, node: int, effort: Effort) -> Iterator[State]:
-        """The same with more or less of what should be beside the bytes that are there."""
+        """Yield the file with more or less of what should be beside the bytes that are there."""
         *earlier, last = self.pending[node]
         if last is not self.last or not isinstance(last, Write):
             return
@@ -230,7 +230,7 @@ def _some_lengths(full: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _choices(count: int, effort: Effort) -> Iterator[tuple[int, ...]]:
-    """Which of `count` operations are kept."""
+    """Choose which of `count` operations are kept."""
     everything = range(count)
     if count <= effort.subsets_up_to:
         for size in range(count + 1):

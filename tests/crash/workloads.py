@@ -1,4 +1,4 @@
-"""What a broker does to its logs, written down with what must be kept of it.
+"""The work of a broker on its logs, recorded with the facts that must be kept.
 
 A Story drives a LogManager as the broker does: it appends, flushes when that is due, truncates,
 retains and checkpoints, and notes of each step what may be on the disk from then on, and what has
@@ -64,7 +64,7 @@ SMALL = {
 
 @attrs.define(eq=False)
 class Story:
-    """A broker's logs on a recorded disk, and what happened to each partition."""
+    """A broker's logs on a recorded disk, and the history of each partition."""
 
     config: LogConfig
     now_ms: int = T0
@@ -83,17 +83,17 @@ class Story:
 
     @classmethod
     def of(cls, **settings: Any) -> Story:
-        """A story with other settings than the small ones."""
+        """Begin a story with other settings than the small ones."""
         return cls(LogConfig(**{**SMALL, **settings}))
 
     @property
     def at(self) -> int:
-        """How much was done to the disk."""
+        """Number of operations on the disk so far."""
         return len(self.disk.operations)
 
     @property
     def root_syncs(self) -> list[int]:
-        """After how many operations the root was synced."""
+        """Numbers of operations after which the root was synced."""
         return [
             number
             for number, operation in enumerate(self.disk.operations, start=1)
@@ -101,7 +101,7 @@ class Story:
         ]
 
     def log(self, tp: TopicPartition = FLIGHTS) -> Log:
-        """A partition's log; made if there is none."""
+        """Return a partition's log, which is created if there is none."""
         if self.manager.get(tp) is None:
             self.note(tp).note(Making(self.at))
             self.manager.get_or_create(tp, self.config)
@@ -110,7 +110,7 @@ class Story:
         return self.manager.logs[tp]
 
     def note(self, tp: TopicPartition = FLIGHTS) -> History:
-        """Where to note what happens to a partition."""
+        """Return the history in which to note a partition's events."""
         return self.histories.setdefault(tp, History())
 
     # ---- the broker
@@ -121,7 +121,7 @@ class Story:
         self.manager.load()
 
     def stop(self) -> None:
-        """A clean stop; it flushes and checkpoints everything."""
+        """Stop cleanly, which flushes and checkpoints everything."""
         logs = dict(self.manager.logs)
         self.manager.close()
         for tp, log in logs.items():
@@ -142,7 +142,7 @@ class Story:
                 self._flush_if_due(tp)
 
     def tick(self) -> None:
-        """What the broker does every second."""
+        """Do what the broker does every second."""
         self.manager.tick(self.now_ms)
         for tp, history in self.histories.items():
             if self.manager.get(tp) is None:
@@ -211,7 +211,7 @@ class Story:
         self._append(tp, lambda log: log.append_follower(data, now_ms=self.now_ms))
 
     def replicate(self, other: Log, tp: TopicPartition = FLIGHTS) -> None:
-        """All that another log has behind ours, in one write."""
+        """Copy all that another log has behind ours, in one write."""
         data = b"".join(
             batch.data
             for segment in other.segments
@@ -245,7 +245,7 @@ class Story:
             self.flush(tp)
 
     def flush(self, tp: TopicPartition = FLIGHTS) -> None:
-        """A flush, with nothing going on meanwhile."""
+        """Flush, with nothing else going on."""
         self.end_flush(*self.begin_flush(tp))
 
     def begin_flush(self, tp: TopicPartition = FLIGHTS) -> tuple[TopicPartition, Flush, int]:
@@ -402,7 +402,7 @@ def old_messages(story: Story) -> None:
 
 
 def rolls(story: Story) -> None:
-    """A segment begun right where the log is flushed to, and by hand, and when time is over."""
+    """Begin segments right at the flushed end, by hand, and when time is over."""
     story.append(3)
     story.flush()
     story.checkpoint()
@@ -436,7 +436,7 @@ def transactions(story: Story) -> None:
 
 
 def flushes(story: Story) -> None:
-    """Whatever flush.messages and flush.ms ask for, and the clock going on."""
+    """Flush whenever flush.messages and flush.ms ask for it, while the clock goes on."""
     for number in range(9):
         story.append(records=1 + number % 2, producer=1)
         story.wait()
@@ -493,7 +493,7 @@ def truncation_of_what_is_flushed(story: Story) -> None:
 
 
 def truncation_beside_a_flush(story: Story) -> None:
-    """A cut between a flush's beginning and its end."""
+    """Truncate between a flush's beginning and its end."""
     story.append(3, flush=False)
     begun = story.begin_flush()
     story.truncate_to(1)
@@ -505,7 +505,7 @@ def truncation_beside_a_flush(story: Story) -> None:
 
 
 def new_beginnings(story: Story) -> None:
-    """All given up, to go on further ahead, and then further back."""
+    """Give up everything, to go on further ahead, and then further back."""
     story.append(6, producer=1)
     story.flush()
     story.checkpoint()
@@ -519,7 +519,7 @@ def new_beginnings(story: Story) -> None:
 
 
 def retention(story: Story) -> None:
-    """Old segments go, one, several, all; then what was on its way out is removed."""
+    """Delete old segments: one, several, all. Then remove their files."""
     story.append(14, producer=1)
     story.flush()
     story.checkpoint()
@@ -567,7 +567,7 @@ def records_deleted(story: Story) -> None:
 
 
 def partition_deleted(story: Story) -> None:
-    """A partition deleted, its name used again, its files removed."""
+    """Delete a partition, use its name again, and remove the old files."""
     story.append(9)
     story.append(tp=GATES)
     story.flush()
@@ -582,7 +582,7 @@ def partition_deleted(story: Story) -> None:
 
 
 def checkpoints(story: Story) -> None:
-    """All that a log directory remembers, a clean stop, a start, and a crash after it."""
+    """Write all that a log directory keeps, stop cleanly, start, and crash after it."""
     story.write_meta_properties()
     story.append(3, producer=1)
     story.append(2, tp=GATES)
@@ -624,14 +624,14 @@ def compaction(story: Story) -> None:
 
 @attrs.frozen
 class Workload:
-    """What is done, with which settings."""
+    """A workload and its settings."""
 
     run: Callable[[Story], None]
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A name for people."""
         given = "".join(f", {name} {value}" for name, value in self.settings.items())
         return self.run.__name__.replace("_", " ") + given.replace("_", ".")
 

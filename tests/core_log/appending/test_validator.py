@@ -1,4 +1,4 @@
-"""What a leader believes of a producer: nothing it has not checked."""
+"""A leader believes nothing of a producer that it has not checked."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def name(offset: int) -> str:
 
 
 def with_snapshots(memory: MemoryDirectory, *offsets: int) -> ProducerSnapshots:
-    """A directory with a snapshot at each offset, of a producer whose epoch is that offset."""
+    """Create a directory with a snapshot at each offset. The producer's epoch is that offset."""
     for offset in offsets:
         memory.write_atomic(name(offset), encode({1: Producer(offset)}))
     return ProducerSnapshots.find(memory)

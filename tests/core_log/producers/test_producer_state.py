@@ -1,4 +1,4 @@
-"""What a leader takes from producers with an id, and what it remembers of them."""
+"""The batches that a leader takes from producers with an id, and its memory of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def marker(epoch: int = 0) -> BatchHeader:
 
 
 def state(*written: BatchHeader, first_offset: int = 0) -> ProducerState:
-    """A log that holds these, one after the other."""
+    """Return the state of a log that holds these batches, one after the other."""
     made, offset = ProducerState(), first_offset
     for header in written:
         offset += header.count
@@ -38,7 +38,7 @@ def state(*written: BatchHeader, first_offset: int = 0) -> ProducerState:
 
 
 def answer(producers: ProducerState, header: BatchHeader, **how: Any) -> Any:
-    """None for a batch that may be appended, else why it may not."""
+    """Return None for a batch that may be appended, else why it may not."""
     try:
         found = producers.check(header, **how)
     except ApiError as error:

@@ -45,7 +45,7 @@ def bases(directory: Directory) -> list[int]:
 
 
 def closed(directory: Directory, open_log: Open, **settings: Any) -> list[int]:
-    """A log of 30 records in four segments that was closed; where these begin."""
+    """Write a log of 30 records in four segments, and close it. Returns their base offsets."""
     writer = open_log(directory, **{**SMALL, **settings})
     for number in range(COUNT):
         writer.append(b"%d" % number + b"." * 100, timestamp=T0 + number)

@@ -1,4 +1,4 @@
-"""What a log is after a crash, a power loss, or damage to its files."""
+"""The state of a log after a crash, a power loss, or damage to its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = {"segment_bytes": 1500, "index_interval_bytes": 300}
 
 
 def crashed(directory: Directory, open_log: Open, count: int = 30, **settings: int) -> None:
-    """A log of `count` batches that nobody closed."""
+    """Write a log of `count` batches that nobody closes."""
     open_log(directory, **(settings or SMALL)).append_many(count)
 
 
@@ -291,7 +291,7 @@ def test_power_loss_that_tears_files_anywhere_loses_nothing_flushed(
     chosen = random.Random(seed)
 
     def survivor(synced: bytes, now: bytes) -> bytes:
-        """Some of what was not synced is there, some of it as zeros or as rubbish."""
+        """Keep some unsynced bytes, some of them as zeros or as rubbish."""
         kept = now[: chosen.randint(min(len(synced), len(now)), len(now))]
         lost = chosen.randint(0, len(kept) - min(len(synced), len(kept)))
         filling = chosen.choice([bytes(lost), chosen.randbytes(lost)])

@@ -1,4 +1,4 @@
-"""A cleaned copy takes the place of its originals: at once for readers, whatever the power does.
+"""A cleaned copy takes its originals' place: at once for readers, and safe from power losses.
 
 The log has segments of two batches each, offsets 0 1 | 2 3 | 4 5 | 6. The copy has 1 and 3 of the
 first two, at other positions than they had.
@@ -81,7 +81,7 @@ def test_the_copy_is_read_at_once_and_after_a_restart(directory: Directory, open
 
 
 class LookedAt(MemoryDirectory):
-    """Somebody looks at it whenever a file has another name."""
+    """A directory that is read whenever a file has another name."""
 
     look: Callable[[], None] = staticmethod(lambda: None)
 
@@ -266,7 +266,7 @@ def steps_of_a_replacement(open_log: Open, kept: tuple[int, ...]) -> list[list[t
 
 
 def crash_points(groups: list[list[tuple[str, ...]]]) -> Iterator[list[tuple[str, ...]]]:
-    """What of the renames may have reached the disk: of those of one sync, any of them."""
+    """Yield the renames that may have reached the disk: any of those of one sync."""
     for number, group in enumerate(groups):
         subsets = chain.from_iterable(combinations(group, count) for count in range(len(group) + 1))
         yield from ([*chain.from_iterable(groups[:number]), *subset] for subset in subsets)

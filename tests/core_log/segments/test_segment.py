@@ -1,4 +1,4 @@
-"""One segment: what is found in it, and what is left after it was cut."""
+"""One segment: look-ups in it, and its state after a truncation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_index_bytes=1000)
 
 
 def batch(offset: int, *values: bytes, timestamp: int | None = None) -> bytes:
-    """A batch of `values`, all ten times as late as the first offset."""
+    """Encode a batch of `values`, all with ten times the first offset as timestamp."""
     time_ms = 10 * offset if timestamp is None else timestamp
     return encode_batch([(time_ms, None, value, ()) for value in values], base_offset=offset)
 

@@ -126,7 +126,7 @@ class Stop(Exception):
 
 
 class Killed(MemoryDirectory):
-    """Its broker is killed when it renames or removes for the last time it can."""
+    """A directory whose broker is killed after `steps` renames and removals."""
 
     steps = 0
 
