@@ -175,9 +175,9 @@ class House:
     def checkpoint(self, tp: TopicPartition = TP) -> int | None:
         """Read the cleaner's checkpoint file."""
         for directory in self.directories:
-            found = decode_offsets(directory.read(CLEANER_OFFSETS)).get(tp)
-            if found is not None:
-                return found
+            clean_offset = decode_offsets(directory.read(CLEANER_OFFSETS)).get(tp)
+            if clean_offset is not None:
+                return clean_offset
         return None
 
     def leftovers(self, tp: TopicPartition = TP) -> list[str]:

@@ -229,9 +229,9 @@ def test_indexes_of_a_cleaned_segment_find_every_offset(partition: Partition) ->
     assert segment.offset_index.file.count >= 3
     assert segment.largest_timestamp == T0 + 300
     for offset in (1, 150, 299, 300):
-        found = segment.find(offset)
-        assert found is not None
-        assert found.last_offset == offset
+        batch_found = segment.find(offset)
+        assert batch_found is not None
+        assert batch_found.last_offset == offset
     assert segment.next_offset() == 301
 
 

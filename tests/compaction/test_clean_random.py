@@ -89,7 +89,7 @@ def random_pairs(chance: random.Random) -> list[Pair]:
 def committed(partition: Partition, end_offset: int) -> list[Record]:
     """The records below `end_offset` that a consumer of committed ones with keys would see."""
     aborted = partition.aborted()
-    found = []
+    records_seen = []
     for record, producer_id, is_control in with_producers(partition):
         hidden = is_control or any(
             transaction.producer_id == producer_id
@@ -97,8 +97,8 @@ def committed(partition: Partition, end_offset: int) -> list[Record]:
             for transaction in aborted
         )
         if not hidden and record.key is not None and record.offset < end_offset:
-            found.append(record)
-    return found
+            records_seen.append(record)
+    return records_seen
 
 
 def with_producers(partition: Partition) -> list[tuple[Record, int, bool]]:
@@ -106,12 +106,12 @@ def with_producers(partition: Partition) -> list[tuple[Record, int, bool]]:
         sorted((h.last_offset, h.producer_id, h.is_control) for _, _, h in partition.batches())
     )
     last_offset, producer_id, is_control = next(by_end, (-1, -1, False))
-    found = []
+    records_seen = []
     for record in partition.records():
         while record.offset > last_offset:
             last_offset, producer_id, is_control = next(by_end)
-        found.append((record, producer_id, is_control))
-    return found
+        records_seen.append((record, producer_id, is_control))
+    return records_seen
 
 
 def newest(records: list[Record]) -> dict[bytes, Record]:
@@ -123,16 +123,16 @@ def newest(records: list[Record]) -> dict[bytes, Record]:
 def test_what_a_reader_finds_by_key_is_the_same_after_cleaning(seed: int) -> None:
     partition = random_log(random.Random(seed))
     before = {record.offset: record for record in partition.records()}
-    wanted = newest(committed(partition, partition.next_offset))
+    expected = newest(committed(partition, partition.next_offset))
 
     partition.clean_all()
 
     after = partition.records()
-    assert newest(committed(partition, partition.next_offset)) == wanted
+    assert newest(committed(partition, partition.next_offset)) == expected
     assert [record for record in after if record != before[record.offset]] == []
     assert [r.offset for r in after] == sorted({r.offset for r in after})
     kept = [r for r, _, is_control in with_producers(partition) if not is_control]
-    assert len(kept) == len(wanted)
+    assert len(kept) == len(expected)
 
 
 @pytest.mark.usefixtures("columns")
@@ -181,18 +181,20 @@ def test_nothing_changes_from_the_first_uncleanable_offset_on(seed: int) -> None
         bases = partition.bases()
     boundary = bases[-1]
     untouched = partition.segment(boundary)
-    wanted = newest(committed(partition, partition.next_offset))
+    expected = newest(committed(partition, partition.next_offset))
     partition.clean(uncleanable=boundary)
     assert partition.segment(boundary) == untouched
-    assert newest(committed(partition, partition.next_offset)) == wanted
+    assert newest(committed(partition, partition.next_offset)) == expected
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_old_tombstones_go_and_no_other_value_does(seed: int) -> None:
     partition = random_log(random.Random(seed))
     partition.config = attrs.evolve(partition.config, delete_retention_ms=0)
-    wanted = newest(committed(partition, partition.next_offset))
+    expected = newest(committed(partition, partition.next_offset))
     partition.clean_all()
     partition.clean_all()
-    found = newest(committed(partition, partition.next_offset))
-    assert found == {key: record for key, record in wanted.items() if record.value is not None}
+    records_seen = newest(committed(partition, partition.next_offset))
+    assert records_seen == {
+        key: record for key, record in expected.items() if record.value is not None
+    }

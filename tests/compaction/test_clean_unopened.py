@@ -71,7 +71,9 @@ def test_batch_that_cannot_be_opened_stays_and_the_others_are_cleaned(place: int
 
     assert unopened(partition) == (1, sealed)
 
-    header = next(each for each in partition.headers() if each.base_offset == sealed)
+    header = next(
+        batch_header for batch_header in partition.headers() if batch_header.base_offset == sealed
+    )
     assert (header.count, header.codec) == (2, Codec.GZIP)
     others = [
         record.key

@@ -404,11 +404,11 @@ async def test_a_damaged_log_is_quarantined_and_the_others_are_cleaned(
     with caplog.at_level("WARNING"):
         await house.live(1)
     assert (len(house.records(OTHER)), house.log().size) == (10, house.log().size)
-    found = status(house).quarantine
-    assert found is not None
-    assert "CRC" in found.reason
-    assert file_name(10, ".log") in found.reason
-    assert (found.since_ms, found.next_try_ms) == (T0, T0 + FIRST_PAUSE_MS)
+    entry = status(house).quarantine
+    assert entry is not None
+    assert "CRC" in entry.reason
+    assert file_name(10, ".log") in entry.reason
+    assert (entry.since_ms, entry.next_try_ms) == (T0, T0 + FIRST_PAUSE_MS)
     assert "positions-0 cannot be cleaned, the next try is in 5 s" in caplog.text
     assert house.leftovers() == []
     assert house.log().failure is None
@@ -445,11 +445,11 @@ async def test_whatever_goes_wrong_the_cleaner_lives_on(error: Exception, suspec
     house.write_rounds(4)
     house.write_rounds(4, tp=OTHER)
     assert isinstance(house.workers, Listening)
-    told: list[bool] = []
+    failures: list[bool] = []
 
     def fail(job: CleaningJob, event: Event) -> None:
-        if job.topic_partition == TP and not told:
-            told.append(True)
+        if job.topic_partition == TP and not failures:
+            failures.append(True)
             raise error
 
     house.workers.before = fail
@@ -584,18 +584,18 @@ async def test_logs_that_are_clean_are_measured_once_a_backoff_however_many_are_
         house.write_rounds(4, tp=tp)
     for tp in clean:
         house.log(tp)
-    asked: Counter[TopicPartition] = Counter()
+    lookups: Counter[TopicPartition] = Counter()
 
     def high_watermark(tp: TopicPartition) -> int | None:
-        asked[tp] += 1
+        lookups[tp] += 1
         return house.high_watermark(tp)
 
     house.cleaner.high_watermark = high_watermark
     await house.live(10)
     assert isinstance(house.workers, Listening)
     assert sorted(job.topic_partition for job in house.workers.jobs) == dirty
-    assert [asked[tp] for tp in clean] == [2] * idle  # for retention, and to be measured
-    assert max(asked[tp] for tp in dirty) <= 6
+    assert [lookups[tp] for tp in clean] == [2] * idle  # for retention, and to be measured
+    assert max(lookups[tp] for tp in dirty) <= 6
 
 
 async def test_the_last_pass_is_known_after_a_restart() -> None:

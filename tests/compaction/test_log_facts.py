@@ -19,8 +19,8 @@ pytestmark = pytest.mark.virtual_time
 
 def bounds(house: House, high_watermark: int) -> tuple[int, int]:
     """The first dirty and the first uncleanable offset."""
-    found = measure_dirtiness(read_facts(house.log(), high_watermark, None), T0)
-    return found.first_dirty_offset, found.first_uncleanable_offset
+    result = measure_dirtiness(read_facts(house.log(), high_watermark, None), T0)
+    return result.first_dirty_offset, result.first_uncleanable_offset
 
 
 async def test_a_job_has_all_segments_up_to_the_first_uncleanable_one() -> None:
@@ -28,9 +28,9 @@ async def test_a_job_has_all_segments_up_to_the_first_uncleanable_one() -> None:
     house.write_rounds(4)
     log = house.log()
     job = create_job(log, measure_dirtiness(read_facts(log, 25, 10), T0), CleanerConfig(), T0 + 7)
-    assert [(each.base_offset, each.end_offset) for each in job.segments] == [(0, 10), (10, 20)]
-    assert [each.size for each in job.segments] == [each.size for each in log.segments][:2]
-    assert all(each.time_index_bytes == 12 for each in job.segments)
+    assert [(s.base_offset, s.end_offset) for s in job.segments] == [(0, 10), (10, 20)]
+    assert [s.size for s in job.segments] == [s.size for s in log.segments][:2]
+    assert all(s.time_index_bytes == 12 for s in job.segments)
     assert (job.first_dirty_offset, job.first_uncleanable_offset, job.now_ms) == (10, 20, T0 + 7)
     config = CleanerConfig()
     assert (job.dedupe_bytes, job.load_factor) == (config.dedupe_buffer_size, 0.9)

@@ -35,9 +35,9 @@ def test_keys_from_the_first_dirty_offset_on_are_in_it_and_no_others(first_dirty
         if offset % 10 == 9:
             partition.roll()
     mapped = built(partition, first_dirty)
-    unknown, known = [-1] * first_dirty, list(range(first_dirty, 30))
-    assert newest(mapped, range(30)) == unknown + known
-    assert (len(mapped.newest), mapped.messages_read) == (len(known), len(known))
+    unknown, mapped_offsets = [-1] * first_dirty, list(range(first_dirty, 30))
+    assert newest(mapped, range(30)) == unknown + mapped_offsets
+    assert (len(mapped.newest), mapped.messages_read) == (len(mapped_offsets), len(mapped_offsets))
     assert not mapped.is_full
 
 

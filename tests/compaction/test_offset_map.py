@@ -35,7 +35,7 @@ def add(newest: OffsetMap, keys: list[bytes | None], offsets: range) -> int:
     return newest.add(Keys.of(keys), offsets)
 
 
-def found(newest: OffsetMap, keys: list[bytes | None]) -> list[int]:
+def look_up(newest: OffsetMap, keys: list[bytes | None]) -> list[int]:
     return list(newest.newest(Keys.of(keys)))
 
 
@@ -48,8 +48,8 @@ def test_every_key_is_found_at_its_offset(count: int) -> None:
     newest = map_for(2 * count)
     assert newest.capacity == 2 * count
     assert add(newest, numbered(range(count)), range(count)) == count
-    assert found(newest, numbered(range(count))) == list(range(count))
-    assert found(newest, numbered(range(count, 2 * count))) == [UNKNOWN] * count
+    assert look_up(newest, numbered(range(count))) == list(range(count))
+    assert look_up(newest, numbered(range(count, 2 * count))) == [UNKNOWN] * count
     assert (len(newest), list(newest.offsets())) == (count, list(range(count)))
 
 
@@ -60,12 +60,12 @@ def test_keys_of_all_sizes_are_known_as_a_dict_knows_them(seed: int) -> None:
     keys = [chance.randbytes(chance.choice(sizes)) for _ in range(3000)]
     newest, expected, offset = create_offset_map(PLENTY), dict[bytes | None, int](), 0
     while offset < 20_000:
-        some: list[bytes | None] = [*chance.choices(keys, k=chance.choice([1, 2, 100, 3000]))]
-        offsets = range(offset, offset + len(some))
-        assert add(newest, some, offsets) == len(some)
-        expected.update(zip(some, offsets, strict=True))
-        offset += len(some)
-    assert found(newest, [*keys]) == [expected.get(key, UNKNOWN) for key in keys]
+        chosen: list[bytes | None] = [*chance.choices(keys, k=chance.choice([1, 2, 100, 3000]))]
+        offsets = range(offset, offset + len(chosen))
+        assert add(newest, chosen, offsets) == len(chosen)
+        expected.update(zip(chosen, offsets, strict=True))
+        offset += len(chosen)
+    assert look_up(newest, [*keys]) == [expected.get(key, UNKNOWN) for key in keys]
     assert list(newest.offsets()) == sorted(expected.values())
 
 
@@ -76,28 +76,28 @@ def test_keys_that_are_alike_are_different() -> None:
     keys += [bytes(at) + b"\x80" + bytes(7) + b"\x80" + bytes(23 - at) for at in range(24)]
     newest = create_offset_map(PLENTY)
     assert add(newest, keys, range(len(keys))) == len(keys)
-    assert found(newest, keys) == list(range(len(keys)))
+    assert look_up(newest, keys) == list(range(len(keys)))
 
 
 def test_later_offset_of_a_key_takes_the_place_of_the_first() -> None:
     newest = map_for(10)
     add(newest, [b"a", b"b", b"a"], range(1, 4))
     add(newest, [b"b"], range(4, 5))
-    assert (found(newest, [b"a", b"b"]), len(newest)) == ([3, 4], 2)
+    assert (look_up(newest, [b"a", b"b"]), len(newest)) == ([3, 4], 2)
 
 
 def test_full_map_knows_nothing_of_an_absent_key() -> None:
     newest = map_for(10)
     assert add(newest, numbered(range(20)), range(20)) == 10
-    assert found(newest, [b"absent!!", b"", None]) == [UNKNOWN] * 3
+    assert look_up(newest, [b"absent!!", b"", None]) == [UNKNOWN] * 3
 
 
 def test_full_map_takes_keys_that_it_has_up_to_the_first_that_is_new() -> None:
     newest = map_for(2)
     assert add(newest, [b"a", b"b", b"a", b"c", b"a"], range(5)) == 3
-    assert found(newest, [b"a", b"b", b"c"]) == [2, 1, UNKNOWN]
+    assert look_up(newest, [b"a", b"b", b"c"]) == [2, 1, UNKNOWN]
     assert add(newest, [b"b", b"b", b"a"], range(5, 8)) == 3
-    assert found(newest, [b"a", b"b"]) == [7, 6]
+    assert look_up(newest, [b"a", b"b"]) == [7, 6]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -105,16 +105,16 @@ def test_map_is_full_at_the_first_key_for_which_there_is_no_room(seed: int) -> N
     chance = random.Random(seed)
     room = chance.randint(1, 300)
     keys: list[bytes | None] = [b"%d" % chance.randrange(400) for _ in range(2000)]
-    newest, known, done = map_for(room), set[bytes | None](), 0
+    newest, added_keys, done = map_for(room), set[bytes | None](), 0
     while done < len(keys):
-        some = keys[done : done + chance.choice([1, 10, 500])]
-        added = add(newest, some, range(done, done + len(some)))
-        known.update(some[:added])
+        chosen = keys[done : done + chance.choice([1, 10, 500])]
+        added = add(newest, chosen, range(done, done + len(chosen)))
+        added_keys.update(chosen[:added])
         done += added
-        if added < len(some):
+        if added < len(chosen):
             break
-    assert len(newest) == len(known) == min(room, len(set(keys)))
-    assert done == len(keys) or keys[done] not in known
+    assert len(newest) == len(added_keys) == min(room, len(set(keys)))
+    assert done == len(keys) or keys[done] not in added_keys
 
 
 def test_map_with_room_for_none_takes_one() -> None:
@@ -125,12 +125,12 @@ def test_keys_that_differ_behind_many_equal_bytes_are_different() -> None:
     newest = create_offset_map(PLENTY)
     keys: list[bytes | None] = [b"x" * 100 + b"1", b"x" * 100 + b"2", b"x" * 64, b"x" * 65]
     add(newest, keys, range(4))
-    assert found(newest, keys) == [0, 1, 2, 3]
+    assert look_up(newest, keys) == [0, 1, 2, 3]
 
 
 def test_no_keys_are_added_to_any_map() -> None:
     newest = create_offset_map(0)
-    assert (add(newest, [], range(0)), found(newest, []), list(newest.offsets())) == (0, [], [])
+    assert (add(newest, [], range(0)), look_up(newest, []), list(newest.offsets())) == (0, [], [])
 
 
 def test_one_long_key_makes_room_for_fewer_in_a_dict() -> None:

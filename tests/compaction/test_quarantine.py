@@ -6,10 +6,10 @@ from compaction.quarantine import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Quarantine, 
 
 
 def test_pauses_double_from_five_seconds_to_an_hour() -> None:
-    found, pauses = None, []
+    current, pauses = None, []
     for _ in range(40):
-        found = next_quarantine(found, "why", 1000)
-        pauses.append(found.next_try_ms - 1000)
+        current = next_quarantine(current, "why", 1000)
+        pauses.append(current.next_try_ms - 1000)
     assert pauses[:4] == [5000, 10_000, 20_000, 40_000]
     assert (FIRST_PAUSE_MS, pauses[9], pauses[10]) == (5000, 2_560_000, LONGEST_PAUSE_MS)
     assert pauses[-1] == LONGEST_PAUSE_MS == 3_600_000

@@ -36,19 +36,19 @@ def dirty_log(tmp_path: Path, rounds: int = 5) -> Log:
 
 
 def job_for(log: Log) -> CleaningJob:
-    found = measure_dirtiness(read_facts(log, log.log_end_offset, None), T0)
-    return create_job(log, found, CleanerConfig(), T0)
+    chosen = measure_dirtiness(read_facts(log, log.log_end_offset, None), T0)
+    return create_job(log, chosen, CleanerConfig(), T0)
 
 
 def swapping(log: Log, events: list[Event]) -> OnEvent:
     """Apply events as a broker does."""
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         events.append(event)
         if isinstance(event, GroupCleaned):
             assert log.replace_segments(event.base_offset, event.replaced, truncations=0)
 
-    return heard
+    return on_event
 
 
 async def ignored(event: Event) -> None: ...
@@ -121,12 +121,12 @@ async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_
 async def test_what_the_listener_raises_ends_the_job_and_its_files_go(tmp_path: Path) -> None:
     log = dirty_log(tmp_path)
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         raise KeyError("dropped")
 
     pool = WorkerPool(1000.0)
     with pytest.raises(KeyError):
-        await pool.run(job_for(log), log.directory, heard)
+        await pool.run(job_for(log), log.directory, on_event)
     assert pool._idle == []
     assert leftovers(log) == []
 
@@ -135,11 +135,11 @@ async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Pa
     log = dirty_log(tmp_path)
     pool, begun = WorkerPool(SLOW), asyncio.Event()
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         assert isinstance(event, CleaningProgress)
         begun.set()
 
-    task = asyncio.create_task(pool.run(job_for(log), log.directory, heard))
+    task = asyncio.create_task(pool.run(job_for(log), log.directory, on_event))
     await begun.wait()
     task.cancel()
     async with asyncio.timeout(9):
@@ -152,13 +152,13 @@ async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: P
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(SLOW), list[Event]()
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         if not events:
             pool.change_speed(FAST)
         await swapping(log, events)(event)
 
     async with asyncio.timeout(20):
-        await pool.run(job_for(log), log.directory, heard)
+        await pool.run(job_for(log), log.directory, on_event)
     assert isinstance(events[-1], Finished)
     assert len(pool._idle) == 1
     await pool.end_idle()
@@ -170,13 +170,13 @@ async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_on
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(), list[Event]()
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         await swapping(log, events)(event)
         if isinstance(event, Finished):
             pool.change_speed(SLOW)
             pool.change_speed(FAST)
 
-    await pool.run(job_for(log), log.directory, heard)
+    await pool.run(job_for(log), log.directory, on_event)
     async with asyncio.timeout(20):
         await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
@@ -212,10 +212,10 @@ def next_progress(events: IO[bytes]) -> CleaningProgress:
 
 
 def dirty_log_without_loop(tmp_path: Path) -> Log:
-    async def made() -> Log:
+    async def create_log() -> Log:
         return dirty_log(tmp_path)
 
-    return asyncio.run(made())
+    return asyncio.run(create_log())
 
 
 def test_a_worker_that_has_nothing_to_do_ends_with_its_input() -> None:

@@ -71,16 +71,16 @@ class Writer:
 
     def values(self, offset: int | None = None, end_offset: int | None = None) -> list[bytes]:
         """Read the values as a consumer does, fetch by fetch, without the filling."""
-        found: list[bytes] = []
+        read_values: list[bytes] = []
         offset = self.log.log_start_offset if offset is None else offset
         end_offset = self.log.log_end_offset if end_offset is None else end_offset
         while (fetched := self.log.read(offset, 1000, end_offset)) is not None:
             records = decode_records(fetched.read(), offset)
             if not records:
                 break
-            found += [(record.value or b"").rstrip(b".") for record in records]
+            read_values += [(record.value or b"").rstrip(b".") for record in records]
             offset = records[-1].offset + 1
-        return found
+        return read_values
 
     def numbers(self, offset: int | None = None) -> list[int]:
         """The values of `append_many`."""

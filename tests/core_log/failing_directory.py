@@ -191,8 +191,8 @@ def copied(root: MemoryDirectory) -> MemoryDirectory:
     return copy
 
 
-def _copy(one: MemoryDirectory, other: MemoryDirectory) -> None:
-    for name in one.files():
-        other.write_atomic(name, one.read(name) or b"")
-    for name in one.children():
-        _copy(one.child(name), other.child(name))
+def _copy(source: MemoryDirectory, copy: MemoryDirectory) -> None:
+    for name in source.files():
+        copy.write_atomic(name, source.read(name) or b"")
+    for name in source.children():
+        _copy(source.child(name), copy.child(name))

@@ -122,9 +122,9 @@ class Life:
             assert log.log_start_offset <= (self.may_start_at if tp == A0 else 0)
             assert log.log_end_offset == len(kept), (log, kept)
             for offset in range(log.log_start_offset, len(kept)):
-                found = log.read(offset, 10_000, log.log_end_offset)
-                assert found is not None
-                assert decode_records(found.read(), offset)[0].value == kept[offset]
+                file_range = log.read(offset, 10_000, log.log_end_offset)
+                assert file_range is not None
+                assert decode_records(file_range.read(), offset)[0].value == kept[offset]
             self._append(manager, tp)
             assert log.log_end_offset == len(kept)
         manager.close()

@@ -140,9 +140,9 @@ def check_served(log: Log, count: int) -> str:
     """Read from every offset and by every time; then write."""
     for offset in range(log.log_start_offset, count):
         try:
-            found = after_flush(log, partial(log.read, offset, 10_000, log.log_end_offset))
-            assert found is not None
-            records = decode_records(found.read(), offset)
+            file_range = after_flush(log, partial(log.read, offset, 10_000, log.log_end_offset))
+            assert file_range is not None
+            records = decode_records(file_range.read(), offset)
         except CorruptRecord:
             return "reader told"
         except ApiError as error:

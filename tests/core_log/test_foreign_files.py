@@ -77,7 +77,7 @@ def test_directory_that_is_no_partitions_is_refused_before_anything_is_touched(s
     with pytest.raises(LogDirectoryError) as raised:
         loaded(first, second)
     assert str(raised.value).startswith(f"/two: {stray!r} is not named topic-partition")
-    assert [each.read(CLEAN_SHUTDOWN) for each in (first, second)] == [b"", b""]
+    assert [directory.read(CLEAN_SHUTDOWN) for directory in (first, second)] == [b"", b""]
 
 
 def test_directory_of_a_newer_version_is_refused_by_name(memory: MemoryDirectory) -> None:

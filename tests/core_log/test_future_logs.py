@@ -91,13 +91,13 @@ def flush(log: Log) -> None:
 
 
 def values(log: Log) -> list[bytes]:
-    found: list[bytes] = []
+    read_values: list[bytes] = []
     offset = log.log_start_offset
     while (piece := log.read(offset, 1000, log.log_end_offset)) is not None:
         records = decode_records(piece.read(), offset)
-        found += [record.value or b"" for record in records]
+        read_values += [record.value or b"" for record in records]
         offset = records[-1].offset + 1
-    return found
+    return read_values
 
 
 def copy(current: Log, future: Log, end: int | None = None) -> None:

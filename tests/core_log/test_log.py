@@ -361,8 +361,8 @@ def test_first_record_not_earlier_is_found(memory: MemoryDirectory, open_log: Op
     writer = open_log(memory, segment_bytes=4 * ONE, index_interval_bytes=0)
     for offset in range(10):
         writer.append(b"abc", timestamp=1000 + 10 * offset)
-    for asked, found in [(0, 0), (1000, 0), (1001, 1), (1049, 5), (1050, 5), (1090, 9)]:
-        assert writer.log.offset_for_timestamp(asked) == (1000 + 10 * found, found)
+    for time, found in [(0, 0), (1000, 0), (1001, 1), (1049, 5), (1050, 5), (1090, 9)]:
+        assert writer.log.offset_for_timestamp(time) == (1000 + 10 * found, found)
     assert writer.log.offset_for_timestamp(1091) is None
 
 
@@ -744,12 +744,12 @@ def test_the_disk_begins_with_each_few_megabytes_as_they_come_and_anew_with_each
     memory: MemoryDirectory, open_log: Open
 ) -> None:
     writer = open_log(memory, segment_bytes=3 * WRITE_BACK_BYTES)
-    told: list[tuple[int, int]] = []
+    write_backs: list[tuple[int, int]] = []
     segments: list[StorageFile] = []
 
     def write_back(file: StorageFile, start: int, size: int) -> None:
         segments.append(file)
-        told.append((start, size))
+        write_backs.append((start, size))
 
     writer.log.write_back = write_back
     for _ in range(20):
@@ -757,8 +757,8 @@ def test_the_disk_begins_with_each_few_megabytes_as_they_come_and_anew_with_each
 
     first, second = writer.log.segments
     assert segments == [first.log, first.log, second.log, second.log]
-    assert [start for start, _ in told] == [0, told[0][1], 0, told[2][1]]
-    assert all(WRITE_BACK_BYTES <= size < WRITE_BACK_BYTES + 2**21 for _, size in told)
+    assert [start for start, _ in write_backs] == [0, write_backs[0][1], 0, write_backs[2][1]]
+    assert all(WRITE_BACK_BYTES <= size < WRITE_BACK_BYTES + 2**21 for _, size in write_backs)
 
 
 def test_flush_is_due_by_the_age_of_the_oldest_unflushed_batch(

@@ -256,11 +256,11 @@ def test_recovery_points_are_kept_per_directory_as_they_were_flushed() -> None:
     append(manager, A0, 2)
     flush(manager.logs[B0])
     manager.checkpoint_recovery_points()
-    kept = [decode_offsets(each.read(RECOVERY_POINTS)) for each in dirs]
+    kept = [decode_offsets(directory.read(RECOVERY_POINTS)) for directory in dirs]
     assert sorted(len(offsets) for offsets in kept) == [1, 2]
     assert kept[0] | kept[1] == {A0: 5, A1: 0, B0: 5}
-    for each, offsets in zip(dirs, kept, strict=True):
-        assert sorted(each.children()) == sorted(map(str, offsets))
+    for directory, offsets in zip(dirs, kept, strict=True):
+        assert sorted(directory.children()) == sorted(map(str, offsets))
 
 
 def test_high_watermarks_are_kept_per_directory() -> None:
@@ -340,12 +340,12 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
 
 
 def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirectory) -> None:
-    one = len(encode_batch([(T0, None, b"abc", ())]))
-    manager = loaded(memory, segment_bytes=10 * one, retention_bytes=50 * one + 10)
+    batch_bytes = len(encode_batch([(T0, None, b"abc", ())]))
+    manager = loaded(memory, segment_bytes=10 * batch_bytes, retention_bytes=50 * batch_bytes + 10)
     append(manager, A0, 205)
     log = manager.logs[A0]
     assert manager.delete_old_segments({A0: 205}, T0) == 15
-    assert (len(log.segments), log.size) == (6, 55 * one)
+    assert (len(log.segments), log.size) == (6, 55 * batch_bytes)
     assert manager.delete_old_segments({A0: 205}, T0) == 0
     with pytest.raises(ApiError) as raised:
         log.read(149, 1024, 205)
@@ -408,10 +408,10 @@ def test_progress_of_a_long_recovery_is_told(
     ticking = iter(range(0, 10**9, 500))
     with caplog.at_level(logging.INFO):
         LogManager([memory], LogConfig(), lambda: next(ticking)).load()
-    told = [record.getMessage() for record in caplog.records]
-    assert told[0] == "/logs: loading 40 logs with recovery"
-    assert any("of 40 logs loaded" in line for line in told[1:-1])
-    assert told[-1].startswith("/logs: 40 logs loaded in")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "/logs: loading 40 logs with recovery"
+    assert any("of 40 logs loaded" in line for line in lines[1:-1])
+    assert lines[-1].startswith("/logs: 40 logs loaded in")
 
 
 def test_two_hundred_closed_logs_are_loaded_with_less_than_a_second_of_cpu(tmp_path: Path) -> None:

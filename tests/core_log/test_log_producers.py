@@ -68,16 +68,16 @@ def last_batches(log: Log) -> bytes:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all reads from now on."""
-    found: list[int] = []
+    sizes: list[int] = []
     real = MemoryFile.read
 
     def noted(self: MemoryFile, start: int, size: int) -> bytes:
         data = real(self, start, size)
-        found.append(len(data))
+        sizes.append(len(data))
         return data
 
     monkeypatch.setattr(MemoryFile, "read", noted)
-    return found
+    return sizes
 
 
 def by_a_full_scan(directory: Directory) -> bytes:
@@ -429,10 +429,10 @@ def test_state_after_a_power_loss_is_what_a_full_scan_finds(
             writer.log.truncate_to(chance.randint(max(0, writer.log.log_end_offset - 6), 10**6))
             assert last_batches(writer.log) == by_a_full_scan(directory)
             recovery_point = min(recovery_point, writer.log.recovery_point)
-            known = writer.log.producers.producers
+            by_id = writer.log.producers.producers
             for producer in producers:
-                found = known.get(producer.producer_id)
-                producer.sequence = found.next_sequence if found else 0
+                sizes = by_id.get(producer.producer_id)
+                producer.sequence = sizes.next_sequence if sizes else 0
     memory.lose_power(lambda synced, now: torn(chance, synced, now))
     again = open_log(directory, clean=False, recovery_point=recovery_point, **settings)
     assert last_batches(again.log) == by_a_full_scan(directory)

@@ -47,7 +47,7 @@ def test_reader_gets_the_next_offset_there_is(directory: Directory, open_log: Op
         fetched = writer.log.read(offset, 10**6, writer.log.log_end_offset)
         assert fetched is not None
         first = decode_records(fetched.read(), offset)[0].offset
-        assert first == next(each for each in placed if each >= offset)
+        assert first == next(candidate for candidate in placed if candidate >= offset)
 
 
 def test_reader_in_a_hole_at_a_segments_end_goes_on_with_the_next(
@@ -266,12 +266,14 @@ def test_every_lookup_is_that_of_a_sorted_map(memory: MemoryDirectory) -> None:
     chance = random.Random(7)
     index = OffsetIndex.create(memory, "i", 50)
     index.file.activate(30 * 8)
-    known = [(50, 0)]
+    entries = [(50, 0)]
     while not index.is_full:
-        offset = known[-1][0] + 1 + chance.randrange(10)
-        position = known[-1][1] + chance.randrange(1, 100)
+        offset = entries[-1][0] + 1 + chance.randrange(10)
+        position = entries[-1][1] + chance.randrange(1, 100)
         index.append(offset, position)
-        known.append((offset, position))
-    for offset in range(40, known[-1][0] + 10):
-        expected = max((each for each in known if each[0] <= offset), default=(50, 0))
+        entries.append((offset, position))
+    for offset in range(40, entries[-1][0] + 10):
+        expected = max(
+            (candidate for candidate in entries if candidate[0] <= offset), default=(50, 0)
+        )
         assert index.lookup(offset) == expected

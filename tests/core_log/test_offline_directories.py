@@ -73,8 +73,8 @@ def test_disk_that_cannot_be_written_is_offline_with_all_its_logs_and_the_others
     assert log.failure == "/one is offline"
     assert list(broker.logs.by_directory()) == ["/two"]
     assert list(broker.logs.offline_dirs) == ["/one"]
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert told == ["/one is offline with 2 logs: [Errno 5] Input/output error"]
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert lines == ["/one is offline with 2 logs: [Errno 5] Input/output error"]
 
 
 def test_error_of_a_disk_that_can_be_written_is_one_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -70,9 +70,9 @@ def test_message_is_found_by_its_time(
         writer.log.append_follower(old(first, 5, codec=codec), now_ms=T0)
 
     for offset in range(15):
-        found = (T0 + 10 * offset, offset)
-        assert writer.log.offset_for_timestamp(T0 + 10 * offset) == found
-        assert writer.log.offset_for_timestamp(T0 + 10 * offset - 9) == found
+        record = (T0 + 10 * offset, offset)
+        assert writer.log.offset_for_timestamp(T0 + 10 * offset) == record
+        assert writer.log.offset_for_timestamp(T0 + 10 * offset - 9) == record
     assert writer.log.offset_for_timestamp(T0 + 141) is None
 
 

@@ -88,7 +88,7 @@ def test_another_rule_is_a_row_of_the_table() -> None:
     def by_count(oldest: Oldest, config: LogConfig) -> str | None:
         return "enough" if oldest.segment.end_offset < 25 else None
 
-    found = count_expired(
+    expired = count_expired(
         THREE,
         KEEP,
         log_start_offset=0,
@@ -96,7 +96,7 @@ def test_another_rule_is_a_row_of_the_table() -> None:
         now_ms=3000,
         policies={**POLICIES, "count": by_count},
     )
-    assert found == (2, "enough")
+    assert expired == (2, "enough")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_another_rule_is_a_row_of_the_table() -> None:
 def test_the_first_rule_that_holds_gives_the_reason(
     config: LogConfig, start: int, why: str
 ) -> None:
-    told = count_expired(THREE, config, log_start_offset=start, high_watermark=10, now_ms=9000)
-    assert told == (1, why)
+    result = count_expired(THREE, config, log_start_offset=start, high_watermark=10, now_ms=9000)
+    assert result == (1, why)
 
 
 def test_no_limit_is_minus_one_and_0_is_a_limit() -> None:

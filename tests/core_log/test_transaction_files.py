@@ -160,8 +160,11 @@ OVERLAPPING = [
 def test_aborted_transactions_are_those_with_anything_between_two_offsets(
     offset: int, end_offset: int, producers: list[int], is_complete: bool
 ) -> None:
-    found, are_all = collect_aborted(OVERLAPPING, offset, end_offset)
-    assert ([each.producer_id for each in found], are_all) == (producers, is_complete)
+    collected, are_all = collect_aborted(OVERLAPPING, offset, end_offset)
+    assert ([transaction.producer_id for transaction in collected], are_all) == (
+        producers,
+        is_complete,
+    )
 
 
 def test_transaction_that_ended_in_a_later_segment_is_found_there(
@@ -229,7 +232,11 @@ ABORTED = [AbortedTransaction(1, 0, 29, 5), AbortedTransaction(2, 8, 41, 14)]
 
 
 def aborted(directory: Directory) -> list[AbortedTransaction]:
-    return [each for name in indexes(directory) for each in read_transaction_index(directory, name)]
+    return [
+        transaction
+        for name in indexes(directory)
+        for transaction in read_transaction_index(directory, name)
+    ]
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 300])

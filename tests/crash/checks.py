@@ -54,7 +54,7 @@ class Bounds:
 def look_at(log: Log) -> tuple[Found, list[str]]:
     """Read a log, and list its contradictions."""
     scanned = [(segment, list(scan_checked(segment.log))) for segment in log.segments]
-    batches = [_batch(segment, each) for segment, found in scanned for each in found]
+    batches = [_batch(segment, batch) for segment, found in scanned for batch in found]
     found = Found(
         log.log_start_offset,
         log.log_end_offset,
@@ -67,13 +67,15 @@ def look_at(log: Log) -> tuple[Found, list[str]]:
 
 def batches_of(segment: Segment) -> Iterator[Batch]:
     """The batches of a segment, each held to its checksum."""
-    for each in scan_checked(segment.log):
-        yield _batch(segment, each)
+    for batch in scan_checked(segment.log):
+        yield _batch(segment, batch)
 
 
-def _batch(segment: Segment, each: ShallowBatch) -> Batch:
-    data = segment.log.read(each.position, each.size)
-    return Batch(each.base_offset, each.last_offset, data, each.max_timestamp, each.leader_epoch)
+def _batch(segment: Segment, batch: ShallowBatch) -> Batch:
+    data = segment.log.read(batch.position, batch.size)
+    return Batch(
+        batch.base_offset, batch.last_offset, data, batch.max_timestamp, batch.leader_epoch
+    )
 
 
 def summary(state: ProducerState) -> Producers:
@@ -192,19 +194,19 @@ def _epoch_faults(log: Log, found: Found) -> Iterator[str]:
         if batch.last_offset < found.log_start_offset or batch.leader_epoch < 0:
             continue
         offset = max(batch.base_offset, found.log_start_offset)
-        known = log.leader_epochs.epoch_of(offset)
-        if known not in (batch.leader_epoch, -1):
+        actual = log.leader_epochs.epoch_of(offset)
+        if actual not in (batch.leader_epoch, -1):
             yield f"offset {offset} has epoch {batch.leader_epoch}, the list is {entries}"
 
 
 def _transaction_faults(log: Log, found: Found) -> Iterator[str]:
     """Check that the index has what the markers in the log abort, and nothing else."""
-    known = [
-        (each.producer_id, each.first_offset, each.last_offset)
-        for each in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
+    actual = [
+        (transaction.producer_id, transaction.first_offset, transaction.last_offset)
+        for transaction in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
     ]
-    if known != (true := _aborted(found.batches)):
-        yield f"aborted transactions are {known}, and by the log {true}"
+    if actual != (true := _aborted(found.batches)):
+        yield f"aborted transactions are {actual}, and by the log {true}"
 
 
 def _aborted(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
@@ -267,9 +269,9 @@ def contradictions(
     )
     if not needed.keys() <= found.producers.keys():
         yield f"producers {found.producers}, there are {needed}"
-    for number, known in found.producers.items():
-        if truth.get(number) != known:
-            yield f"producer {number} is {known}, it was {truth.get(number)}"
+    for number, actual in found.producers.items():
+        if truth.get(number) != actual:
+            yield f"producer {number} is {actual}, it was {truth.get(number)}"
 
 
 def _unlike(found: Found, line: Line, floor: Floor) -> str:

@@ -57,14 +57,14 @@ class Counts:
 class Opened:
     """A disk that was opened after a crash: its contents, and what the opening did."""
 
-    found: FoundDisk
+    disk_state: FoundDisk
     operations: list[Operation]
 
 
 def explore(workload: Workload, effort: Effort) -> Counts:
     """Crash a workload wherever it can. Raises CrashViolation."""
     story, counts = workload.story(), Counts()
-    known: dict[bytes, FoundDisk] = {}
+    opened_disks: dict[bytes, FoundDisk] = {}
     root_syncs, required_at, required = story.root_syncs, -1, {}
     with _silent():
         for at, crash in crashes(story.disk.operations, effort, counts):
@@ -72,14 +72,17 @@ def explore(workload: Workload, effort: Effort) -> Counts:
                 required_at = at
                 required = {tp: h.requirement(at, root_syncs) for tp, h in story.histories.items()}
             key = digest(crash.tree)
-            found = known.get(key)
-            if found is None:
+            disk_state = opened_disks.get(key)
+            if disk_state is None:
                 opened = reopened(crash.tree, story.config, story.now_ms)
-                found = known[key] = opened.found
+                disk_state = opened_disks[key] = opened.disk_state
                 counts.disks += 1
                 if counts.disks % effort.open_again_every == 0:
                     _open_again(crash, opened, story, effort, counts)
-            problems = [*found.faults, *_problems(found, required, story, at, crash.was_killed)]
+            problems = [
+                *disk_state.faults,
+                *_problems(disk_state, required, story, at, crash.was_killed),
+            ]
             if problems:
                 raise CrashViolation(_told(workload, story, at, crash, problems))
     return counts
@@ -115,7 +118,7 @@ def reopened(tree: Tree, config: LogConfig, now_ms: int) -> Opened:
             if not name.endswith("-delete") and name not in map(str, manager.logs):
                 faults.append(f"{name} is not loaded")
         log_starts = decode_offsets(disk.root.read(LOG_START_OFFSETS))
-        found = FoundDisk(
+        disk_state = FoundDisk(
             logs,
             manager.read_high_watermarks(),
             log_starts,
@@ -123,9 +126,9 @@ def reopened(tree: Tree, config: LogConfig, now_ms: int) -> Opened:
             tuple(faults),
         )
     except Exception as error:
-        found = FoundDisk(logs, {}, {}, None, (*faults, f"cannot be opened: {error!r}"))
+        disk_state = FoundDisk(logs, {}, {}, None, (*faults, f"cannot be opened: {error!r}"))
         operations = list(disk.operations)
-    return Opened(found, operations)
+    return Opened(disk_state, operations)
 
 
 def _open_again(crash: Crash, opened: Opened, story: Story, effort: Effort, counts: Counts) -> None:
@@ -142,18 +145,21 @@ def _open_again(crash: Crash, opened: Opened, story: Story, effort: Effort, coun
                 continue
             seen.add(key)
             counts.opened_again += 1
-            found = reopened(again.tree, story.config, story.now_ms).found
-            if found.logs != opened.found.logs or found.faults != opened.found.faults:
+            disk_state = reopened(again.tree, story.config, story.now_ms).disk_state
+            if (
+                disk_state.logs != opened.disk_state.logs
+                or disk_state.faults != opened.disk_state.faults
+            ):
                 raise CrashViolation(
                     f"{crash.how}; opened, and before {following}: {again.how}\n"
-                    f"{opened.found}\nagain: {found}"
+                    f"{opened.disk_state}\nagain: {disk_state}"
                 )
         if following is not None:
             platter.advance(following)
 
 
 def _problems(
-    found: FoundDisk,
+    disk_state: FoundDisk,
     required: dict[TopicPartition, Requirement],
     story: Story,
     at: int,
@@ -162,17 +168,17 @@ def _problems(
     now_ms = max(now_ms for noted_at, now_ms in story.clock if noted_at <= at)
     bounds = Bounds(story.config.flush_messages, story.config.flush_ms + TICK_MS, now_ms)
     for tp, requirement in required.items():
-        for problem in contradictions(found.logs.get(tp), requirement, bounds, was_killed):
+        for problem in contradictions(disk_state.logs.get(tp), requirement, bounds, was_killed):
             yield f"{tp}: {problem}"
-    for tp, start in found.log_starts.items():
-        log = found.logs.get(tp)
+    for tp, start in disk_state.log_starts.items():
+        log = disk_state.logs.get(tp)
         if log is not None and log.log_start_offset < min(start, log.log_end_offset):
             yield f"{tp} starts at {log.log_start_offset}, the checkpoint says {start}"
-    for tp, high_watermark in found.high_watermarks.items():
+    for tp, high_watermark in disk_state.high_watermarks.items():
         if high_watermark not in story.high_watermarks.get(tp, {0}):
             yield f"{tp}: nobody wrote the high watermark {high_watermark}"
-    if found.meta_properties not in (META.encode(), *([None] if at < _meta_at(story) else [])):
-        yield f"meta.properties is {found.meta_properties!r}"
+    if disk_state.meta_properties not in (META.encode(), *([None] if at < _meta_at(story) else [])):
+        yield f"meta.properties is {disk_state.meta_properties!r}"
 
 
 def _meta_at(story: Story) -> int:

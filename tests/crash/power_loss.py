@@ -113,8 +113,8 @@ class Platter:
         if len(states) > 1 and prod(map(len, states.values())) <= effort.combinations_up_to:
             for chosen in product(*states.values()):
                 how = "; ".join(how for how, _ in chosen)
-                made = dict(zip(states, (state for _, state in chosen), strict=True))
-                yield _with(self.safe, made, how)
+                combination = dict(zip(states, (state for _, state in chosen), strict=True))
+                yield _with(self.safe, combination, how)
 
     def _states(self, node: int, effort: Effort) -> Iterator[State]:
         pending = self.pending[node]
@@ -183,7 +183,9 @@ def _directory_states(
     safe: Tree, node: int, pending: Sequence[Operation], effort: Effort
 ) -> Iterator[State]:
     """Any number of first steps of each group of names, in any mixture."""
-    groups = _related([each for each in pending if not isinstance(each, Write | Resize | Sync)])
+    groups = _related(
+        [operation for operation in pending if not isinstance(operation, Write | Resize | Sync)]
+    )
     lengths = [range(len(group) + 1) for group in groups]
     if prod(map(len, lengths)) <= max(effort.combinations_up_to, 16):
         chosen: Iterable[Sequence[int]] = product(*lengths)

@@ -233,8 +233,8 @@ class Story:
         for segment in log.segments:
             for batch in batches_of(segment):
                 if batch.base_offset >= end_offset:
-                    made = attrs.evolve(batch, appended_ms=self.now_ms)
-                    self.note(tp).note(Appended(begun, made))
+                    appended = attrs.evolve(batch, appended_ms=self.now_ms)
+                    self.note(tp).note(Appended(begun, appended))
         self.note(tp).note(Done(self.at))
         self._told(tp)
         if flush:

@@ -69,12 +69,12 @@ def batches(valid: Sequence[ValidBatch | ValidMessages]) -> list[ValidBatch]:
 
 
 def entry_magics(data: bytes) -> list[int]:
-    found, pos = [], 0
+    magics, pos = [], 0
     while pos < len(data):
         header = read_message_header(data, pos)
-        found.append(header.magic)
+        magics.append(header.magic)
         pos += header.size
-    return found
+    return magics
 
 
 def contents(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -134,10 +134,10 @@ def test_entries_of_all_kinds_are_kept_together_in_the_last_codec() -> None:
 def test_messages_too_many_for_one_batch_become_several() -> None:
     rows: list[Row] = [(n, 5, None, b"v" * 400, ()) for n in range(10)]
 
-    made = batches(checked(old(rows), config(max_message_bytes=1000)))
+    converted = batches(checked(old(rows), config(max_message_bytes=1000)))
 
-    assert [batch.header.count for batch in made] == [2] * 5
-    assert all(batch.header.size <= 1000 for batch in made)
+    assert [batch.header.count for batch in converted] == [2] * 5
+    assert all(batch.header.size <= 1000 for batch in converted)
 
 
 # ---- in the topic's format already

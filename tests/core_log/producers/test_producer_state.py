@@ -30,20 +30,20 @@ def marker(epoch: int = 0) -> BatchHeader:
 
 def state(*written: BatchHeader, first_offset: int = 0) -> ProducerState:
     """Return the state of a log that holds these batches, one after the other."""
-    made, offset = ProducerState(), first_offset
+    producers, offset = ProducerState(), first_offset
     for header in written:
         offset += header.count
-        made.update(header, offset - 1, 1000 + offset)
-    return made
+        producers.update(header, offset - 1, 1000 + offset)
+    return producers
 
 
 def answer(producers: ProducerState, header: BatchHeader, **how: Any) -> Any:
     """Return None for a batch that may be appended, else why it may not."""
     try:
-        found = producers.check(header, **how)
+        duplicate = producers.check(header, **how)
     except ApiError as error:
         return error.code
-    return None if found is None else DUPLICATE
+    return None if duplicate is None else DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_batch_may_span_the_largest_number() -> None:
 
 
 def test_a_repeated_batch_is_found_with_its_first_offset_and_time() -> None:
-    found = state(batch(0, 3), batch(3), first_offset=40).check(batch(0, 3))
-    assert found == ProducedBatch(2, 42, 2, 1043)
-    assert found.base_offset == 40
+    duplicate = state(batch(0, 3), batch(3), first_offset=40).check(batch(0, 3))
+    assert duplicate == ProducedBatch(2, 42, 2, 1043)
+    assert duplicate.base_offset == 40
 
 
 def test_the_last_five_batches_are_remembered_and_none_before_them() -> None:

@@ -246,8 +246,8 @@ def test_an_index_of_another_segment_is_made_anew(
         writer.append(b"%d" % number + b"." * sizes[number // 15], timestamp=T0 + number)
     writer.log.close()
     names = [name for name in memory.files() if name.endswith((".index", ".timeindex"))]
-    for one, other in zip(names[:2], names[-4:-2], strict=True):
-        memory.write_atomic(one, memory.read(other) or b"")
+    for target, other in zip(names[:2], names[-4:-2], strict=True):
+        memory.write_atomic(target, memory.read(other) or b"")
     again = open_log(memory, recovery_point=COUNT, **SMALL)
     for number in range(COUNT):
         assert again.numbers(number)[0] == number
@@ -269,8 +269,8 @@ def test_an_entry_within_that_is_wrong_is_found_when_it_is_used(
         again = open_log(copy, recovery_point=COUNT, segment_bytes=10**6)
         for number in reversed(range(COUNT)):
             assert after_flush(again.log, partial(again.numbers, number))[0] == number
-            found = after_flush(again.log, partial(again.log.offset_for_timestamp, T0 + number))
-            assert found == (T0 + number, number)
+            answer = after_flush(again.log, partial(again.log.offset_for_timestamp, T0 + number))
+            assert answer == (T0 + number, number)
         assert caplog.text.count("rebuilt") <= 1
 
 
@@ -296,9 +296,9 @@ def test_a_bad_index_is_left_to_the_next_flush_and_who_reads_there_is_told_to_co
         lambda: log.offset_for_timestamp(T0 + within),
     ]
     for look in looks:
-        with pytest.raises(ApiError) as told:
+        with pytest.raises(ApiError) as raised:
             look()
-        assert told.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
+        assert raised.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
     assert memory.read(name_of(0, ".index")) == bad
     assert log.read(second, 1000, COUNT) is not None, "other segments are read"
     assert log.is_flush_due(0)

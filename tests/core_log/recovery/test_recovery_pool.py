@@ -67,7 +67,7 @@ def state(manager: LogManager) -> dict[TopicPartition, tuple[object, ...]]:
             log.leader_epochs.entries,
             log.failure,
             [segment.base_offset for segment in log.segments],
-            {number: each.batches[-1] for number, each in log.producers.producers.items()},
+            {number: producer.batches[-1] for number, producer in log.producers.producers.items()},
         )
         for tp, log in manager.logs.items()
     }

@@ -47,12 +47,12 @@ def file_of(directory: MemoryDirectory, *parts: bytes) -> MemoryFile:
 
 def test_batches_are_found_with_positions_and_offsets(memory: MemoryDirectory) -> None:
     first, second = batch(100, 3, timestamp=8), batch(105, 2)
-    found = list(scan(file_of(memory, first, second)))
-    assert [(b.position, b.size, b.base_offset, b.last_offset) for b in found] == [
+    scanned = list(scan(file_of(memory, first, second)))
+    assert [(b.position, b.size, b.base_offset, b.last_offset) for b in scanned] == [
         (0, len(first), 100, 102),
         (len(first), len(second), 105, 106),
     ]
-    assert (found[0].leader_epoch, found[0].max_timestamp, found[0].magic) == (3, 8, 2)
+    assert (scanned[0].leader_epoch, scanned[0].max_timestamp, scanned[0].magic) == (3, 8, 2)
 
 
 @pytest.mark.parametrize("size", [1, 100, 5000, SCAN_BYTES - 60, SCAN_BYTES, 3 * SCAN_BYTES])
@@ -72,9 +72,9 @@ def test_batches_that_name_their_producer_are_found_among_all_others(
     for number in range(20):
         numbered = {"producer_id": number, "producer_epoch": 1, "base_sequence": 9}
         parts += [encode_batch(rows, base_offset=10 + 4 * number, **numbered), legacy(13, 1)]
-    found = list(scan_produced(file_of(memory, *parts)))
-    assert [(h.producer_id, h.last_offset) for h in found] == [(n, 11 + 4 * n) for n in range(20)]
-    assert {(h.producer_epoch, h.base_sequence) for h in found} == {(1, 9)}
+    scanned = list(scan_produced(file_of(memory, *parts)))
+    assert [(h.producer_id, h.last_offset) for h in scanned] == [(n, 11 + 4 * n) for n in range(20)]
+    assert {(h.producer_epoch, h.base_sequence) for h in scanned} == {(1, 9)}
 
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 60, 70])
@@ -95,10 +95,10 @@ def test_partial_batch_at_the_end_is_none(memory: MemoryDirectory, cut: int) -> 
     ids=["zeros", "ones", "short header", "size 0"],
 )
 def test_nonsense_is_corrupt(memory: MemoryDirectory, nonsense: bytes) -> None:
-    found = scan(file_of(memory, batch(0), nonsense))
-    assert next(found).base_offset == 0
+    scanned = scan(file_of(memory, batch(0), nonsense))
+    assert next(scanned).base_offset == 0
     with pytest.raises(CorruptRecord):
-        next(found)
+        next(scanned)
 
 
 def test_checksum_is_tested_only_when_asked(memory: MemoryDirectory) -> None:
@@ -116,13 +116,13 @@ def test_checksum_is_tested_only_when_asked(memory: MemoryDirectory) -> None:
 def test_messages_of_the_old_formats_are_walked_and_checked(
     memory: MemoryDirectory, magic: int
 ) -> None:
-    found = list(scan_checked(file_of(memory, legacy(4, magic), legacy(9, magic), batch(10))))
-    assert [(b.base_offset, b.last_offset, b.magic) for b in found] == [
+    scanned = list(scan_checked(file_of(memory, legacy(4, magic), legacy(9, magic), batch(10))))
+    assert [(b.base_offset, b.last_offset, b.magic) for b in scanned] == [
         (4, 4, magic),
         (9, 9, magic),
         (10, 10, 2),
     ]
-    assert found[0].max_timestamp == (7 if magic else -1)
+    assert scanned[0].max_timestamp == (7 if magic else -1)
 
 
 def test_old_message_with_a_wrong_checksum_is_corrupt(memory: MemoryDirectory) -> None:
@@ -173,12 +173,12 @@ def test_all_kinds_are_found_up_to_the_first_damage(memory: MemoryDirectory, see
     if rng.random() < 0.5:
         del data[rng.randrange(len(data)) :]
 
-    found = []
+    scanned = []
     with suppress(CorruptRecord):
-        for each in scan_checked(file_of(memory, bytes(data))):
-            found.append((each.position, each.size, each.last_offset, each.magic))
+        for shallow in scan_checked(file_of(memory, bytes(data))):
+            scanned.append((shallow.position, shallow.size, shallow.last_offset, shallow.magic))
 
-    assert found == [
+    assert scanned == [
         (position, header.size, header.last_offset, header.magic)
         for position, header in plainly_read(bytes(data))
     ]
@@ -195,8 +195,8 @@ def test_producers_are_found_among_all_kinds(memory: MemoryDirectory, seed: int)
 
 def test_marker_is_told_from_data(memory: MemoryDirectory) -> None:
     marker = changed(batch(1), attributes=CONTROL)
-    found = scan_checked(file_of(memory, batch(0), marker, batch(2)))
-    assert [each.is_control for each in found] == [False, True, False]
+    scanned = scan_checked(file_of(memory, batch(0), marker, batch(2)))
+    assert [shallow.is_control for shallow in scanned] == [False, True, False]
 
 
 def test_small_batches_take_few_calls_each(memory: MemoryDirectory) -> None:

@@ -284,7 +284,7 @@ def test_after_a_power_loss_at_any_step_the_log_is_whole(
 ) -> None:
     groups = steps_of_a_replacement(open_log, kept)
     assert [len(group) for group in groups] == [3, 6, 3]
-    found = []
+    contents = []
     for steps in crash_points(groups):
         directory = MemoryDirectory("logs")
         written(directory, open_log, kept=kept)
@@ -299,8 +299,8 @@ def test_after_a_power_loss_at_any_step_the_log_is_whole(
             assert again.numbers(offset) == [n for n in again.numbers() if n >= offset], steps
         left = [name for name in directory.files() if name.count(".") > 1]
         assert not left, steps
-        found.append(again.numbers())
-    assert (found[0], found[-1]) == (ALL, outcomes[1])
+        contents.append(again.numbers())
+    assert (contents[0], contents[-1]) == (ALL, outcomes[1])
 
 
 def test_an_unfinished_copy_of_a_later_group_does_not_undo_a_swap(

@@ -25,22 +25,24 @@ def batch(offset: int, *values: bytes, timestamp: int | None = None) -> bytes:
 
 
 def segment(directory: Directory, base_offset: int = 40, config: LogConfig = CONFIG) -> Segment:
-    made = Segment.create(directory, base_offset, T0)
-    made.activate(config)
-    return made
+    new_segment = Segment.create(directory, base_offset, T0)
+    new_segment.activate(config)
+    return new_segment
 
 
 def append(to: Segment, *batches: bytes, interval_bytes: int = 0) -> None:
-    for each in batches:
-        header = read_header(each)
+    for data in batches:
+        header = read_header(data)
         latest = TimestampOffset(header.max_timestamp, header.last_offset)
-        to.append([each], header.last_offset, latest, interval_bytes)
+        to.append([data], header.last_offset, latest, interval_bytes)
 
 
 def filled(directory: Directory, *offsets: int, interval_bytes: int = 0) -> Segment:
-    made = segment(directory)
-    append(made, *(batch(offset, b"abc") for offset in offsets), interval_bytes=interval_bytes)
-    return made
+    new_segment = segment(directory)
+    append(
+        new_segment, *(batch(offset, b"abc") for offset in offsets), interval_bytes=interval_bytes
+    )
+    return new_segment
 
 
 def found(in_: Segment, offset: int) -> int | None:
@@ -93,8 +95,8 @@ def test_first_time_not_earlier_is_found(memory: MemoryDirectory, interval_bytes
             (b.last_offset for b in scan(timed.log, start) if b.max_timestamp >= timestamp), None
         )
 
-    asked = (420, 421, 430, 431, 491, 401, 399)
-    assert [offset_at(timestamp) for timestamp in asked] == [42, 43, 43, 44, None, 41, 40]
+    timestamps = (420, 421, 430, 431, 491, 401, 399)
+    assert [offset_at(timestamp) for timestamp in timestamps] == [42, 43, 43, 44, None, 41, 40]
 
 
 def test_next_offset_is_one_above_the_last_and_the_base_of_an_empty_one(

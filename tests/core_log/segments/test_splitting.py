@@ -38,8 +38,8 @@ def write(directory: Directory, base_offset: int, *batches: bytes) -> None:
 
 def offsets(writer: Any) -> Iterator[int]:
     log, offset = writer.log, writer.log.segments.first.base_offset
-    while (found := log.read(offset, 10**6, log.log_end_offset)) is not None:
-        for record in decode_records(found.read(), offset):
+    while (file_range := log.read(offset, 10**6, log.log_end_offset)) is not None:
+        for record in decode_records(file_range.read(), offset):
             yield record.offset
             offset = record.offset + 1
 
