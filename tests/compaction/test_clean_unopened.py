@@ -177,18 +177,18 @@ def test_wrapper_that_cannot_be_opened_stays(partition: Partition) -> None:
 @pytest.mark.usefixtures("columns")
 @pytest.mark.parametrize("seed", range(20))
 def test_who_could_open_them_finds_the_same_as_before(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     partition = Partition(config=SHORT_LIVED)
-    for day in range(chance.randint(2, 8)):
-        for _ in range(chance.randint(1, 10)):
+    for day in range(rng.randint(2, 8)):
+        for _ in range(rng.randint(1, 10)):
             pairs: list[Pair] = [
-                (b"%d" % chance.randrange(8), None if chance.random() < 0.4 else b"%d" % day)
-                for _ in range(chance.randint(1, 4))
+                (b"%d" % rng.randrange(8), None if rng.random() < 0.4 else b"%d" % day)
+                for _ in range(rng.randint(1, 4))
             ]
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 append_sealed(partition, *pairs)
             else:
-                partition.append(*pairs, codec=chance.choice([Codec.NONE, Codec.GZIP]))
+                partition.append(*pairs, codec=rng.choice([Codec.NONE, Codec.GZIP]))
         partition.roll(T0 + day * DAY_MS * 2)
 
         before, written = table(partition), offsets(partition)

@@ -55,12 +55,12 @@ def test_every_key_is_found_at_its_offset(count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_keys_of_all_sizes_are_known_as_a_dict_knows_them(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     sizes = [*range(20), LONGEST_KEY_BYTES - 1, LONGEST_KEY_BYTES, LONGEST_KEY_BYTES + 1, 300]
-    keys = [chance.randbytes(chance.choice(sizes)) for _ in range(3000)]
+    keys = [rng.randbytes(rng.choice(sizes)) for _ in range(3000)]
     newest, expected, offset = create_offset_map(PLENTY), dict[bytes | None, int](), 0
     while offset < 20_000:
-        chosen: list[bytes | None] = [*chance.choices(keys, k=chance.choice([1, 2, 100, 3000]))]
+        chosen: list[bytes | None] = [*rng.choices(keys, k=rng.choice([1, 2, 100, 3000]))]
         offsets = range(offset, offset + len(chosen))
         assert add(newest, chosen, offsets) == len(chosen)
         expected.update(zip(chosen, offsets, strict=True))
@@ -102,12 +102,12 @@ def test_full_map_takes_keys_that_it_has_up_to_the_first_that_is_new() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_map_is_full_at_the_first_key_for_which_there_is_no_room(seed: int) -> None:
-    chance = random.Random(seed)
-    room = chance.randint(1, 300)
-    keys: list[bytes | None] = [b"%d" % chance.randrange(400) for _ in range(2000)]
+    rng = random.Random(seed)
+    room = rng.randint(1, 300)
+    keys: list[bytes | None] = [b"%d" % rng.randrange(400) for _ in range(2000)]
     newest, added_keys, done = map_for(room), set[bytes | None](), 0
     while done < len(keys):
-        chosen = keys[done : done + chance.choice([1, 10, 500])]
+        chosen = keys[done : done + rng.choice([1, 10, 500])]
         added = add(newest, chosen, range(done, done + len(chosen)))
         added_keys.update(chosen[:added])
         done += added

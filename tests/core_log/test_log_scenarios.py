@@ -134,14 +134,14 @@ def test_size_of_large_logs_is_counted_beyond_32_bits(
 def test_nonsense_behind_the_log_and_in_its_index_costs_no_record(
     memory: MemoryDirectory, open_log: Open, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     writer = open_log(memory, segment_bytes=2000, index_interval_bytes=1)
-    count = 50 + chance.randrange(50)
+    count = 50 + rng.randrange(50)
     writer.append_many(count)
     active = writer.log.segments.active
-    active.log.append([chance.randbytes(1 + chance.randrange(1000))])
+    active.log.append([rng.randbytes(1 + rng.randrange(1000))])
     index = memory.open_segment(f"{active.base_offset:020d}.index")
-    index.append([chance.randbytes(1 + chance.randrange(200))])
+    index.append([rng.randbytes(1 + rng.randrange(200))])
     again = open_log(memory, clean=False, recovery_point=50, segment_bytes=2000)
     assert again.numbers() == list(range(count))
 
@@ -263,13 +263,13 @@ def test_snapshot_stands_at_the_logs_end_though_no_producer_has_an_id(
 
 
 def test_every_lookup_is_that_of_a_sorted_map(memory: MemoryDirectory) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     index = OffsetIndex.create(memory, "i", 50)
     index.file.activate(30 * 8)
     entries = [(50, 0)]
     while not index.is_full:
-        offset = entries[-1][0] + 1 + chance.randrange(10)
-        position = entries[-1][1] + chance.randrange(1, 100)
+        offset = entries[-1][0] + 1 + rng.randrange(10)
+        position = entries[-1][1] + rng.randrange(1, 100)
         index.append(offset, position)
         entries.append((offset, position))
     for offset in range(40, entries[-1][0] + 10):

@@ -254,7 +254,7 @@ def contradictions(
     if all(whys):
         yield f"the log is not what was written: {whys[-1]}"
         return
-    lost = required.told_end - found.log_end_offset
+    lost = required.acknowledged_end - found.log_end_offset
     if lost >= bounds.flush_messages:
         yield f"{lost} messages are lost, flush.messages is {bounds.flush_messages}"
     for batch in required.lines[-1].batches:

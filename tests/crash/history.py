@@ -39,7 +39,7 @@ class Appended:
 
 
 @attrs.frozen
-class Cut:
+class Truncated:
     """All from `offset` on may be gone; after it comes what `contents` say."""
 
     at: int
@@ -95,7 +95,7 @@ class Synced:
 
 
 @attrs.frozen
-class Told:
+class Acknowledged:
     """Up to `end_offset` it was said to be kept."""
 
     at: int
@@ -132,14 +132,14 @@ class Gone:
 
 Fact = (
     Appended
-    | Cut
+    | Truncated
     | Emptied
     | Compacted
     | Raised
     | StartKept
     | Done
     | Synced
-    | Told
+    | Acknowledged
     | Making
     | Made
     | Deleted
@@ -182,7 +182,7 @@ class Requirement:
     if_killed: Floor = attrs.field(factory=Floor)
     without_power: Floor = attrs.field(factory=Floor)
     highest_start: int = 0
-    told_end: int = 0
+    acknowledged_end: int = 0
     must_exist: bool = False
     may_exist: bool = False
 
@@ -191,13 +191,13 @@ class Requirement:
         match fact:
             case Appended(_, batch):
                 self.lines[-1].batches.append(batch)
-            case Cut(_, offset):
+            case Truncated(_, offset):
                 self._cut(offset)
             case Emptied(_, offset):
                 self.lines.append(Line([], offset))
                 self.if_killed.cut(0)
                 self.without_power.cut(0)
-                self.told_end = 0
+                self.acknowledged_end = 0
                 self.highest_start = max(self.highest_start, offset)
             case Compacted(_, batches):
                 self.lines.append(Line(list(batches), self.lines[-1].start_offset))
@@ -214,8 +214,8 @@ class Requirement:
                 if line == len(self.lines) - 1:
                     self.without_power.line = line
                     self.without_power.end_offset = end_offset
-            case Told(_, end_offset):
-                self.told_end = max(self.told_end, end_offset)
+            case Acknowledged(_, end_offset):
+                self.acknowledged_end = max(self.acknowledged_end, end_offset)
             case Making():
                 self.may_exist = True
             case Made():
@@ -224,7 +224,7 @@ class Requirement:
                 self.must_exist = False
                 self.lines.append(Line([]))
                 self.if_killed, self.without_power = Floor(), Floor()
-                self.told_end = 0
+                self.acknowledged_end = 0
             case Gone():
                 self.may_exist = False
                 self.if_killed.line = self.without_power.line = len(self.lines) - 1
@@ -235,7 +235,7 @@ class Requirement:
         self.lines.append(kept)
         self.if_killed.cut(kept.end_offset)
         self.without_power.cut(kept.end_offset)
-        self.told_end = min(self.told_end, kept.end_offset)
+        self.acknowledged_end = min(self.acknowledged_end, kept.end_offset)
 
 
 @attrs.define(eq=False)
@@ -247,7 +247,9 @@ class History:
     @property
     def line(self) -> int:
         """The number of the line that is being written."""
-        return sum(isinstance(fact, Cut | Emptied | Compacted | Deleted) for fact in self.facts)
+        return sum(
+            isinstance(fact, Truncated | Emptied | Compacted | Deleted) for fact in self.facts
+        )
 
     def note(self, fact: Fact) -> None:
         """Add what is known now."""

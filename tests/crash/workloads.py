@@ -31,9 +31,9 @@ from protocol.topic_partition import TopicPartition
 from tests.core_log.test_transaction_files import ABORT, COMMIT, marker, transactional
 from tests.crash.checks import batches_of
 from tests.crash.history import (
+    Acknowledged,
     Appended,
     Compacted,
-    Cut,
     Deleted,
     Done,
     Emptied,
@@ -44,7 +44,7 @@ from tests.crash.history import (
     Raised,
     StartKept,
     Synced,
-    Told,
+    Truncated,
 )
 from tests.crash.recording import ROOT, Disk, Sync
 
@@ -263,7 +263,7 @@ class Story:
         self.note(tp).note(Synced(self.at, end_offset, line))
 
     def _told(self, tp: TopicPartition) -> None:
-        self.note(tp).note(Told(self.at, self.log(tp).durable_end_offset))
+        self.note(tp).note(Acknowledged(self.at, self.log(tp).durable_end_offset))
 
     def begin_epoch(self, epoch: int, tp: TopicPartition = FLIGHTS) -> None:
         """This broker leads now."""
@@ -277,7 +277,7 @@ class Story:
 
     def truncate_to(self, offset: int, tp: TopicPartition = FLIGHTS) -> None:
         """Cut the log's end off."""
-        self.note(tp).note(Cut(self.at, offset))
+        self.note(tp).note(Truncated(self.at, offset))
         self.log(tp).truncate_to(offset)
         self.note(tp).note(Done(self.at))
 

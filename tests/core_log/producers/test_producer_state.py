@@ -195,10 +195,10 @@ def test_the_oldest_open_transaction_is_where_stable_data_ends() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_truncation_in_memory_leaves_what_was_noted_below_it(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     kinds = [batch(0), batch(0, 3), batch(0, attributes=TRANSACTIONAL), marker(), marker(1)]
-    written = [chance.choice(kinds) for _ in range(chance.randint(1, 12))]
-    kept = chance.randint(0, len(written))
+    written = [rng.choice(kinds) for _ in range(rng.randint(1, 12))]
+    kept = rng.randint(0, len(written))
     producers, below = state(*written), state(*written[:kept])
 
     is_told = producers.truncate_to(sum(header.count for header in written[:kept]))
