@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from broker.controller.effects import (
     Effect,
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
     SendStopReplica,
@@ -34,7 +34,7 @@ def announce(
 
     A replica may create its log if it is new, or if the partition has no log anywhere.
     """
-    by_broker: dict[int, list[LedPartition]] = {}
+    by_broker: dict[int, list[LeaderAndIsrPartition]] = {}
     for partition in partitions:
         replicas = state.replicas(partition)
         leadership = state.leadership[partition]
@@ -42,7 +42,7 @@ def announce(
             if broker_id in leader_and_isr_to and broker_id in state.brokers:
                 status = state.replica_status((partition, broker_id))
                 is_new = status is ReplicaStatus.NEW or state.has_no_log(partition)
-                led = LedPartition(partition, leadership, replicas, is_new)
+                led = LeaderAndIsrPartition(partition, leadership, replicas, is_new)
                 by_broker.setdefault(broker_id, []).append(led)
 
     effects: list[Effect] = [
@@ -82,7 +82,7 @@ def stop(state: ControllerState, replicas: Iterable[Replica], *, delete: bool) -
 
 
 def _leader_and_isr(
-    state: ControllerState, broker_id: int, partitions: list[LedPartition]
+    state: ControllerState, broker_id: int, partitions: list[LeaderAndIsrPartition]
 ) -> SendLeaderAndIsr:
     leaders = {partition.leadership.state.leader for partition in partitions}
     live_leaders = tuple(state.brokers[leader] for leader in sorted(leaders & state.brokers.keys()))

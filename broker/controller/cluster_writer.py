@@ -152,6 +152,7 @@ class ClusterWriter:
         The last three go in one multi. Otherwise somebody could create the topic again in between,
         and its new settings would be deleted with the old ones.
         """
+        # The states first: they are many, and useless without the topic.
         states = await self._descendants(TopicAssignment.path(topic))
         for chunk in _chunks(states, MAX_OPS_PER_MULTI):
             await self._delete_all(chunk)
@@ -218,6 +219,7 @@ class ClusterWriter:
             except NoNode:
                 return False
 
+            # Another writer may come in between: then the version is wrong, and it starts over.
             changed = change(data)
             if changed == data:
                 return True

@@ -204,11 +204,14 @@ class Controller:
         if self._runner is None:
             return
         self._zk.remove_state_listener(self._session_changed)
+
+        # Resign first, so that nothing is written while the task ends.
         state = self._state
         step_down = StepDown(state.epoch_zk_version) if state.is_active else None
         self._resign()
         self._runner.cancel()
         await asyncio.wait([self._runner])
+
         if step_down is not None and self._zk.state is SessionState.CONNECTED:
             await self._leave(step_down)
 

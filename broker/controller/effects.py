@@ -217,7 +217,7 @@ class CloseChannels:
 
 
 @attrs.frozen
-class LedPartition:
+class LeaderAndIsrPartition:
     """A partition in a LeaderAndIsr request."""
 
     partition: TopicPartition
@@ -231,7 +231,7 @@ class SendLeaderAndIsr:
     """Send the broker the partitions that it leads or follows."""
 
     broker_id: int
-    partitions: tuple[LedPartition, ...]
+    partitions: tuple[LeaderAndIsrPartition, ...]
     live_leaders: tuple[RegisteredBroker, ...]
 
 

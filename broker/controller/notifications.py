@@ -46,6 +46,7 @@ def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> lis
     if resignation is not None:
         return resignation
 
+    # A leader that writes its state leads: its own election is confirmed.
     changed = [
         partition
         for partition, leadership in present.items()
@@ -131,6 +132,7 @@ def _handle_failed_disks(
     take_offline(state, gone_replicas)
     bring_online(state, [(partition, broker_id) for partition in returned])
 
+    # Replicas of a topic that is being deleted are not stopped, but deleted later.
     stopping = [replica for replica in gone_replicas if replica[0] in state.partition_states]
     return [
         *stop(state, stopping, delete=False),

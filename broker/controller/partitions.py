@@ -78,6 +78,7 @@ def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> l
             effects += [DeleteMarkers((topic,))] if is_marked else []
             continue
 
+        # Only the partitions that are new here; a marked topic is deleted with them.
         known = state.assignments.get(topic, {})
         new = {index: replicas for index, replicas in assignment.items() if index not in known}
         state.add_partitions(topic, new)
@@ -140,6 +141,7 @@ def handle_partition_states_written(
             state.isr_before_election.setdefault(write.partition, tuple(previous.state.isr))
         state.set_leadership(write.partition, Leadership(write.state, zk_version))
 
+    # Replicas that left the ISR may follow, before the others get to know the new leader.
     written = [write.partition for write, _ in event.written]
     lost_logs.let_follow(state, written)
     effects = publish(state, written, leader_and_isr_to=state.brokers)

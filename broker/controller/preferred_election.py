@@ -67,6 +67,7 @@ def handle_preferred_election_due(
     if event.resignations != state.resignations or state.rebalance is None:
         return []
 
+    # Moves come first: a rebalance would write the same partitions.
     next_look = SetTimer(event, state.rebalance.check_interval_ms)
     if state.reassignments:
         return [next_look]
@@ -81,6 +82,7 @@ def _imbalanced(state: ControllerState, percentage: int) -> tuple[TopicPartition
             preferred = state.replicas(partition)[0]
             by_preferred_leader.setdefault(preferred, []).append(partition)
 
+    # Kafka counts the share per preferred broker, not over the cluster.
     imbalanced: list[TopicPartition] = []
     for partitions in by_preferred_leader.values():
         away = [
@@ -98,6 +100,7 @@ def _start(step: ElectionStep) -> list[Effect]:
 
 def handle_election_step(state: ControllerState, event: ElectionStep) -> list[Effect]:
     """Write the elections that are possible; when there are none left, reply."""
+    # A conflict with a write of the leader shows in the next step, which elects again.
     writes: list[PartitionStateWrite] = []
     for partition in event.partitions:
         after = _elect(state, partition, unclean=event.unclean)

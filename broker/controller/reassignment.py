@@ -394,6 +394,7 @@ def _complete(
     del state.reassignments[partition]
     logger.info("%s is reassigned to %s", partition, list(reassignment.target))
 
+    # The first completion sets the timer; the next ones are written with it.
     effects = _delete_replicas(state, partition, reassignment.removing)
     if not state.completed_reassignments:
         timer = CompletedReassignmentsDue(state.resignations)

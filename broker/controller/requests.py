@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import attrs
 
 from broker.controller.effects import (
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
     SendStopReplica,
@@ -99,7 +99,7 @@ def _leader_and_isr(
     )
 
 
-def _led_partition(led: LedPartition) -> LeaderAndIsrRequestPartitionState:
+def _led_partition(led: LeaderAndIsrPartition) -> LeaderAndIsrRequestPartitionState:
     state = led.leadership.state
     return LeaderAndIsrRequestPartitionState(
         topic_name=led.partition.topic,

@@ -39,6 +39,7 @@ def handle_shutdown_requested(state: ControllerState, event: ShutdownRequested) 
         )
         return [Reply(event.request_id, refusal)]
 
+    # From now on it is elected nowhere.
     state.shutting_down.add(broker_id)
     partitions = _replicated_on(state, broker_id)
     followers = [
@@ -61,6 +62,7 @@ def handle_shutdown_step(state: ControllerState, event: ShutdownStep) -> list[Ef
     if any(isinstance(effect, WritePartitionStates) for effect in effects):
         return [*effects, Repeat(event)]
 
+    # No election is left that could be written.
     remaining = tuple(
         partition
         for partition in partitions

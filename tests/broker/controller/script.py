@@ -16,7 +16,7 @@ from broker.controller import decide as decision
 from broker.controller.effects import (
     DeleteTopicZnodes,
     Effect,
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionStateWrite,
     ReadPartitionStates,
     ReadUncleanElection,
@@ -195,7 +195,7 @@ class ControllerScript:
         return PartitionStatesWritten(tuple(written), tuple(conflicts))
 
 
-def sent_leader_and_isr(effects: Iterable[Effect]) -> list[tuple[int, LedPartition]]:
+def sent_leader_and_isr(effects: Iterable[Effect]) -> list[tuple[int, LeaderAndIsrPartition]]:
     """Return the partitions of each LeaderAndIsr, with its receiver."""
     return [
         (effect.broker_id, led)

@@ -1,6 +1,6 @@
 """Brokers that return with an empty disk under their old id."""
 
-from broker.controller.effects import LedPartition
+from broker.controller.effects import LeaderAndIsrPartition
 from broker.controller.events import LeaderAndIsrResponseReceived
 from broker.controller.replica_states import ReplicaStatus
 from tests.broker.controller.script import (
@@ -19,7 +19,7 @@ def cluster(leader: int, isr: list[int], live: list[int] | None = None) -> Contr
     )
 
 
-def lose_log(script: ControllerScript, broker_id: int) -> list[tuple[int, LedPartition]]:
+def lose_log(script: ControllerScript, broker_id: int) -> list[tuple[int, LeaderAndIsrPartition]]:
     """Report that the broker has no log; return the LeaderAndIsr that follow."""
     return sent_leader_and_isr(
         script.take(LeaderAndIsrResponseReceived(broker_id, taken=(), lost=(P0,)))

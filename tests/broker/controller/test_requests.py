@@ -3,7 +3,7 @@
 import pytest
 
 from broker.controller.effects import (
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
     SendStopReplica,
@@ -45,7 +45,7 @@ def through_the_wire(send: ControlEffect, version: int) -> ControlRequest:
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_leader_and_isr(version: int) -> None:
     partitions = tuple(
-        LedPartition(partition, LEADERSHIP, (1, 2), True) for partition in (P0, Q0, P1)
+        LeaderAndIsrPartition(partition, LEADERSHIP, (1, 2), True) for partition in (P0, Q0, P1)
     )
     request = through_the_wire(SendLeaderAndIsr(2, partitions, (BROKER,)), version)
     assert isinstance(request, leader_and_isr.LeaderAndIsrRequest)
