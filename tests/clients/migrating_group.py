@@ -376,7 +376,7 @@ class MigratingGroup:
         """Those in which a member is, and the one in which another would begin."""
         by_settings = MODE_OF_SETTINGS[self.storage]
         stores = [consumer.store for consumer in self.consumers.values()]
-        held = {store._mode or by_settings for store in stores if store._informed_in}
+        held = {store._mode or by_settings for store in stores if store._listed_in}
         node = self.zk.tree.get(GroupMigration.path(GROUP))
         return held | {mode_of(node.data) if node and node.data else by_settings}
 

@@ -17,7 +17,7 @@ def after(looks: Iterable[Look], owner: str = "g_a", evidence: Evidence | None =
     evidence = evidence or Evidence(0)
     for zookeeper, kafka in looks:
         stores = [{} if offset is None else {P: offset} for offset in (zookeeper, kafka)]
-        evidence = evidence.seeing(*stores, {P: owner}, {P}, now_ms)
+        evidence = evidence.with_look(*stores, {P: owner}, {P}, now_ms)
         now_ms += LOOK_MS
     return evidence
 
@@ -25,7 +25,7 @@ def after(looks: Iterable[Look], owner: str = "g_a", evidence: Evidence | None =
 def reason(evidence: Evidence, looks: int, commits: int = 3) -> str | None:
     """Why the partition lacks proof over all the looks; None if it does not."""
     now_ms = (looks - 1) * LOOK_MS
-    return evidence.lacking(commits, 0, now_ms).get(P)
+    return evidence.find_unproven(commits, 0, now_ms).get(P)
 
 
 def test_a_partition_that_stays_equal_needs_no_commits() -> None:
@@ -62,9 +62,9 @@ def test_a_difference_that_stays_is_stuck_and_takes_back_what_was_proven() -> No
     stuck = STUCK_MS // LOOK_MS + 1
     looks = [(5, 5), (6, 6), (7, 7), (8, 8), *[(8, 9)] * stuck]
     evidence = after(looks)
-    assert evidence.stuck((len(looks) - 1) * LOOK_MS) == {P}
+    assert evidence.find_stuck((len(looks) - 1) * LOOK_MS) == {P}
     assert reason(evidence, len(looks)) == "different"
-    assert after([*looks, (9, 9)]).lacking(0, 0, len(looks) * LOOK_MS) == {
+    assert after([*looks, (9, 9)]).find_unproven(0, 0, len(looks) * LOOK_MS) == {
         P: "in step only since a moment"
     }
 
@@ -103,7 +103,7 @@ def commits_seen(gap_ms: int) -> int:
     now_ms = 0
     while now_ms < 70_000:
         kafka, zookeeper = ({P: 1000 + at_ms // 1000} for at_ms in (now_ms, now_ms + gap_ms))
-        evidence = evidence.seeing(zookeeper, kafka, {P: "g_a"}, {P}, now_ms + gap_ms)
+        evidence = evidence.with_look(zookeeper, kafka, {P: "g_a"}, {P}, now_ms + gap_ms)
         now_ms += 300 + gap_ms
     return evidence.partitions[P].commits
 
