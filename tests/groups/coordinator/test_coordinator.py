@@ -476,7 +476,7 @@ def test_value_of_an_unknown_version_is_named_and_the_partition_not_served(
     rows = [(NOW_MS, encode_key(record(0)[0]), b"\x00\x63", ())]
     bench = load_of(batch_of(record(1)), encode_batch(rows)).lead(0).run()
     assert bench.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "__consumer_offsets-0 at offset 1: offset value of version 99" in caplog.text
+    assert "__consumer_offsets-0 at offset 1: offset value of unknown version 99" in caplog.text
 
 
 def test_partition_that_cannot_be_loaded_leaves_the_others_served() -> None:
