@@ -228,5 +228,5 @@ def test_corrupt_record_among_many_batches_is_the_one_that_is_named() -> None:
     bad = [(5, encode_key(KEY), b"\x00\x63", ())]
     batches[30] = encode_batch(bad, base_offset=30)
     replayed = Replayed()
-    with pytest.raises(LoadError, match=r"at offset 30: offset value of version 99"):
+    with pytest.raises(LoadError, match=r"at offset 30: offset value of unknown version 99"):
         replayed.feed(b"".join(batches))
