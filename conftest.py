@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from core_log import loop_guard
-from tests import turn_guard
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage import turn_guard
+from tests.stage.virtual_time import VirtualTimeLoop
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -26,7 +26,7 @@ from benchmarks.table import Row, at_most
 from benchmarks.zookeeper_proxy import CountingProxy
 from protocol.topic_partition import TopicPartition
 from tests.interop.mixed_group import MixedGroup
-from tests.old_kafka import compiled
+from tests.stage.old_kafka import compiled
 from zk.api import Stat
 from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner

@@ -46,7 +46,7 @@ from protocol.records.batch import decode_records
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemoryZooKeeper
 from zk.znodes import PartitionState
 

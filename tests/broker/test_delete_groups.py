@@ -12,7 +12,7 @@ from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     commit,
     coordinator_of_nothing,
     coordinator_over,

@@ -15,7 +15,7 @@ from offsets.records import (
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponseMember
 from protocol.records.batch import encode_batch
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     NOW_MS,
     commit,
     coordinator_of_nothing,

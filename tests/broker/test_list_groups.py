@@ -6,7 +6,7 @@ from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
+from tests.stage.coordinator import commit, coordinator_over, coordinator_still_loading
 
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 

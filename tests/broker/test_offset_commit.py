@@ -18,7 +18,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
-from tests.serving_coordinator import coordinator_of_nothing, coordinator_over
+from tests.stage.coordinator import coordinator_of_nothing, coordinator_over
 
 KNOWN = {"flights": range(2), "weather": range(1)}
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 1_700_000_000_000)

@@ -15,7 +15,7 @@ from offsets.records import CommittedOffset
 from offsets.requests import delete_offsets_request, delete_results
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     commit,
     coordinator_of_nothing,
     coordinator_over,

@@ -17,7 +17,7 @@ from protocol.messages.offset_fetch import (
     error_response,
 )
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
-from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
+from tests.stage.coordinator import commit, coordinator_over, coordinator_still_loading
 
 CONTEXT = RequestContext(5, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 Row = tuple[str, int, int, int, str | None, int]

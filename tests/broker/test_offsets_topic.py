@@ -16,7 +16,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.broker.site import Site, connected, until
+from tests.stage.broker import Site, connected, until
 
 LAST_WITH_RETENTION = 4
 SETTINGS = {

@@ -14,7 +14,7 @@ from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 
 def with_topic(

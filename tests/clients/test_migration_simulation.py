@@ -17,7 +17,7 @@ from tests.clients.migrating_group import (
     Killed,
     MigratingGroup,
 )
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.migration_znodes import OffsetMode, OffsetStorage
 
 KAFKA, ZOOKEEPER = OffsetStorage.KAFKA, OffsetStorage.ZOOKEEPER

@@ -20,8 +20,8 @@ from protocol.messages.produce import ProduceRequest, ProduceRequestPartition, P
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
 from tests.cluster.raw_client import RawClient, frame, header
-from tests.dev_cluster import DevCluster
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.topic_contents import contents
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION = 7, 11, 5

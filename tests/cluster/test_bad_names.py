@@ -19,7 +19,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.topic_partition import TopicPartition
 from tests.cluster.consumer_group import MemberProcesses
 from tests.cluster.raw_client import RawClient
-from tests.dev_cluster import DevCluster, until
+from tests.stage.cluster import DevCluster, until
 
 METADATA_VERSION, CREATE_VERSION = 5, 3
 PATIENCE_S = 30.0

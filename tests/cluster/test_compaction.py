@@ -22,8 +22,8 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from compaction.status import STATUS_FILE, CleanerStatus, decode_status
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster, frozen, lives, until
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster, frozen, lives, until
+from tests.stage.topic_contents import contents
 
 TP = TopicPartition("positions", 0)
 KEYS = 50

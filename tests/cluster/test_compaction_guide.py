@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compaction.status import STATUS_FILE, decode_status
 from tests.cluster.test_operations_guide import typed
-from tests.dev_cluster import ROOT, DevCluster, until
+from tests.stage.cluster import ROOT, DevCluster, until
 
 GUIDE = ROOT / "docs" / "compaction.md"
 DEADLINE_S = 120.0

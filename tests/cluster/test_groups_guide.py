@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, until
+from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, until
 from zk.api import NodeExists
 from zk.znodes import ConsumerOffset
 

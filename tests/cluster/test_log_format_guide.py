@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.cluster.test_operations_guide import typed
-from tests.dev_cluster import ROOT, DevCluster
+from tests.stage.cluster import ROOT, DevCluster
 
 GUIDE = ROOT / "docs" / "log-format.md"
 DEADLINE_S = 120.0

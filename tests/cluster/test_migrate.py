@@ -19,7 +19,7 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line
+from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line
 from zk.migration_znodes import GroupMigration, MigrationPaths, OffsetMode
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment

@@ -7,8 +7,8 @@ import pytest
 
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from tests.dev_cluster import DEADLINE_S, DevCluster, zookeeper_session
-from tests.zookeepers import OLD_VERSIONS, ZooKeepers
+from tests.stage.cluster import DEADLINE_S, DevCluster, zookeeper_session
+from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers
 from zk.znodes import BrokerId
 
 TOPIC, PARTITIONS, MESSAGES = "t", 2, 20

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.dev_cluster import DevCluster, frozen, until
+from tests.stage.cluster import DevCluster, frozen, until
 
 BROKERS = (
     *("--brokers", "3", "--set", "zookeeper.session.timeout.ms=9000"),

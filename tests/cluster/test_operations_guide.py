@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clients.admin import LATEST_TIME, Admin
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import ROOT, DevCluster, command_line
 
 GUIDE = ROOT / "docs" / "operations.md"
 DEADLINE_S = 240.0

@@ -24,11 +24,11 @@ from clients.producer.producer import Producer
 from core_log.log_dir import CLEAN_SHUTDOWN
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
-from tests.old_kafka import program
-from tests.segment_files import KINDS
-from tests.stock_kafka import command
-from tests.topic_contents import contents
+from tests.stage.cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
+from tests.stage.old_kafka import program
+from tests.stage.segment_files import KINDS
+from tests.stage.stock_kafka import command
+from tests.stage.topic_contents import contents
 from zk.api import NoNode
 from zk.znodes import BrokerId, ClusterId, Controller
 

@@ -16,10 +16,10 @@ from clients.admin import Admin, NewPartitions
 from compaction.status import STATUS_FILE, decode_status
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.producers.producer_snapshots import SNAPSHOT
-from tests.dev_cluster import DEADLINE_S, until, zookeeper_session
 from tests.interop.handover import CODECS, LATEST, OURS, Site
 from tests.interop.test_dump_log_segments import ours, stock
 from tests.interop.test_stock_snapshots import produce
+from tests.stage.cluster import DEADLINE_S, until, zookeeper_session
 from zk.znodes import Controller, TopicAssignment
 
 GROUP = "readers"

@@ -44,8 +44,8 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
-from tests.dev_cluster import DevCluster
-from tests.stock_kafka import stock_broker
+from tests.stage.cluster import DevCluster
+from tests.stage.stock_kafka import stock_broker
 
 TOPIC, BROKER = 2, 4
 SET, _, APPEND, _ = Operation

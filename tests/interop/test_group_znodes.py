@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import Messages, MixedGroup, Wanted, values_of
-from tests.old_kafka import compiled
+from tests.stage.cluster import DevCluster, zookeeper_session
+from tests.stage.old_kafka import compiled
 from zk.api import NoNode, ZkSession
 
 VERSION = "1.1.1"

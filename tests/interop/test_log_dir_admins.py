@@ -13,8 +13,8 @@ import kafka  # type: ignore[import-untyped]
 import kafka.errors  # type: ignore[import-untyped]
 import pytest
 
-from tests.dev_cluster import DevCluster, until
-from tests.stock_kafka import run_tool
+from tests.stage.cluster import DevCluster, until
+from tests.stage.stock_kafka import run_tool
 
 TIMEOUT_S = 30.0
 RECORDS = 200

@@ -27,10 +27,10 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
 from tests.cluster.restartable_cluster import partition_state, play
-from tests.dev_cluster import DEADLINE_S, comes_true, until, zookeeper_session
 from tests.interop.handover import LATEST, OURS, command_of
 from tests.interop.kafka_cluster import unique
-from tests.stock_kafka import jars
+from tests.stage.cluster import DEADLINE_S, comes_true, until, zookeeper_session
+from tests.stage.stock_kafka import jars
 from zk.api import NoNode, ZkSession
 from zk.znodes import Controller
 

@@ -22,7 +22,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import encode_batch, read_header
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
-from tests.stock_kafka import run_tool, stock_broker
+from tests.stage.stock_kafka import run_tool, stock_broker
 
 NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 PRODUCER_ID, EPOCH = 4000, 3

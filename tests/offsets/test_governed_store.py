@@ -12,8 +12,8 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
-from tests.zk.worlds import SESSION_MS, an_administrator
+from tests.stage.sessions import SESSION_MS, an_administrator
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import (
     GroupMigration,

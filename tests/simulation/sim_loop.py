@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tests.in_thread import as_in_thread
+from tests.stage.threads import as_in_thread
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process

@@ -17,7 +17,7 @@ from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
 from protocol.topic_partition import TopicPartition
 from spark_connector.source import KgroupDataSource
-from tests.dev_cluster import DevCluster, until
+from tests.stage.cluster import DevCluster, until
 
 DEADLINE_S = 90
 

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tests.dev_cluster import frozen
-from tests.ensemble import Ensemble, kill
-from tests.zk.worlds import Events, until
+from tests.stage.cluster import frozen
+from tests.stage.ensemble import Ensemble, kill
+from tests.stage.sessions import Events, until
 from zk.api import SessionState, WatchEvent
 from zk.session import KazooSession
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.dev_cluster import until as poll
+from tests.stage.cluster import until as poll
+from tests.stage.sessions import Link, reached, until
+from tests.stage.silent_host import silent_host
 from tests.zk.scripted_zookeeper import (
     AUTH_XID,
     MULTI_READ,
@@ -21,8 +23,6 @@ from tests.zk.scripted_zookeeper import (
     no_node,
     reply,
 )
-from tests.zk.silent_host import silent_host
-from tests.zk.worlds import Link, reached, until
 from zk.api import ConnectionLoss, SessionState, ZkError
 from zk.kazoo_link import MAX_SET_WATCHES_BYTES, set_watches_requests
 from zk.session import KazooSession

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.dev_cluster import frozen, zookeeper_session
-from tests.zk.worlds import (
+from tests.stage.cluster import frozen, zookeeper_session
+from tests.stage.sessions import (
     PATIENCE_S,
     SESSION_MS,
     SHORT_SESSION_MS,
@@ -25,7 +25,7 @@ from tests.zk.worlds import (
     reached,
     until,
 )
-from tests.zookeepers import VERSIONS, ZooKeepers
+from tests.stage.zookeeper import VERSIONS, ZooKeepers
 from zk.api import (
     BadVersion,
     Check,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.registration import AlreadyRegistered, Registration
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import SessionExpired
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint

@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.topic_creation import TopicCreator
 from protocol.errors import ApiError, ErrorCode
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, EntityConfig, TopicAssignment
 

@@ -13,7 +13,7 @@ from broker.controller.state import LeaderRebalance
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.wire import Wire
 from tests.broker.refusing_session import RefusingSession
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState, TopicAssignment
 

@@ -28,7 +28,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.messages.update_metadata import UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.znodes import Endpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

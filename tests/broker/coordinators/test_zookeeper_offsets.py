@@ -21,7 +21,7 @@ from protocol.messages.offset_commit import (
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.broker.replication.replicas import context
 from tests.broker.zookeeper_twin import TIMEOUT_MS, zookeeper_offsets
-from tests.serving_coordinator import coordinator_of_nothing
+from tests.stage.coordinator import coordinator_of_nothing
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerOffset
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.kbroker.configs import Settings, choose_resource, format_resource
 from clients.admin.descriptions import ConfigResource
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, lives, until
+from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, lives, until
 
 
 def test_a_cluster_says_it_is_ready_keeps_its_files_and_ends_with_zero_on_sigterm(

@@ -6,7 +6,7 @@ import pytest
 from broker.kbroker.elect import rewrite_election_type, show_verdicts
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 

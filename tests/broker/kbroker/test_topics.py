@@ -17,7 +17,7 @@ from broker.kbroker.topic_rows import (
 from clients.admin.descriptions import ClusterDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
 from protocol.errors import ApiError
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 FLIGHTS = TopicDescription(
     "flights",

@@ -41,7 +41,7 @@ from protocol.messages.update_metadata import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.in_thread import as_in_thread
+from tests.stage.threads import as_in_thread
 
 NOW_MS = 1_400_000_000_000
 

@@ -26,7 +26,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
-from tests.in_thread import as_in_thread
+from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 SLICES = 3

@@ -7,7 +7,7 @@ import asyncio
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.fetching_pair import FetchingPair
 from tests.broker.replication.replicas import NOW_MS
-from tests.bytecodes import bytecodes_of
+from tests.stage.bytecodes import bytecodes_of
 
 LAG_MS = 10_000
 FEW, MORE = 300, (1_000, 3_300, 10_000)

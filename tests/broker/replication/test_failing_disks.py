@@ -19,8 +19,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, context, leader_and_isr
-from tests.broker.site import DEADLINE_S, Site, connected, until
 from tests.broker.test_server import led, produce
+from tests.stage.broker import DEADLINE_S, Site, connected, until
 
 GONE = OSError(EIO, "Input/output error")
 

@@ -22,7 +22,7 @@ from protocol.messages.produce import (
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import Replicas, batch, context
 from tests.broker.spawning import Spawned
-from tests.in_thread import as_in_thread
+from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 

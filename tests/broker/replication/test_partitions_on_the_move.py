@@ -29,7 +29,7 @@ from protocol.messages.elect_leaders import (
     ElectLeadersRequestTopicPartitions,
 )
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.broker.site import Site, connected, until
+from tests.stage.broker import Site, connected, until
 from zk.znodes import PartitionState, TopicAssignment
 
 

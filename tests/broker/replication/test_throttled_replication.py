@@ -34,8 +34,8 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from tests.broker.replication.replicas import batch
-from tests.broker.site import DEADLINE_S, Site, connected, until
-from tests.own_time import run_in_own_time
+from tests.stage.broker import DEADLINE_S, Site, connected, until
+from tests.stage.own_time import run_in_own_time
 
 TOPIC, BROKER = 2, 4
 RATE = 100_000  # bytes a second

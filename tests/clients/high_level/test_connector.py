@@ -23,7 +23,7 @@ from groups.zookeeper.member import (
 )
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster, comes_true
+from tests.stage.cluster import DevCluster, comes_true
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 

@@ -16,7 +16,7 @@ from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerOffset, PartitionOwner, TopicAssignment
 

@@ -14,7 +14,7 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -33,7 +33,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 0.1

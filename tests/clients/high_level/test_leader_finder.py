@@ -13,7 +13,7 @@ from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 BACKOFF_MS = 200
 MAX_AGE_MS = 300_000

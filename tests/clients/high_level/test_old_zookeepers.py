@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clients.high_level.connector import ConsumerConnector
-from tests.dev_cluster import comes_true, zookeeper_session
-from tests.zookeepers import OLD_VERSIONS, ZooKeepers
+from tests.stage.cluster import comes_true, zookeeper_session
+from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers
 from zk.api import SessionState
 from zk.session import KazooSession
 from zk.znodes import PartitionOwner, TopicAssignment

@@ -17,7 +17,7 @@ from clients.high_level.streams import (
 from clients.serializers import int_decoder, str_decoder
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

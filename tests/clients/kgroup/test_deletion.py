@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from clients.admin import Admin
 from clients.kgroup.command import main
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner
 
 TOPIC = "forgotten"

@@ -9,7 +9,7 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, DevCluster, until
+from tests.stage.cluster import DEADLINE_S, DevCluster, until
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, PartitionOwner
 

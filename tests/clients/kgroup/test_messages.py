@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, until
+from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, until
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, until
+from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, until
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 

@@ -14,7 +14,7 @@ from clients.producer.old_partitioner import hash_partition
 from clients.producer.producer import Producer, ProducerData
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.records.batch import Record
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 
 async def new_topic(

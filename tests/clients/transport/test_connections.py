@@ -11,7 +11,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress, RequestTimedOut
 from clients.transport.connections import PATIENCE_S, Connections
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 BROKERS = [BrokerEndpoint(n, "h", n) for n in (1, 2, 3)]
 

@@ -23,7 +23,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -22,7 +22,7 @@ from offsets.records import (
     encode_key,
     encode_value,
 )
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS

@@ -34,7 +34,7 @@ from tests.groups.coordinator.bench import (
     error_of,
     record,
 )
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 GROUP = GroupKey("g")

@@ -10,7 +10,7 @@ from groups.coordinator.listing import (
 )
 from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 MEMBER = GroupMember(
     member_id="m",

@@ -52,7 +52,7 @@ from groups.zookeeper.tree import GroupTree
 from offsets.store import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import (
     ConnectionLoss,
     Create,

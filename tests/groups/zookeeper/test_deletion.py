@@ -9,7 +9,7 @@ import pytest
 from groups.zookeeper.deletion import delete_group, delete_offsets, find_owned, read_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import children_if_there
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths

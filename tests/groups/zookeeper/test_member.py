@@ -14,10 +14,10 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.ensemble import Ensemble, kill
-from tests.zk.silent_host import silent_host
-from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
-from tests.zookeepers import EMBEDDED, VERSIONS, ZooKeepers
+from tests.stage.ensemble import Ensemble, kill
+from tests.stage.sessions import SESSION_MS, RealWorld, an_administrator
+from tests.stage.silent_host import silent_host
+from tests.stage.zookeeper import EMBEDDED, VERSIONS, ZooKeepers
 from zk.api import ZkSession
 from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment

@@ -21,7 +21,7 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import Op, Stat
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment

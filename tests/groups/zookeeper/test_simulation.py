@@ -26,7 +26,7 @@ from groups.zookeeper.registration import (
 )
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import NodeExists, NoNode, SessionState, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment

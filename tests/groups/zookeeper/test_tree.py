@@ -13,7 +13,7 @@ from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.registration import FilterSubscription, StaticSubscription, Subscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 from zk.api import SessionExpired, Stat, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from broker.kbroker.command import main
 from protocol.records.builder import encode_batch
-from tests.segment_files import OPTIONS, SEGMENTS, files_of, stock_errors, stock_output
+from tests.stage.segment_files import OPTIONS, SEGMENTS, files_of, stock_errors, stock_output
 
 DIFFERENT_LINES = {"indexes_padding"}
 DIFFERENT_ERRORS = {

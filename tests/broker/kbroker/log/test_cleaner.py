@@ -15,7 +15,7 @@ from compaction.status import STATUS_FILE
 from core_log.directory import LogDirectory
 from core_log.segments.file_name import file_name
 from tests.compaction.house import OTHER, T0, House
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 
 def play(directory: Path, story: Callable[[House], Awaitable[None]]) -> House:

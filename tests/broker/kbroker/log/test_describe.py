@@ -20,9 +20,9 @@ from broker.kbroker.log.directories import (
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.output import Target
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, file_name
-from tests.dev_cluster import DevCluster
-from tests.segment_files import SEGMENTS as SEGMENT_FILES
-from tests.stored_logs import BATCH_BYTES, SEGMENTS, T0, stored_log
+from tests.stage.cluster import DevCluster
+from tests.stage.segment_files import SEGMENTS as SEGMENT_FILES
+from tests.stage.stored_log import BATCH_BYTES, SEGMENTS, T0, stored_log
 
 NOWHERE = Target("127.0.0.1:1", None, {}, 1000)
 

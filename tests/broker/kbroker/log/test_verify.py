@@ -29,7 +29,7 @@ from core_log.segments.transaction_index import ENTRY
 from protocol.records.batch_header import CRC_AT, CRC_COVERS_FROM
 from protocol.records.builder import encode_batch
 from tests.core_log.test_transaction_files import ABORT, marker, transactional
-from tests.stored_logs import BATCH_BYTES, CONFIG, FLIGHTS_0, SEGMENTS, T0, stored_log
+from tests.stage.stored_log import BATCH_BYTES, CONFIG, FLIGHTS_0, SEGMENTS, T0, stored_log
 
 FIRST, SECOND, LAST = SEGMENTS
 

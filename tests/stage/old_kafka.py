@@ -15,13 +15,13 @@ from pathlib import Path
 from benchmarks.peer import fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.dev_cluster import DEADLINE_S, until
-from tests.stock_kafka import jars
+from tests.stage.cluster import DEADLINE_S, until
+from tests.stage.stock_kafka import jars
 from zk.embedded import find_java
 
 VERSIONS = ("0.8.2.2", "0.10.2.2", "1.1.1")
 
-_SOURCES = Path(__file__).parent / "jvm"
+_SOURCES = Path(__file__).parents[1] / "jvm"
 _LOGGING = "org.slf4j:slf4j-log4j12:1.7.25"  # 1.1.1 has none of its own
 _COMPILER = "org.eclipse.jdt:ecj:3.33.0"  # the last that runs on Java 17 needs nothing newer
 _COMPILER_MAIN = "org.eclipse.jdt.internal.compiler.batch.Main"

@@ -7,7 +7,7 @@ stock tool to these texts.
 
 from pathlib import Path
 
-SEGMENTS = Path(__file__).parent / "segments"
+SEGMENTS = Path(__file__).parents[1] / "segments"
 DIRECTORY = "DIRECTORY"
 KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 

@@ -18,7 +18,7 @@ import pytest
 from zk.embedded import ZkServerError, find_jars, find_java
 from zk.session import KazooSession
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
 
 _COMMANDS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import selectors
 
-from tests.turn_guard import GuardedLoop, GuardedSelector
+from tests.stage.turn_guard import GuardedLoop, GuardedSelector
 
 
 class _JumpingSelector(GuardedSelector):

@@ -18,7 +18,7 @@ EMBEDDED = "3.9"
 OLD_VERSIONS = ("3.5.9", "3.4.9")
 VERSIONS = (EMBEDDED, *OLD_VERSIONS)
 
-_LOGGING = Path(__file__).parent / "jvm"  # with a log4j.properties
+_LOGGING = Path(__file__).parents[1] / "jvm"  # with a log4j.properties
 
 
 def class_path(version: str) -> Sequence[Path]:
@@ -27,7 +27,7 @@ def class_path(version: str) -> Sequence[Path]:
         return ()
     # Here, since all tests come by, and few of them want a peer's jars.
     from benchmarks.peer import fetch_jars
-    from tests.stock_kafka import jars
+    from tests.stage.stock_kafka import jars
 
     zookeeper = f"org.apache.zookeeper:zookeeper:{version}"
     libraries = jars(lambda: fetch_jars(f"zookeeper-{version}", [zookeeper]))

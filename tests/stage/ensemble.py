@@ -10,8 +10,8 @@ from pathlib import Path
 import attrs
 
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.dev_cluster import until
-from tests.zookeepers import class_path
+from tests.stage.cluster import until
+from tests.stage.zookeeper import class_path
 from zk.embedded import EmbeddedZooKeeper
 
 SERVERS = 3

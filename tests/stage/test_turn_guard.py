@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import turn_guard
-from tests.own_time import OwnTimeLoop
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage import turn_guard
+from tests.stage.own_time import OwnTimeLoop
+from tests.stage.virtual_time import VirtualTimeLoop
 
 
 def compute(seconds: float) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from tests.turn_guard import GuardedLoop, GuardedSelector
+from tests.stage.turn_guard import GuardedLoop, GuardedSelector
 
 PATIENCE_S = 20.0
 INTERRUPTED_S = 0.001

@@ -9,7 +9,7 @@ import contextlib
 import attrs
 
 from protocol.api_key import ApiKey
-from tests.cluster.link import HOST, Link
+from tests.stage.network import HOST, Link
 
 
 @attrs.define(eq=False)

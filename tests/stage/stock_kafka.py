@@ -13,7 +13,7 @@ from benchmarks.load import LoadError
 from benchmarks.peer import CACHE, PeerMissing, fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.dev_cluster import DEADLINE_S, until
+from tests.stage.cluster import DEADLINE_S, until
 from zk.embedded import find_java
 
 OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
