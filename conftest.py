@@ -14,7 +14,7 @@ import pytest
 
 from core_log import loop_guard
 from tests.stage import turn_guard
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -35,7 +35,7 @@ from groups.zookeeper.registration import StaticSubscription, thread_ids
 from groups.zookeeper.tree import GroupTree
 from offsets.governed_store import GovernedStore
 from offsets.zookeeper_store import ZooKeeperStore
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 from zk.api import Create, WatchEvent, ZkError
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner, TopicAssignment

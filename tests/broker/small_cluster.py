@@ -46,7 +46,7 @@ from protocol.records.batch import decode_records
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemoryZooKeeper
 from zk.znodes import PartitionState
 
@@ -59,8 +59,7 @@ R = TypeVar("R")
 
 
 def in_virtual_time(story: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(story())
+    return run_in_virtual_time(story())
 
 
 async def until(holds: Callable[[], object], what: str) -> None:

@@ -69,7 +69,7 @@ from tests.clients.lying_broker import (
     silent,
 )
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 from zk.api import ConnectionLoss, NoAuth, NoNode, SessionExpired
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember, OffsetStorage

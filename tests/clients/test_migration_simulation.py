@@ -17,7 +17,7 @@ from tests.clients.migrating_group import (
     Killed,
     MigratingGroup,
 )
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.migration_znodes import OffsetMode, OffsetStorage
 
 KAFKA, ZOOKEEPER = OffsetStorage.KAFKA, OffsetStorage.ZOOKEEPER
@@ -50,8 +50,7 @@ def play(
         assert world.steps > 100, "nothing was checked"
         await world.end()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def leave_leftovers(world: MigratingGroup, target: OffsetStorage) -> None:

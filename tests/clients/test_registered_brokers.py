@@ -6,7 +6,7 @@ from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import NoBrokersAvailable
 from clients.registered_brokers import brokers_registered_at, registered_brokers
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 from zk.api import Stat, Watch
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import BrokerId, Endpoint

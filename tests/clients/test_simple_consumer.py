@@ -22,7 +22,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

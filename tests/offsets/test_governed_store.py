@@ -12,8 +12,8 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.clock import run_in_virtual_time
 from tests.stage.sessions import SESSION_MS, an_administrator
-from tests.stage.virtual_time import VirtualTimeLoop
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import (
     GroupMigration,
@@ -129,8 +129,7 @@ def play(
         await scene(world)
         world.obeying.cancel()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_without_a_migration_a_member_goes_by_its_settings() -> None:

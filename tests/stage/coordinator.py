@@ -10,7 +10,7 @@ from groups.coordinator.responses import Done
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 
 NOW_MS = 1_700_000_000_000
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.stage import turn_guard
-from tests.stage.own_time import OwnTimeLoop
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import OwnTimeLoop, VirtualTimeLoop
 
 
 def compute(seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.registration import AlreadyRegistered, Registration
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import SessionExpired
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint
@@ -20,8 +20,7 @@ def in_virtual_time(test: Callable[[MemoryZooKeeper], Coroutine[Any, Any, None]]
     """Run the test on an empty ZooKeeper with a clock that jumps."""
 
     def run() -> None:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            runner.run(test(MemoryZooKeeper()))
+        run_in_virtual_time(test(MemoryZooKeeper()))
 
     return run
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.topic_creation import TopicCreator
 from protocol.errors import ApiError, ErrorCode
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, EntityConfig, TopicAssignment
 
@@ -52,8 +52,7 @@ def on_site(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[[], N
             await creator.close()
 
     def test_in_virtual_time() -> None:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            runner.run(run())
+        run_in_virtual_time(run())
 
     return test_in_virtual_time
 

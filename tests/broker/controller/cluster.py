@@ -13,7 +13,7 @@ from broker.controller.state import LeaderRebalance
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.wire import Wire
 from tests.broker.refusing_session import RefusingSession
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState, TopicAssignment
 
@@ -121,7 +121,6 @@ def on_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable
             await cluster.close()
 
     def test_in_virtual_time() -> None:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            runner.run(run())
+        run_in_virtual_time(run())
 
     return test_in_virtual_time

@@ -28,7 +28,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.messages.update_metadata import UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.znodes import Endpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -87,8 +87,7 @@ def exchange(peer: Peer, *sends: ControlEffect) -> list[Event]:
 
 
 def in_virtual_time(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(run())
+    run_in_virtual_time(run())
 
 
 def test_request_names_the_controller_and_the_registration_it_is_for() -> None:

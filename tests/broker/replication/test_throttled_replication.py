@@ -35,7 +35,7 @@ from protocol.messages.produce import (
 )
 from tests.broker.replication.replicas import batch
 from tests.stage.broker import DEADLINE_S, Site, connected, until
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 TOPIC, BROKER = 2, 4
 RATE = 100_000  # bytes a second

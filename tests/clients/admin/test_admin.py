@@ -34,7 +34,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 

@@ -16,7 +16,7 @@ from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerOffset, PartitionOwner, TopicAssignment
 
@@ -92,8 +92,7 @@ def play(scene: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         await scene(World())
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_who_has_left_commits_nothing_though_the_session_is_the_callers_and_lives_on() -> None:

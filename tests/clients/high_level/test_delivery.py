@@ -14,7 +14,7 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -61,8 +61,7 @@ class Scene:
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scene())
+    run_in_virtual_time(scene())
 
 
 def retriable(*partitions: TopicPartition) -> CommitFailed:

@@ -33,7 +33,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 0.1
@@ -169,8 +169,7 @@ async def offsets(feed: PartitionFeed, count: int) -> list[int]:
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scene())
+    run_in_virtual_time(scene())
 
 
 def test_records_come_from_the_position_on_without_gap_or_repeat() -> None:

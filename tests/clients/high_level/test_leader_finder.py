@@ -13,7 +13,7 @@ from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 BACKOFF_MS = 200
 MAX_AGE_MS = 300_000
@@ -72,8 +72,7 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         await scene(work)
         running.cancel()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:

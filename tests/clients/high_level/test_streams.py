@@ -17,7 +17,7 @@ from clients.high_level.streams import (
 from clients.serializers import int_decoder, str_decoder
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop, run_in_virtual_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -43,8 +43,7 @@ async def take(stream: MessageStream, count: int) -> list[int]:
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scene())
+    run_in_virtual_time(scene())
 
 
 def test_messages_come_in_order_chunk_after_chunk() -> None:

@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import SILENCE, ScriptedBroker
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 FIRST, SECOND = 1, 2

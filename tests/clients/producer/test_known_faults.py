@@ -43,7 +43,7 @@ from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.producer.test_producer import values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

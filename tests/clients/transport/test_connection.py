@@ -16,7 +16,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.produce import ProduceRequest
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.stage.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 
 def refused(*keys: ApiVersionsResponseKey) -> ApiVersionsResponse:

@@ -11,7 +11,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress, RequestTimedOut
 from clients.transport.connections import PATIENCE_S, Connections
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 BROKERS = [BrokerEndpoint(n, "h", n) for n in (1, 2, 3)]
 
@@ -62,8 +62,7 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         await scene(Scene())
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_one_broker_is_asked_and_the_next_time_again() -> None:

@@ -18,7 +18,7 @@ from offsets.records import (
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 
 NUM_PARTITIONS = 2
 OWN, OTHER = "groupId", "otherGroup"  # partitions 0 and 1

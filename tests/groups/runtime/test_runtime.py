@@ -17,7 +17,7 @@ from groups.runtime.runtime import FAILED_PAUSE_S, MAX_BACKOFF_MS, CoordinatorRu
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.control_record import ABORT, COMMIT
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 
 NOW_MS = 1_700_000_000_000
 PRODUCER = Writer(9, 4)

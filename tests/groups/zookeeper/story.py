@@ -52,7 +52,7 @@ from groups.zookeeper.tree import GroupTree
 from offsets.store import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import (
     ConnectionLoss,
     Create,
@@ -864,8 +864,7 @@ def tell_whole(seed: int) -> Story:
         await story.run()
         return story
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(live())
+    return run_in_virtual_time(live())
 
 
 def _in_words(what: Any) -> str | None:

@@ -1,6 +1,5 @@
 """A group deleted in ZooKeeper, or its offsets: what goes, what stays, who comes between."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from groups.zookeeper.deletion import delete_group, delete_offsets, find_owned, read_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import children_if_there
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths
@@ -35,8 +34,7 @@ def play(scene: Callable[[MemorySession, MemorySession], Awaitable[Any]]) -> Non
                 await member.create(ConsumerOffset.path(group, *tp), b"42", make_parents=True)
         await scene(deleter, member)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(run())
+    run_in_virtual_time(run())
 
 
 async def is_there(zk: MemorySession, path: str) -> bool:

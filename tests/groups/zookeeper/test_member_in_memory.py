@@ -21,7 +21,7 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import Op, Stat
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
@@ -124,8 +124,7 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         await scene(Scene())
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_a_broker_that_restarts_ten_times_costs_no_release_and_stops_no_fetcher() -> None:

@@ -26,7 +26,7 @@ from groups.zookeeper.registration import (
 )
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import NodeExists, NoNode, SessionState, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
@@ -355,8 +355,7 @@ def simulate(seed: int, scenario: Callable[[Simulation], Coroutine[Any, Any, Non
         await simulation.check_all_is_settled()
         await simulation.end()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(play())
+    run_in_virtual_time(play())
 
 
 @pytest.mark.parametrize("seed", range(10))

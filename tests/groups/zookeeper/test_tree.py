@@ -13,7 +13,7 @@ from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.registration import FilterSubscription, StaticSubscription, Subscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import SessionExpired, Stat, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
@@ -22,8 +22,7 @@ P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 
 
 def play(scene: Callable[[MemoryZooKeeper], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scene(MemoryZooKeeper()))
+    run_in_virtual_time(scene(MemoryZooKeeper()))
 
 
 async def a_tree(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from compaction.status import STATUS_FILE
 from core_log.directory import LogDirectory
 from core_log.segments.file_name import file_name
 from tests.compaction.house import OTHER, T0, House
-from tests.stage.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 
 def play(directory: Path, story: Callable[[House], Awaitable[None]]) -> House:
@@ -26,8 +25,7 @@ def play(directory: Path, story: Callable[[House], Awaitable[None]]) -> House:
         await story(house)
         return house
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(live())
+    return run_in_virtual_time(live())
 
 
 def cleaner(directory: Path, *args: str) -> Result:
