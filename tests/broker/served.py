@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import attrs
@@ -105,13 +105,6 @@ class Server:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
         self.clients.append(Client(sock))
         return self.clients[-1]
-
-    async def until(self, holds: Callable[[], object], what: str) -> None:
-        """Let the loop turn until something holds."""
-        ends = asyncio.get_running_loop().time() + DEADLINE_S
-        while not holds():
-            assert asyncio.get_running_loop().time() < ends, what
-            await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager

@@ -47,12 +47,12 @@ from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
 from tests.stage.clock import run_in_virtual_time
+from tests.stage.waiting import until
 from zk.memory import MemoryZooKeeper
 from zk.znodes import PartitionState
 
 T0 = TopicPartition("t", 0)
 LAG_MS = 10_000
-DEADLINE_S = 60.0
 VERSIONS = {FetchRequest: 11, ListOffsetsRequest: 5, OffsetForLeaderEpochRequest: 3}
 
 R = TypeVar("R")
@@ -60,15 +60,6 @@ R = TypeVar("R")
 
 def in_virtual_time(story: Callable[[], Coroutine[Any, Any, R]]) -> R:
     return run_in_virtual_time(story())
-
-
-async def until(holds: Callable[[], object], what: str) -> None:
-    """Let time pass until something holds."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + DEADLINE_S
-    while not holds():
-        assert loop.time() < ends, what
-        await asyncio.sleep(0.005)
 
 
 async def pass_time(seconds: float) -> None:

@@ -42,7 +42,8 @@ from protocol.messages.produce import (
 )
 from protocol.settings import declared_settings
 from tests.broker.replication.replicas import batch
-from tests.stage.broker import Site, connected, until
+from tests.stage.broker import Site, connected
+from tests.stage.waiting import until
 from zk.znodes import ConfigChange, EntityConfig, PartitionState
 
 TOPIC, BROKER = 2, 4

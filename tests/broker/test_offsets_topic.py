@@ -16,7 +16,8 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.broker import Site, connected, until
+from tests.stage.broker import Site, connected
+from tests.stage.waiting import until
 
 LAST_WITH_RETENTION = 4
 SETTINGS = {

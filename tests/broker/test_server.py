@@ -31,7 +31,8 @@ from protocol.registry import API
 from protocol.settings import parse_properties
 from tests.broker.replication.replicas import batch
 from tests.broker.settings.test_config import SHIPPED
-from tests.stage.broker import DEADLINE_S, Site, connected, until
+from tests.stage.broker import DEADLINE_S, Site, connected
+from tests.stage.waiting import until
 from zk.api import ConnectionLoss
 from zk.znodes import DEFAULT_ENTITY, BrokerId, Endpoint, EntityConfig
 

@@ -11,7 +11,8 @@ from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.cluster import DEADLINE_S, DevCluster
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S
 from zk.znodes import ConsumerOffset
 
 

@@ -21,8 +21,8 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.stage.cluster import DEADLINE_S
 from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
 from zk.api import ZkSession
 from zk.znodes import ControllerEpoch, DeleteTopic, PartitionState, TopicAssignment
 

@@ -22,8 +22,9 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from compaction.status import STATUS_FILE, CleanerStatus, decode_status
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import DevCluster, frozen, lives, until
+from tests.stage.cluster import DevCluster, frozen, lives
 from tests.stage.topic_contents import contents
+from tests.stage.waiting import block_until
 
 TP = TopicPartition("positions", 0)
 KEYS = 50
@@ -122,7 +123,7 @@ class Positions:
     def worker_at_work(self) -> int:
         """The process that is copying the log."""
         directory = self.directory / str(TP)
-        until(lambda: list(directory.glob("*.cleaned")), "a copy that is being written")
+        block_until(lambda: list(directory.glob("*.cleaned")), "a copy that is being written")
         (pid,) = workers(self.cluster.pid("broker-0"))
         return pid
 
@@ -165,10 +166,12 @@ def test_under_load_the_newest_value_of_each_key_stays(tmp_path: Path) -> None:
         await positions.create()
         async with positions.written_to():
             await asyncio.to_thread(
-                until, lambda: positions.sent > 3000 and positions.status().last, "a cleaning"
+                block_until, lambda: positions.sent > 3000 and positions.status().last, "a cleaning"
             )
         await positions.write(KEYS)
-        await asyncio.to_thread(until, lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
+        await asyncio.to_thread(
+            block_until, lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest"
+        )
         await positions.assert_right(at_most=positions.sent // 3)
         bootstrap = positions.cluster.address("bootstrap")
         assert await asyncio.to_thread(stock_consumer_sees, bootstrap) == positions.newest
@@ -177,7 +180,7 @@ def test_under_load_the_newest_value_of_each_key_stays(tmp_path: Path) -> None:
         positions = Positions(cluster)
         asyncio.run(scenario(positions))
         broker = cluster.pid("broker-0")
-        until(lambda: not workers(broker), "the end of workers that have nothing to do")
+        block_until(lambda: not workers(broker), "the end of workers that have nothing to do")
         assert positions.leftovers() == []
 
 
@@ -189,14 +192,14 @@ def test_a_worker_that_is_killed_puts_the_log_in_quarantine_and_the_next_try_wor
         asyncio.run(positions.create())
         asyncio.run(positions.write(1000))
         os.kill(positions.worker_at_work(), signal.SIGKILL)
-        until(lambda: positions.status().quarantine, "the quarantine")
+        block_until(lambda: positions.status().quarantine, "the quarantine")
         with frozen(cluster.pid("broker-0")):  # it would be over after 5 s
             row = positions.row()
         assert (row["state"], row["failures"]) == ("quarantined", 1)
         assert "has died: killed by signal 9" in row["reason"]
         assert asyncio.run(positions.found())[-1][0] == 999
         positions.set_speed(FAST)
-        until(lambda: positions.status().last, "the next try")
+        block_until(lambda: positions.status().last, "the next try")
         assert positions.status().quarantine is None
         asyncio.run(positions.assert_right(at_most=500))
         assert positions.leftovers() == []
@@ -212,12 +215,12 @@ def test_a_broker_that_is_killed_while_it_cleans_has_everything_when_it_is_back(
         asyncio.run(positions.write(1000))
         worker = positions.worker_at_work()
         cluster.kill("broker-0")
-        until(lambda: not lives(worker), "the end of the worker")
+        block_until(lambda: not lives(worker), "the end of the worker")
         with cluster.started_again():
             positions.set_speed(FAST)
             asyncio.run(positions.write(500))
-            until(lambda: positions.status().last, "a cleaning")
-            until(lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
+            block_until(lambda: positions.status().last, "a cleaning")
+            block_until(lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
             asyncio.run(positions.assert_right(at_most=750))
             assert positions.leftovers() == []
 
@@ -227,9 +230,9 @@ def test_a_limit_that_is_lifted_lets_the_cleaning_under_way_go_on(tmp_path: Path
         positions = Positions(cluster)
         asyncio.run(positions.create())
         asyncio.run(positions.write(1000))
-        until(lambda: positions.status().running, "a cleaning")
+        block_until(lambda: positions.status().running, "a cleaning")
         positions.set_speed(FAST)
-        until(lambda: positions.status().last, "its end")
+        block_until(lambda: positions.status().last, "its end")
         asyncio.run(positions.assert_right(at_most=500))
 
 

@@ -18,8 +18,8 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.stage.cluster import DEADLINE_S
 from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
 
 BROKERS = 3
 SETTINGS = {

@@ -7,7 +7,7 @@ from clients.admin import Admin, NewTopic
 from offsets.topic import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, play
-from tests.stage.cluster import DEADLINE_S
+from tests.stage.waiting import DEADLINE_S
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

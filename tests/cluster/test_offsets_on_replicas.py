@@ -26,7 +26,7 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.stage.cluster import DEADLINE_S
+from tests.stage.waiting import DEADLINE_S
 from zk.api import ZkSession
 from zk.znodes import TopicAssignment
 

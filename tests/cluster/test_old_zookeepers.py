@@ -7,7 +7,8 @@ import pytest
 
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from tests.stage.cluster import DEADLINE_S, DevCluster, zookeeper_session
+from tests.stage.cluster import DevCluster, zookeeper_session
+from tests.stage.waiting import DEADLINE_S
 from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers
 from zk.znodes import BrokerId
 

@@ -15,9 +15,10 @@ import attrs
 from clients.admin import Admin, NewTopic
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, frozen
+from tests.stage.cluster import ROOT, DevCluster, command_line, first_line, frozen
 from tests.stage.network import Link
 from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
 from zk.session import KazooSession
 from zk.znodes import BrokerId, ControllerEpoch
 

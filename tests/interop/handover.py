@@ -24,11 +24,12 @@ from clients.producer.producer import Producer
 from core_log.log_dir import CLEAN_SHUTDOWN
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
+from tests.stage.cluster import ROOT, command_line, zookeeper_session
 from tests.stage.old_kafka import program
 from tests.stage.segment_files import KINDS
 from tests.stage.stock_kafka import command
 from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.api import NoNode
 from zk.znodes import BrokerId, ClusterId, Controller
 
@@ -97,7 +98,7 @@ class Site:
             return False
 
         try:
-            until(ready, f"{make} that serves")
+            block_until(ready, f"{make} that serves")
             yield f"{HOST}:{port}"
         finally:
             process.stop(at_once=killed, timeout_s=DEADLINE_S)

@@ -8,6 +8,7 @@ it again, as an operator's supervisor does.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -33,6 +34,7 @@ from tests.simulation.workload import CLIENT
 from tests.simulation.world import Process, World
 from tests.simulation.zookeeper import HOST as ZK_HOST
 from tests.simulation.zookeeper import SimSession, SimZooKeeper
+from tests.stage.waiting import until
 
 BROKERS = 3
 REPLICATION = 3
@@ -49,6 +51,8 @@ RESTART_S = (0.5, 3.0)
 CLEANING_STEP_S = 0.3
 """The longest: so a fault may well come between two steps of a cleaning."""
 DIRECTORY = "/logs"
+until_answered = functools.partial(until, pause_s=0.1, retry_on=(Exception,))
+"""Wait for an answer that a fault may keep from coming, or make an error."""
 
 SETTINGS = {
     "zookeeper.connect": f"{ZK_HOST}:2181",
@@ -275,20 +279,20 @@ class Cluster:
                 )
                 return results[TOPIC] is None or "exists" in str(results[TOPIC]).lower()
 
-            await until(created, "the topic is made")
+            await until_answered(created, "the topic is made")
 
             async def led() -> bool:
                 found = await admin.describe_topics([TOPIC])
                 partitions = found[TOPIC].partitions.values()
                 return len(partitions) == PARTITIONS and all(p.leader >= 0 for p in partitions)
 
-            await until(led, "the topic is led")
+            await until_answered(led, "the topic is led")
         client = ClientCluster(self.bootstrap.split(","), config=self.client_config())
-        await until(
+        await until_answered(
             lambda: client.call_coordinator("g", fetch_offsets_request("g", None)), "offsets"
         )
         await client.close()
-        await until(self._all_made, "all logs are there")
+        await until_answered(self._all_made, "all logs are there")
 
     async def _all_made(self) -> bool:
         states = self.invariants.states
@@ -307,20 +311,3 @@ class Cluster:
 
         process.spawn(there(), str(process))
         return await done
-
-
-async def until(
-    holds: Callable[[], Awaitable[Any]], what: str, within_s: float = 60.0, pause_s: float = 0.1
-) -> None:
-    """Ask again, whatever befalls the question, until the answer is yes."""
-    loop = asyncio.get_running_loop()
-    ends, last = loop.time() + within_s, None
-    while True:
-        try:
-            last = await holds()
-            if last:
-                return
-        except Exception as error:
-            last = error
-        assert loop.time() < ends, f"{what}: not within {within_s} s; at last {last!r}"
-        await asyncio.sleep(pause_s)

@@ -11,7 +11,7 @@ from random import Random
 import attrs
 
 from core_log import loop_guard
-from tests.simulation.cluster import PARTITIONS, Cluster, until
+from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
 from tests.simulation.story import Violation
 from tests.simulation.workload import (
@@ -63,7 +63,7 @@ class Simulation:
             process.resume()
         for writer in self.writers:
             writer.stopped = True
-        await until(self._all(writing), "the writers have ended", QUIET_S)
+        await until_answered(self._all(writing), "the writers have ended", QUIET_S)
         looking.cancel()
         await self._reckon()
 
@@ -130,16 +130,16 @@ class Simulation:
                 raise AssertionError(missing)
             return True
 
-        await until(settled, "all replicas are in sync and alike", QUIET_S)
+        await until_answered(settled, "all replicas are in sync and alike", QUIET_S)
         await cluster.on(
-            auditor, lambda: until(told_alike, "all brokers tell of the leaders", QUIET_S)
+            auditor, lambda: until_answered(told_alike, "all brokers tell of the leaders", QUIET_S)
         )
         invariants.look_at_logs()
 
         async def consumed() -> bool:
             return self.consumed >= log.keys()
 
-        await until(consumed, "the group has consumed all there is", QUIET_S)
+        await until_answered(consumed, "the group has consumed all there is", QUIET_S)
 
     async def _reckon_with_loss(self) -> None:
         """After a power failure that may have taken what was acknowledged: count what is gone."""
@@ -160,7 +160,7 @@ class Simulation:
             return True
 
         try:
-            await until(whole, "the whole log is read", within_s)
+            await until_answered(whole, "the whole log is read", within_s)
         except AssertionError:
             if not anyway:
                 raise

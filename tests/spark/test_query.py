@@ -17,7 +17,8 @@ from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
 from protocol.topic_partition import TopicPartition
 from spark_connector.source import KgroupDataSource
-from tests.stage.cluster import DevCluster, until
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
 
 DEADLINE_S = 90
 
@@ -131,7 +132,7 @@ def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic
 
 def gave_up_at_its_start(query: StreamingQuery) -> bool:
     """Whether Spark would not wait for the query's planning process."""
-    until(
+    block_until(
         lambda: not query.isActive or not query.status["message"].startswith("Initializing"),
         "the query's start",
         DEADLINE_S,
@@ -144,7 +145,7 @@ def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: 
         assert query.isActive, query.exception()
         return holds()
 
-    until(ended_or_holds, what, DEADLINE_S)
+    block_until(ended_or_holds, what, DEADLINE_S)
 
 
 def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:
@@ -196,9 +197,9 @@ def test_a_stream_whose_first_batch_fails_loses_nothing(topic: Topic) -> None:
 
     query = topic.run(fail)
     try:
-        until(lambda: topic.lag() == {0: 0, 1: 0} or not query.isActive, "the query's start")
+        block_until(lambda: topic.lag() == {0: 0, 1: 0} or not query.isActive, "the query's start")
         topic.produce(range(10, 20))
-        until(lambda: not query.isActive, "the query's failure", DEADLINE_S)
+        block_until(lambda: not query.isActive, "the query's failure", DEADLINE_S)
     finally:
         query.stop()
     assert "the sink is broken" in str(query.exception())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -61,16 +59,6 @@ class Site:
     def controller(self) -> int | None:
         found = self.zookeeper.tree.get(Controller.path())
         return Controller.decode(found.data).broker_id if found else None
-
-
-async def until(holds: Callable[[], Awaitable[Any]], what: str) -> Any:
-    """Ask again until there is an answer."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + DEADLINE_S
-    while not (found := await holds()):
-        assert loop.time() < ends, what
-        await asyncio.sleep(0.01)
-    return found
 
 
 @contextlib.asynccontextmanager

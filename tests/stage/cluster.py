@@ -1,25 +1,23 @@
 """A whole cluster as a user starts it: `kbroker dev` as a process, and commands on it."""
 
-import asyncio
 import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Self
 
 import attrs
 import pytest
 
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.embedded import ZkServerError, find_jars, find_java
 from zk.session import KazooSession
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60.0
 
 _COMMANDS = {
     "kgroup": "from clients.kgroup.command import main; main(prog_name='kgroup')",
@@ -30,22 +28,6 @@ _COMMANDS = {
 def command_line(program: str, *args: str) -> list[str]:
     """`kgroup …` or `kbroker …`, without needing them installed."""
     return [sys.executable, "-c", _COMMANDS[program], *args]
-
-
-def until(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Poll until something holds of another process."""
-    ends = time.monotonic() + deadline_s
-    while not holds():
-        assert time.monotonic() < ends, f"{what}: not within {deadline_s:.0f} s"
-        time.sleep(0.05)
-
-
-async def comes_true(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Ask until the answer is this."""
-    ends = time.monotonic() + DEADLINE_S
-    while (answer := await ask()) != wanted:
-        assert time.monotonic() < ends, f"{answer} is not {wanted}"
-        await asyncio.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -177,7 +159,7 @@ class DevCluster:
         """End `broker-N` or `zookeeper` by a signal, and return when the process is gone."""
         pid = self.pid(name)
         os.kill(pid, number)
-        until(lambda: not lives(pid), f"the end of {name}")
+        block_until(lambda: not lives(pid), f"the end of {name}")
 
     @contextlib.contextmanager
     def started_again(self, broker_id: int = 0) -> Iterator[subprocess.Popen[str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.stage.cluster import until
+from tests.stage.waiting import block_until
 from tests.stage.zookeeper import class_path
 from zk.embedded import EmbeddedZooKeeper
 
@@ -94,7 +94,7 @@ def kill(server: EmbeddedZooKeeper) -> None:
     """As a machine that loses its power; return when the process is gone."""
     pid = server.pid
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not _runs(server), f"the end of {pid}")
+    block_until(lambda: not _runs(server), f"the end of {pid}")
 
 
 def _runs(server: EmbeddedZooKeeper) -> bool:

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.peer import fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.stage.cluster import DEADLINE_S, until
 from tests.stage.stock_kafka import jars
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.embedded import find_java
 
 VERSIONS = ("0.8.2.2", "0.10.2.2", "1.1.1")
@@ -72,7 +72,7 @@ def old_broker(version: str, zookeeper: str, directory: Path) -> Iterator[str]:
         return False
 
     try:
-        until(listens, "an old broker that listens")
+        block_until(listens, "an old broker that listens")
         yield f"{HOST}:{port}"
     finally:
         process.stop()

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import attrs
 from kazoo.client import KazooClient
 
+from tests.stage.waiting import until
 from zk.api import SessionState, WatchEvent, ZkSession
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.session import KazooSession
@@ -109,7 +110,7 @@ class RealWorld:
         await observer.close()
         self._links[session].close()
         self._links[session].open_again()
-        await until(lambda: session.session_id not in (0, expired_id))
+        await until(lambda: session.session_id not in (0, expired_id), "a new session")
 
 
 @attrs.define(eq=False)
@@ -197,14 +198,7 @@ class Events:
 
 
 async def reached(session: ZkSession, state: SessionState) -> None:
-    await until(lambda: session.state is state)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Poll until another process or thread makes `condition` true."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
+    await until(lambda: session.state is state, f"the state {state}")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from benchmarks.load import LoadError
 from benchmarks.peer import CACHE, PeerMissing, fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
-from tests.stage.cluster import DEADLINE_S, until
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.embedded import find_java
 
 OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -70,7 +70,7 @@ def stock_broker(
         return False
 
     try:
-        until(ready, "a stock broker that serves")
+        block_until(ready, "a stock broker that serves")
         yield f"{HOST}:{port}"
     finally:
         process.stop(timeout_s=DEADLINE_S)

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 
 from tests.stage.cluster import frozen
 from tests.stage.ensemble import Ensemble, kill
-from tests.stage.sessions import Events, until
+from tests.stage.sessions import Events
+from tests.stage.waiting import until
 from zk.api import SessionState, WatchEvent
 from zk.session import KazooSession
 
@@ -33,8 +34,8 @@ async def wait_until_reconnected(
     opened: list[KazooSession], ids: list[int], states: list[SessionState]
 ) -> None:
     """Wait until a connection was lost and all are back, as the same sessions."""
-    await until(lambda: SessionState.SUSPENDED in states)
-    await until(lambda: all(session.state is CONNECTED for session in opened))
+    await until(lambda: SessionState.SUSPENDED in states, "a suspended session")
+    await until(lambda: all(session.state is CONNECTED for session in opened), "all are connected")
     assert [session.session_id for session in opened] == ids
 
 

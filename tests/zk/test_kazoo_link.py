@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.stage.cluster import until as poll
-from tests.stage.sessions import Link, reached, until
+from tests.stage.sessions import Link, reached
 from tests.stage.silent_host import silent_host
+from tests.stage.waiting import block_until, until
 from tests.zk.scripted_zookeeper import (
     AUTH_XID,
     MULTI_READ,
@@ -133,7 +133,7 @@ def test_a_closed_session_leaves_no_thread_and_no_socket(xid_off: int) -> None:
 def test_a_session_whose_loop_was_closed_without_it_leaves_no_thread(zookeeper: str) -> None:
     before = threading.active_count()
     asyncio.run(KazooSession(zookeeper, session_timeout_ms=1000).start())
-    poll(lambda: threading.active_count() == before, "the end of the connection's thread")
+    block_until(lambda: threading.active_count() == before, "the end of the connection's thread")
 
 
 # Servers before 3.6
@@ -208,7 +208,7 @@ def test_a_server_that_no_longer_hears_us_counts_as_silent_though_it_tells_of_wa
         server = ScriptedZooKeeper(timeout_ms=1500)
         async with server.listening() as hosts, session_with(hosts) as (zk, _):
             server.is_deaf = True
-            await until(lambda: zk.silence_ms * 3 > server.timeout_ms * 2)
+            await until(lambda: zk.silence_ms * 3 > server.timeout_ms * 2, "silence for two thirds")
             await reached(zk, SUSPENDED)
             server.is_deaf = False
             await reached(zk, CONNECTED)
@@ -222,9 +222,9 @@ def test_silence_counts_from_what_was_sent_however_late_its_answer_is_read() -> 
         server = ScriptedZooKeeper(lambda xid, _: asked.append(xid) or b"", timeout_ms=60_000)
         async with server.listening() as hosts, session_with(hosts) as (zk, _):
             asking = asyncio.ensure_future(zk.exists("/a"))
-            await until(lambda: bool(asked))
+            await until(lambda: asked, "a request")
             before_ms = zk.silence_ms
-            await until(lambda: zk.silence_ms > before_ms + 300)
+            await until(lambda: zk.silence_ms > before_ms + 300, "silence")
             assert server.writer
             server.writer.write(reply(asked[0], NO_NODE))
             assert await asking is None
@@ -248,8 +248,10 @@ def test_with_one_silent_machine_of_three_every_session_starts_and_none_expires(
             for link in links:
                 link.close()
                 link.open_again()
-            await until(lambda: all(states[1:] for _, states in entered))
-            await until(lambda: all(zk.state is CONNECTED for zk, _ in entered))
+            await until(lambda: all(states[1:] for _, states in entered), "all were suspended")
+            await until(
+                lambda: all(zk.state is CONNECTED for zk, _ in entered), "all are connected"
+            )
             assert [zk.session_id for zk, _ in entered] == ids
         for link in links:
             await link.end()
@@ -274,7 +276,7 @@ def test_hosts_are_tried_in_turn_and_none_twice_before_the_others() -> None:
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         session = KazooSession(",".join(f"127.0.0.1:{port}" for port in ports))
         starting = asyncio.ensure_future(session.start())
-        await until(lambda: len(tried) >= rounds * len(names))
+        await until(lambda: len(tried) >= rounds * len(names), "all hosts are tried")
         starting.cancel()
         await asyncio.wait([starting])
         for server in servers:

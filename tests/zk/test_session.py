@@ -23,8 +23,8 @@ from tests.stage.sessions import (
     RealWorld,
     World,
     reached,
-    until,
 )
+from tests.stage.waiting import until
 from tests.stage.zookeeper import VERSIONS, ZooKeepers
 from zk.api import (
     BadVersion,
@@ -916,7 +916,7 @@ def test_a_server_that_never_answers_a_connection_does_not_cost_the_session(
         await reached(session, SessionState.SUSPENDED)
         link.open_again()
         link.silence()
-        await until(lambda: link.swallowed_bytes)
+        await until(lambda: link.swallowed_bytes, "bytes that are swallowed")
         link.open_again()
         await reached(session, SessionState.CONNECTED)
         assert session.session_id == session_id

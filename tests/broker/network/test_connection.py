@@ -25,6 +25,7 @@ from protocol.messages.produce import (
     ProduceResponse,
 )
 from tests.broker.served import ECHO, Client, Server, ask, echo, echoed, serving
+from tests.stage.waiting import until
 
 WAIT_MS = 60_000
 
@@ -120,11 +121,11 @@ async def test_several_that_wait_wait_in_turn() -> None:
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait 1"), ask(2, "wait 2"), ask(3, "end"))
-        await server.until(lambda: server.purgatory.parked, "the first waits")
+        await until(lambda: server.purgatory.parked, "the first waits")
         handler.answer(server.purgatory, "wait 2")
         handler.answer(server.purgatory, "wait 1")
         assert await client.answer() == (1, "wait 1")
-        await server.until(lambda: server.purgatory.parked, "the second waits")
+        await until(lambda: server.purgatory.parked, "the second waits")
         server.purgatory.touch("wait 2")
         assert [await client.answer() for _ in range(2)] == [(2, "wait 2"), (3, "end")]
 
@@ -144,7 +145,7 @@ async def test_one_connection_that_waits_does_not_hold_another() -> None:
     async with serving(handlers) as server:
         first, second = await server.client(), await server.client()
         await first.send(ask(1, "wait"))
-        await server.until(lambda: server.purgatory.parked, "the first waits")
+        await until(lambda: server.purgatory.parked, "the first waits")
         assert await second.echo(2, "k") == (2, "k")
 
 
@@ -202,7 +203,7 @@ async def test_a_connection_with_requests_held_is_read_no_further() -> None:
     async with serving(handlers) as server:
         client, other = await server.client(), await server.client()
         await client.send(ask(0, "wait"))
-        await server.until(lambda: server.purgatory.parked, "it waits")
+        await until(lambda: server.purgatory.parked, "it waits")
         filler = ask(1, "f" * 30_000)
         sending = asyncio.ensure_future(client.send(*([filler] * 1000)))
         for n in range(200):
@@ -238,9 +239,9 @@ async def test_while_frames_under_way_fill_the_memory_the_oldest_alone_is_read()
         await other.echo()
         first, second = await server.client(), await server.client()
         await first.send(frame[:600_000])
-        await server.until(lambda: queued.total >= 599_000, "the first is read")
+        await until(lambda: queued.total >= 599_000, "the first is read")
         sending = asyncio.ensure_future(second.send(frame))
-        await server.until(lambda: queued.total > MEGABYTE, "memory is short")
+        await until(lambda: queued.total > MEGABYTE, "memory is short")
         taken = queued.total
 
         await other.send(ask(1, "k"))
@@ -263,26 +264,26 @@ async def test_what_a_parked_request_and_a_slow_reader_hold_is_counted() -> None
         client, slow = await server.client(), await server.client(receive_buffer_bytes=10_000)
         parked = ask(1, "wait" + "k" * 20_000)
         await client.send(parked)
-        await server.until(lambda: server.purgatory.parked, "it waits")
+        await until(lambda: server.purgatory.parked, "it waits")
         assert queued.total == len(parked) - 4
         handler.answer(server.purgatory, "wait" + "k" * 20_000)
         await client.answer()
         assert queued.total == 0
 
         await slow.send(*(ask(n, "k" * 30_000) for n in range(100)))
-        await server.until(lambda: queued.total, "answers are not taken")
+        await until(lambda: queued.total, "answers are not taken")
         for _ in range(100):
             await slow.answer()
-        await server.until(lambda: not queued.total, "all are taken")
+        await until(lambda: not queued.total, "all are taken")
 
 
 async def test_a_connection_that_is_lost_gives_back_what_it_held() -> None:
     async with serving(ECHO) as server:
         client = await server.client()
         await client.send((900_000).to_bytes(4, "big") + bytes(100_000))
-        await server.until(lambda: server.listener.queued.total == 100_000, "a part has come")
+        await until(lambda: server.listener.queued.total == 100_000, "a part has come")
         client.close()
-        await server.until(lambda: not server.listener.queued.total, "it is forgotten")
+        await until(lambda: not server.listener.queued.total, "it is forgotten")
 
 
 # ---- how it ends
@@ -381,7 +382,7 @@ async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(
         first, second = await server.client(), await server.client()
         await first.send(ask(1, "wait"))
         await second.send(ask(2, "wait"))
-        await server.until(lambda: server.purgatory.parked == 2, "both wait")
+        await until(lambda: server.purgatory.parked == 2, "both wait")
         handler.answers["wait"] = echoed("x" * 40_000)
         server.purgatory.touch("wait")
         assert await first.is_closed()
@@ -396,9 +397,9 @@ async def test_a_client_that_vanishes_while_its_request_waits_is_forgotten(
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait"))
-        await server.until(lambda: server.purgatory.parked, "it waits")
+        await until(lambda: server.purgatory.parked, "it waits")
         vanish(client)
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
         assert server.purgatory.parked == 0
         handler.answer(server.purgatory, "wait")
 
@@ -410,10 +411,10 @@ async def test_a_client_that_vanishes_with_requests_held_is_found_out_when_they_
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait"), *(ask(n, "k") for n in range(10)))
-        await server.until(lambda: server.purgatory.parked, "it waits")
+        await until(lambda: server.purgatory.parked, "it waits")
         client.reset()
         handler.answer(server.purgatory, "wait")
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
 
 
 async def test_who_closes_in_the_middle_of_a_request_is_named(
@@ -425,7 +426,7 @@ async def test_who_closes_in_the_middle_of_a_request_is_named(
         name = client.name
         await client.send(ask(1)[:-1])
         client.close()
-        await server.until(lambda: caplog.records, "it is logged")
+        await until(lambda: caplog.records, "it is logged")
     assert caplog.messages == [f"{name} closed its connection in the middle of a request"]
 
 
@@ -437,5 +438,5 @@ async def test_a_client_that_closes_between_requests_is_nothing_to_log(
         client = await server.client()
         await client.echo()
         client.close()
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
     assert caplog.messages == []

@@ -16,6 +16,7 @@ from core_log.storage import FileRange
 from protocol.records.batch import decode_records, encode_batch
 from tests.broker.network.test_connection_files import fetch, fetched, files
 from tests.broker.served import Client, Server, ask, serving
+from tests.stage.waiting import until
 
 RECORD = b"." * 1000
 
@@ -85,7 +86,7 @@ async def test_no_more_is_converted_than_the_client_takes() -> None:
                 await asyncio.sleep(0.002)
         assert made < source.size / 2
         client.reset()
-        await server.until(lambda: not server.listener.connections, "the client to be missed")
+        await until(lambda: not server.listener.connections, "the client to be missed")
 
 
 async def test_other_clients_are_served_while_one_does_not_read() -> None:

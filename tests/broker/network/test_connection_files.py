@@ -25,6 +25,7 @@ from protocol.messages.fetch import (
     FetchResponseTopic,
 )
 from tests.broker.served import Client, ask, echo, serving
+from tests.stage.waiting import until
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -163,7 +164,7 @@ async def test_a_client_that_vanishes_in_the_middle_of_a_file_leaves_nothing_beh
         await client.send(fetch(1))
         await client.receive_some()
         client.reset()
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
         await server.spawned.ended()
         assert await (await server.client()).echo(2, "k") == (2, "k")
 
@@ -178,7 +179,7 @@ async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
         await client.receive_some()
         (connection,) = server.listener.connections
         connection.close()
-        await server.until(lambda: not server.listener.connections, "the connection is forgotten")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
         with pytest.raises(asyncio.CancelledError):
             await server.spawned.ended()
         for n in range(5):

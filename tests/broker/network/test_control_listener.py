@@ -16,7 +16,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaRequestTopic
 from tests.broker.replication.replicas import leader_and_isr, update_metadata
-from tests.stage.broker import Site, until
+from tests.stage.broker import Site
+from tests.stage.waiting import until
 from zk.znodes import ControllerEpoch
 
 LISTENERS = {

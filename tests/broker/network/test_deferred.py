@@ -16,6 +16,7 @@ from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from tests.broker.served import ask, echoed, serving
 from tests.broker.spawning import Spawned
+from tests.stage.waiting import until
 
 LATE_MS = 50
 
@@ -97,7 +98,7 @@ async def test_wait_that_ends_with_another_wait_ends_with_its_answer() -> None:
     async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
         client = await server.client()
         await client.send(ask(1, "wait"), ask(2, "next"))
-        await server.until(lambda: server.purgatory.parked, "a request that waits")
+        await until(lambda: server.purgatory.parked, "a request that waits")
         server.purgatory.touch("first")
         assert server.purgatory.parked == 1
         server.purgatory.touch("first")
@@ -132,10 +133,10 @@ async def test_client_who_is_gone_before_the_second_wait_ends_is_forgotten() -> 
     async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
         client = await server.client()
         await client.send(ask(1))
-        await server.until(lambda: server.purgatory.parked, "a request that waits")
+        await until(lambda: server.purgatory.parked, "a request that waits")
         server.purgatory.touch("first")
         client.reset()
-        await server.until(lambda: not server.purgatory.parked, "an empty purgatory")
+        await until(lambda: not server.purgatory.parked, "an empty purgatory")
 
 
 async def test_work_that_returns_nothing_is_no_answer_and_the_next_request_is_served() -> None:

@@ -19,6 +19,7 @@ from broker.settings.config import load_broker_config
 from protocol.api_key import ApiKey
 from tests.broker.served import ECHO, Client, ask, echoed, serving
 from tests.broker.spawning import Spawned
+from tests.stage.waiting import until
 
 IDLE_S = 600
 
@@ -140,7 +141,7 @@ async def test_a_connection_that_ends_makes_room_for_another() -> None:
             client = await server.client()
             assert await client.echo(n, "k") == (n, "k")
             client.close()
-            await server.until(lambda: not server.listener.connections, "it is forgotten")
+            await until(lambda: not server.listener.connections, "it is forgotten")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -204,7 +205,7 @@ async def test_without_a_descriptor_accepting_rests_and_goes_on(
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
         try:
             await waiting.send(ask(1, "k"))
-            await server.until(lambda: caplog.records, "there is no descriptor")
+            await until(lambda: caplog.records, "there is no descriptor")
             for _ in range(1000):
                 await asyncio.sleep(0)
         finally:
@@ -232,7 +233,7 @@ async def test_an_idle_connection_is_closed_and_named(caplog: pytest.LogCaptureF
 async def test_a_connection_that_never_asked_anything_is_idle_too() -> None:
     async with serving(ECHO) as server:
         client = await server.client()
-        await server.until(lambda: server.listener.connections, "it is accepted")
+        await until(lambda: server.listener.connections, "it is accepted")
         server.listener.close_idle(asyncio.get_running_loop().time() + IDLE_S + 1)
         assert await client.is_closed()
 
@@ -252,7 +253,7 @@ async def test_a_connection_whose_request_waits_is_not_idle() -> None:
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         client = await server.client()
         await client.send(ask(1))
-        await server.until(lambda: server.purgatory.parked, "it waits")
+        await until(lambda: server.purgatory.parked, "it waits")
         server.listener.close_idle(asyncio.get_running_loop().time() + 1e9)
         server.purgatory.touch("key")
         assert await client.answer() == (1, "late")
@@ -267,7 +268,7 @@ async def test_a_client_that_never_takes_its_answers_is_idle() -> None:
         server.listener.close_idle(asyncio.get_running_loop().time() + 1e9)
         with pytest.raises(ConnectionError):
             await sending
-        await server.until(lambda: not server.listener.connections, "they are forgotten")
+        await until(lambda: not server.listener.connections, "they are forgotten")
 
 
 async def test_closing_lets_go_of_all_and_forgets_what_waits() -> None:
@@ -277,8 +278,8 @@ async def test_closing_lets_go_of_all_and_forgets_what_waits() -> None:
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         idle, waits = await server.client(), await server.client()
         await waits.send(ask(1))
-        await server.until(lambda: len(server.listener.connections) == 2, "both are accepted")
-        await server.until(lambda: server.purgatory.parked, "one waits")
+        await until(lambda: len(server.listener.connections) == 2, "both are accepted")
+        await until(lambda: server.purgatory.parked, "one waits")
         await server.listener.close()
         assert (server.listener.connections, server.purgatory.parked) == (set(), 0)
         assert await idle.is_closed()

@@ -20,7 +20,8 @@ from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, context, leader_and_isr
 from tests.broker.test_server import led, produce
-from tests.stage.broker import DEADLINE_S, Site, connected, until
+from tests.stage.broker import DEADLINE_S, Site, connected
+from tests.stage.waiting import until
 
 GONE = OSError(EIO, "Input/output error")
 

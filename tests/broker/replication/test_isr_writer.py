@@ -12,8 +12,9 @@ from broker.replication.isr import Isr
 from broker.replication.isr_writer import LONGEST_MS, QUIET_MS, TOLD_AT_ONCE, IsrWriter
 from broker.replication.partition import IsrChange
 from protocol.topic_partition import TopicPartition
-from tests.broker.small_cluster import in_virtual_time, until
+from tests.broker.small_cluster import in_virtual_time
 from tests.broker.spawning import Spawned
+from tests.stage.waiting import until
 from zk.admin_znodes import IsrChange as Notification
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import PartitionState

@@ -29,7 +29,8 @@ from protocol.messages.elect_leaders import (
     ElectLeadersRequestTopicPartitions,
 )
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from tests.stage.broker import Site, connected, until
+from tests.stage.broker import Site, connected
+from tests.stage.waiting import until
 from zk.znodes import PartitionState, TopicAssignment
 
 

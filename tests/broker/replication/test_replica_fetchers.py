@@ -42,7 +42,8 @@ from protocol.messages.offset_for_leader_epoch import (
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce, batch
-from tests.broker.small_cluster import in_virtual_time, pass_time, until
+from tests.broker.small_cluster import in_virtual_time, pass_time
+from tests.stage.waiting import until
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 EPOCH = 7

@@ -22,7 +22,8 @@ from protocol.messages.delete_records import (
     DeleteRecordsRequestTopic,
 )
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from tests.broker.small_cluster import SmallCluster, in_virtual_time, pass_time, until
+from tests.broker.small_cluster import SmallCluster, in_virtual_time, pass_time
+from tests.stage.waiting import until
 
 NONE = ErrorCode.NONE
 

@@ -34,8 +34,9 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from tests.broker.replication.replicas import batch
-from tests.stage.broker import DEADLINE_S, Site, connected, until
+from tests.stage.broker import DEADLINE_S, Site, connected
 from tests.stage.clock import run_in_own_time
+from tests.stage.waiting import until
 
 TOPIC, BROKER = 2, 4
 RATE = 100_000  # bytes a second

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pytest
@@ -23,11 +23,11 @@ from groups.zookeeper.member import (
 )
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.cluster import DevCluster, comes_true
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S, until, until_equal
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
-DEADLINE_S = 60.0
 SILENCE_MS = 700
 PATIENT = 50
 """Attempts to rebalance, for members on a machine that is busy."""
@@ -119,13 +119,6 @@ def values(messages: Sequence[MessageAndMetadata]) -> list[str]:
     return sorted(message.value for message in messages)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.02)
-
-
 async def open_streams(
     connector: ConsumerConnector, counts: Mapping[str, int]
 ) -> dict[str, list[MessageStream]]:
@@ -150,7 +143,7 @@ def test_members_come_and_share_and_nothing_is_lost_or_read_twice(dev_cluster: D
             async with world.connector(consumer_id="consumer2") as second:
                 (other,) = (await open_streams(second, {"basic": 1}))["basic"]
                 shared = {0: "basic_consumer1-0", 1: "basic_consumer2-0"}
-                await comes_true(world.owners, shared)
+                await until_equal(world.owners, shared)
                 sent = await world.produce(20)
                 assert values(await drain(stream, other, count=20)) == sorted(sent)
                 await second.commit_offsets()
@@ -235,7 +228,7 @@ def test_an_offset_out_of_range_is_reset(
                 await connector.commit_offsets()
                 return await world.committed()
 
-            await comes_true(committed, {0: 10})
+            await until_equal(committed, {0: 10})
         assert await world.committed() == {0: 10}
 
     asyncio.run(scene())
@@ -268,7 +261,7 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
             async with world.connector(consumer_id="c2") as second:
                 second.set_consumer_rebalance_listener(two)
                 await open_streams(second, {"listened": 1})
-                await until(lambda: len(one.assignments) == 2)
+                await until(lambda: len(one.assignments) == 2, "a second assignment")
                 assert one.owned == [{}, {"listened": {0, 1}}]
                 assert one.assignments[-1] == two.assignments[-1]
                 assert set(two.assignments[-1].values()) == {"listened_c1-0", "listened_c2-0"}
@@ -314,7 +307,7 @@ def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster)
         ):
             await open_streams(one, {"cases": 1})
             await open_streams(two, {"cases": 1})
-            await comes_true(world.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
+            await until_equal(world.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
 
     asyncio.run(scene())
 
@@ -337,7 +330,10 @@ def test_a_topic_that_is_deleted_while_it_is_consumed_leaves_the_others_alone(
                 doomed.cluster.run, "kbroker", "topics", "delete", "doomed"
             )
             assert gone.returncode == 0, gone.stderr
-            await until(lambda: "doomed" not in connector.metrics.owned_partitions_count_by_topic)
+            await until(
+                lambda: "doomed" not in connector.metrics.owned_partitions_count_by_topic,
+                "the topic is given up",
+            )
             while await zookeeper.exists(PartitionOwner.path("kept", "doomed", 0)):
                 await asyncio.sleep(0.02)
             await zookeeper.close()
@@ -363,9 +359,13 @@ def test_an_offset_that_is_no_number_is_named_and_holds_up_its_partition_alone(
                 await open_streams(connector, {"nonsense": 1})
             assert path in (connector.metrics.rebalance_error or "")
             other = TopicPartition("nonsense", 1)
-            await until(lambda: connector.metrics.consumer_lag.keys() == {other})
+            await until(
+                lambda: connector.metrics.consumer_lag.keys() == {other}, "the other topic alone"
+            )
             await session.set(path, b"3")
-            await until(lambda: connector.metrics.rebalance_error is None)
+            await until(
+                lambda: connector.metrics.rebalance_error is None, "a rebalance without error"
+            )
             assert connector.metrics.owned_partitions_count == 2
         await session.close()
 
@@ -399,7 +399,7 @@ def test_a_commit_by_the_clock_needs_no_call(dev_cluster: DevCluster) -> None:
         async with world.connector(auto_commit_interval_ms=100) as connector:
             (stream,) = (await open_streams(connector, {"clock": 1}))["clock"]
             await drain(stream, count=10)
-            await comes_true(world.committed, {0: 10})
+            await until_equal(world.committed, {0: 10})
 
     asyncio.run(scene())
 
@@ -507,7 +507,7 @@ def test_what_another_member_owns_cannot_be_committed(dev_cluster: DevCluster) -
             await open_streams(first, {"not-ours": 1})
             async with world.connector(consumer_id="b") as second:
                 await open_streams(second, {"not-ours": 1})
-                await until(lambda: first.metrics.owned_partitions_count == 1)
+                await until(lambda: first.metrics.owned_partitions_count == 1, "the first owns one")
                 both = {TopicPartition("not-ours", p): OffsetAndMetadata(7) for p in (0, 1)}
                 with pytest.raises(CommitFailed, match="not-ours_b does not own them") as failure:
                     await second.commit_offsets(both)
@@ -552,7 +552,7 @@ def test_a_malformed_neighbour_is_named_to_who_joins(dev_cluster: DevCluster) ->
                 await open_streams(connector, {"neighbour": 1})
             assert path in (connector.metrics.rebalance_error or "")
             await session.delete(path)
-            await until(lambda: connector.metrics.owned_partitions_count == 2)
+            await until(lambda: connector.metrics.owned_partitions_count == 2, "it owns both")
             assert connector.metrics.rebalance_error is None
         await session.close()
 

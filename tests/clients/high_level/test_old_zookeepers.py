@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clients.high_level.connector import ConsumerConnector
-from tests.stage.cluster import comes_true, zookeeper_session
+from tests.stage.cluster import zookeeper_session
+from tests.stage.waiting import until_equal
 from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers
 from zk.api import SessionState
 from zk.session import KazooSession
@@ -62,7 +63,7 @@ def test_ten_members_join_one_after_another_and_no_session_is_suspended(
                 nodes = await observer.get_many(paths)
                 return [node[0].decode() if node and node[0] else None for node in nodes]
 
-            await comes_true(owners, [f"g_m{n}-0" for n in range(MEMBERS)])
+            await until_equal(owners, [f"g_m{n}-0" for n in range(MEMBERS)])
             assert states == [SessionState.CONNECTED] * MEMBERS
 
     asyncio.run(scenario())

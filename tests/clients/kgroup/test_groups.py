@@ -9,7 +9,8 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.cluster import DEADLINE_S, DevCluster, until
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, PartitionOwner
 
@@ -119,8 +120,8 @@ def test_kafkas_own_spelling_gives_the_same_table(cluster: DevCluster) -> None:
 def test_a_member_in_zookeeper_owns_its_partitions_until_it_leaves(cluster: DevCluster) -> None:
     member = cluster.begin("kgroup", "consume", "--topic", "rows", "--group", "owners")
     try:
-        until(lambda: described(cluster, "owners", "--members"), "the member is registered")
-        until(
+        block_until(lambda: described(cluster, "owners", "--members"), "the member is registered")
+        block_until(
             lambda: all(item["consumer_id"] for item in described(cluster, "owners")),
             "both partitions are owned",
         )

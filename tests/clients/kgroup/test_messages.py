@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, until
+from tests.stage.cluster import ROOT, DevCluster, command_line, first_line
+from tests.stage.waiting import DEADLINE_S, block_until
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
         seen.extend(read)
         return len(seen) >= 3
 
-    until(has_read_all, "all messages are read")
+    block_until(has_read_all, "all messages are read")
     assert seen == numbers(0, 3)
     assert consume(dev_cluster, *args).stdout == ""
 
@@ -204,7 +205,7 @@ def test_one_partition_is_read_by_hand_from_where_it_is_told(
         assert (result.returncode, found) == (0, read[: len(found)])
         return found == read
 
-    until(has_read_all, "all messages are read")
+    block_until(has_read_all, "all messages are read")
     assert unnamed_groups(dev_cluster) <= others
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.cluster import DEADLINE_S, ROOT, DevCluster, command_line, until
+from tests.stage.cluster import ROOT, DevCluster, command_line
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 
@@ -240,7 +241,7 @@ def test_a_group_is_rebalanced_when_its_member_owns_all_and_not_when_it_is_gone(
     kafkas = ("--zookeeper.connect", dev_cluster.address("zookeeper"), "--group", group)
     try:
         successful = (0, "Rebalance operation successful !\n", "")
-        until(  # without a member it is successful too, and says that there is none
+        block_until(  # without a member it is successful too, and says that there is none
             lambda: verified(dev_cluster, group) == successful, "the group has rebalanced"
         )
         assert verified(dev_cluster, *kafkas) == successful

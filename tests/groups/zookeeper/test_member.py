@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Mapping, Set
 
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
@@ -17,12 +16,12 @@ from protocol.topic_partition import TopicPartition
 from tests.stage.ensemble import Ensemble, kill
 from tests.stage.sessions import SESSION_MS, RealWorld, an_administrator
 from tests.stage.silent_host import silent_host
+from tests.stage.waiting import until
 from tests.stage.zookeeper import EMBEDDED, VERSIONS, ZooKeepers
 from zk.api import ZkSession
 from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
-DEADLINE_S = 20.0
 USUAL_MS = 6000
 BRIEF_MS = 2000
 """The session of who waits for one, or sees one end."""
@@ -86,13 +85,6 @@ class Streams:
         self.calls.append("before_starting")
 
 
-async def until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[KazooSession]:
     session = KazooSession(hosts, session_timeout_ms=timeout_ms, connection_timeout_ms=SESSION_MS)
@@ -153,7 +145,8 @@ def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> Non
             first.calls.clear()
             async with a_member(zk_chroot, "b") as (_, second):
                 await until(
-                    lambda: len(second.delivering) == 2 and "before_starting" in first.calls
+                    lambda: len(second.delivering) == 2 and "before_starting" in first.calls,
+                    "the two share",
                 )
                 assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_b-0"]
                 assert first.calls == [
@@ -163,7 +156,7 @@ def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> Non
                     "forget",
                     "before_starting",
                 ]
-            await until(lambda: len(first.delivering) == 4)
+            await until(lambda: len(first.delivering) == 4, "the first has all")
             assert await owners(session, 4) == ["g_a-0"] * 4
 
     asyncio.run(scene())
@@ -194,11 +187,11 @@ def test_a_new_partition_and_a_topic_that_comes_later_are_taken(zk_chroot: str) 
         async with a_member(zk_chroot, "a") as (_, streams):
             assert streams.delivering == {}
             await make_topic(zk_chroot, 1)
-            await until(lambda: len(streams.delivering) == 1)
+            await until(lambda: len(streams.delivering) == 1, "one is delivered")
             async with a_session(zk_chroot) as session:
                 content = TopicAssignment({0: (0,), 1: (0,)}).encode()
                 await session.set(TopicAssignment.path("t"), content)
-            await until(lambda: len(streams.delivering) == 2)
+            await until(lambda: len(streams.delivering) == 2, "both are delivered")
 
     asyncio.run(scene())
 
@@ -232,7 +225,7 @@ def test_a_claim_that_an_acl_forbids_is_named_and_succeeds_once_it_is_allowed(
                 with pytest.raises(ConsumerRebalanceFailed, match=f"NoAuth {owners_of_t}/0"):
                     await member.join()
                 administrator.set_acls(owners_of_t, OPEN_ACL_UNSAFE)
-                await until(lambda: len(streams.delivering) == 2)
+                await until(lambda: len(streams.delivering) == 2, "both are delivered")
                 await member.leave()
 
     asyncio.run(scene())
@@ -246,7 +239,7 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
             content, _ = await session.get(TopicAssignment.path("t"))
             streams.calls.clear()
             await session.set(TopicAssignment.path("t"), content)
-            await until(lambda: "start" in streams.calls)
+            await until(lambda: "start" in streams.calls, "streams start")
             assert await owners(session, 2) == ["g_a-0", "g_a-0"]
 
     asyncio.run(scene())
@@ -267,7 +260,7 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         )
         await first.join()
         await second.join()
-        await until(lambda: len(second_streams.delivering) == 1)
+        await until(lambda: len(second_streams.delivering) == 1, "the second has one")
         taken_over_while_delivered: list[bool] = []
         start = second_streams.start
 
@@ -279,13 +272,16 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         second_streams.start = watched_start  # type: ignore[method-assign]
         expired_id = cut_off.session_id
         world.silence(cut_off)
-        await until(lambda: taken_over_while_delivered)
+        await until(lambda: taken_over_while_delivered, "the look back")
         assert "pause" in first_streams.calls
         assert taken_over_while_delivered == [False]
         await world.suspend(cut_off)
         await world.resume(cut_off)
         assert cut_off.session_id != expired_id
-        await until(lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1)
+        await until(
+            lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1,
+            "each has one",
+        )
         assert not first_streams.paused
         assert await owners(cut_off, 2) == ["g_a-0", "g_b-0"]
         await first.leave()
@@ -305,7 +301,10 @@ def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None
         round_before = member.membership.round
         await world.suspend(session)
         await world.resume(session)
-        await until(lambda: member.membership.round > round_before and member.is_settled)
+        await until(
+            lambda: member.membership.round > round_before and member.is_settled,
+            "a new round is over",
+        )
         assert streams.calls == []
         assert len(streams.delivering) == 2
         await member.leave()
@@ -320,12 +319,15 @@ def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_go
         hosts = ensemble.hosts
         await make_topic(hosts, 4)
         async with a_member(hosts, "a") as (_, first), a_member(hosts, "b") as (_, second):
-            await until(lambda: len(second.delivering) == 2)
+            await until(lambda: len(second.delivering) == 2, "the second has both")
             first.calls.clear(), second.calls.clear()
             await asyncio.to_thread(kill, ensemble.leader())
             async with a_member(hosts, "c") as (_, third):
-                await until(lambda: len(third.delivering) == 1)
-                await until(lambda: len(first.delivering) == 2 and len(second.delivering) == 1)
+                await until(lambda: len(third.delivering) == 1, "the third has one")
+                await until(
+                    lambda: len(first.delivering) == 2 and len(second.delivering) == 1,
+                    "the others give one up",
+                )
                 assert "pause" not in first.calls + second.calls
                 async with a_session(hosts) as session:
                     assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_c-0"]
