@@ -1,6 +1,6 @@
 """The two ZooKeepers that the tests of a session run against, with the failures of a network.
 
-This is not a test module. `MemoryWorld` and `RealWorld` have the same calls. In the real one each
+This is not a test module. `MemoryStage` and `RealStage` have the same calls. In the real one each
 session goes through a `Link` of its own, a TCP relay that can be closed or left silent.
 """
 
@@ -26,7 +26,7 @@ SHORT_SESSION_MS = 2000  # for tests that see it expire
 Scenario = Callable[..., Awaitable[Any]]
 
 
-class World(Protocol):
+class SessionStage(Protocol):
     def run(self, scenario: Scenario) -> Any:
         """Run `scenario` with as many started sessions as it has parameters."""
 
@@ -36,7 +36,7 @@ class World(Protocol):
         """Leave the session in the state CONNECTED, as another session."""
 
 
-class MemoryWorld:
+class MemoryStage:
     def __init__(self) -> None:
         self.zookeeper = MemoryZooKeeper(lambda: time.monotonic_ns() // 1_000_000)
 
@@ -59,7 +59,7 @@ class MemoryWorld:
         self.zookeeper.expire(session)
 
 
-class RealWorld:
+class RealStage:
     def __init__(self, connect_string: str, session_timeout_ms: int = SESSION_MS) -> None:
         self._address, _, self._chroot = connect_string.partition("/")
         self._session_timeout_ms = session_timeout_ms

@@ -24,7 +24,7 @@ async def test_it_returns_the_first_true_answer_of_a_function_or_a_coroutine_fun
 
 async def test_at_the_deadline_it_says_what_it_waited_for_and_the_last_answer() -> None:
     with pytest.raises(AssertionError, match=r"peace: not within 5 s; the last answer was \[\]"):
-        await until(lambda: [], "peace", 5)
+        await until(list, "peace", 5)
     assert 5 <= asyncio.get_running_loop().time() < 6
 
 

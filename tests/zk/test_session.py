@@ -19,9 +19,9 @@ from tests.stage.sessions import (
     SHORT_SESSION_MS,
     Events,
     Link,
-    MemoryWorld,
-    RealWorld,
-    World,
+    MemoryStage,
+    RealStage,
+    SessionStage,
     reached,
 )
 from tests.stage.waiting import until
@@ -53,45 +53,45 @@ WORLDS = ["memory", *VERSIONS]
 
 
 @pytest.fixture(params=WORLDS)
-def world(request: pytest.FixtureRequest) -> World:
+def stage(request: pytest.FixtureRequest) -> SessionStage:
     return world_of(request, SESSION_MS)
 
 
 @pytest.fixture(params=WORLDS)
-def brief_world(request: pytest.FixtureRequest) -> World:
-    """A world with a short session timeout."""
+def brief_world(request: pytest.FixtureRequest) -> SessionStage:
+    """A stage with a short session timeout."""
     return world_of(request, SHORT_SESSION_MS)
 
 
-def world_of(request: pytest.FixtureRequest, session_timeout_ms: int) -> World:
+def world_of(request: pytest.FixtureRequest, session_timeout_ms: int) -> SessionStage:
     if request.param == "memory":
-        return MemoryWorld()
+        return MemoryStage()
     zookeepers: ZooKeepers = request.getfixturevalue("zookeepers")
-    return RealWorld(zookeepers.chroot(request.param), session_timeout_ms)
+    return RealStage(zookeepers.chroot(request.param), session_timeout_ms)
 
 
 # Nodes
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00\xff"], ids=["null", "empty", "bytes"])
-def test_created_data_reads_back_as_it_was(world: World, data: bytes | None) -> None:
+def test_created_data_reads_back_as_it_was(stage: SessionStage, data: bytes | None) -> None:
     async def scenario(zk: ZkSession) -> Any:
         assert await zk.create("/node", data) == "/node"
         return (await zk.get("/node"))[0]
 
-    assert world.run(scenario) == data
+    assert stage.run(scenario) == data
 
 
-def test_null_data_set_over_some_reads_back_null(world: World) -> None:
+def test_null_data_set_over_some_reads_back_null(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/node", b"some")
         await zk.set("/node", None)
         return (await zk.get("/node"))[0]
 
-    assert world.run(scenario) is None
+    assert stage.run(scenario) is None
 
 
-def test_what_is_not_there_is_no_node(world: World) -> None:
+def test_what_is_not_there_is_no_node(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         assert await zk.exists("/none") is None
         for call in (zk.get, zk.children, zk.delete):
@@ -102,29 +102,29 @@ def test_what_is_not_there_is_no_node(world: World) -> None:
         with pytest.raises(NoNode):
             await zk.create("/none/below", b"")
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_what_is_there_is_not_created_again(world: World) -> None:
+def test_what_is_there_is_not_created_again(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/node", b"first")
         with pytest.raises(NodeExists):
             await zk.create("/node", b"second", make_parents=True)
         return (await zk.get("/node"))[0]
 
-    assert world.run(scenario) == b"first"
+    assert stage.run(scenario) == b"first"
 
 
-def test_parents_made_on_the_way_are_persistent_and_null(world: World) -> None:
+def test_parents_made_on_the_way_are_persistent_and_null(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/a/b/leaf", b"x", ephemeral=True, make_parents=True)
         data, stat = await zk.get("/a/b")
         return data, stat.ephemeral_owner
 
-    assert world.run(scenario) == (None, 0)
+    assert stage.run(scenario) == (None, 0)
 
 
-def test_many_are_read_at_once_and_what_is_not_there_is_none(world: World) -> None:
+def test_many_are_read_at_once_and_what_is_not_there_is_none(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/a", b"x")
         await zk.create("/b", None)
@@ -132,10 +132,10 @@ def test_many_are_read_at_once_and_what_is_not_there_is_none(world: World) -> No
         assert nodes == [await zk.get("/a"), None, await zk.get("/b"), None]
         assert await zk.get_many([]) == []
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_more_than_one_request_reads_keep_their_order(world: World) -> None:
+def test_more_than_one_request_reads_keep_their_order(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.multi([Create(f"/n{i}", b"%d" % i) for i in range(0, 1500, 3)])
         nodes = await zk.get_many([f"/n{i}" for i in range(1500)])
@@ -143,10 +143,10 @@ def test_more_than_one_request_reads_keep_their_order(world: World) -> None:
             b"%d" % i if i % 3 == 0 else None for i in range(1500)
         ]
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_sequence_counts_every_creation_below_the_parent(world: World) -> None:
+def test_sequence_counts_every_creation_below_the_parent(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/queue", None)
         await zk.create("/queue/plain", None)
@@ -155,10 +155,10 @@ def test_sequence_counts_every_creation_below_the_parent(world: World) -> None:
         await zk.delete(first)
         return first, await zk.create("/queue/other-", b"", sequence=True, ephemeral=True)
 
-    assert world.run(scenario) == ("/queue/n-0000000001", "/queue/other-0000000002")
+    assert stage.run(scenario) == ("/queue/n-0000000001", "/queue/other-0000000002")
 
 
-def test_set_counts_versions_and_refuses_another(world: World) -> None:
+def test_set_counts_versions_and_refuses_another(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/node", b"0")
         written = (await zk.set("/node", b"1", 0)).version
@@ -167,10 +167,10 @@ def test_set_counts_versions_and_refuses_another(world: World) -> None:
         data, stat = await zk.get("/node")
         return written, data, stat.version
 
-    assert world.run(scenario) == (1, b"1", 1)
+    assert stage.run(scenario) == (1, b"1", 1)
 
 
-def test_delete_refuses_another_version_and_children(world: World) -> None:
+def test_delete_refuses_another_version_and_children(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/node/child", None, make_parents=True)
         with pytest.raises(BadVersion):
@@ -181,10 +181,10 @@ def test_delete_refuses_another_version_and_children(world: World) -> None:
         await zk.delete("/node", 0)
         assert await zk.exists("/node") is None
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_cversion_counts_children_created_and_deleted(world: World) -> None:
+def test_cversion_counts_children_created_and_deleted(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/node", b"")
         await zk.create("/node/a", b"")
@@ -194,19 +194,19 @@ def test_cversion_counts_children_created_and_deleted(world: World) -> None:
         names, stat = await zk.children("/node")
         return names, stat.cversion, stat.num_children, stat.version, stat.mzxid == stat.czxid
 
-    assert world.run(scenario) == (["b"], 3, 1, 0, True)
+    assert stage.run(scenario) == (["b"], 3, 1, 0, True)
 
 
-def test_children_come_sorted(world: World) -> None:
+def test_children_come_sorted(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         for name in ("b", "10", "a", "9"):
             await zk.create(f"/dir/{name}", None, make_parents=True)
         return (await zk.children("/dir"))[0]
 
-    assert world.run(scenario) == ["10", "9", "a", "b"]
+    assert stage.run(scenario) == ["10", "9", "a", "b"]
 
 
-def test_a_node_created_again_has_a_greater_czxid(world: World) -> None:
+def test_a_node_created_again_has_a_greater_czxid(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/node", b"")
         first = (await zk.get("/node"))[1]
@@ -215,10 +215,10 @@ def test_a_node_created_again_has_a_greater_czxid(world: World) -> None:
         changed = await zk.set("/node", b"")
         assert first.czxid < changed.czxid < changed.mzxid
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_ephemeral_has_its_sessions_id_and_no_children(world: World) -> None:
+def test_ephemeral_has_its_sessions_id_and_no_children(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> None:
         await zk.create("/mine", b"", ephemeral=True)
         stat = await other.exists("/mine")
@@ -227,11 +227,11 @@ def test_ephemeral_has_its_sessions_id_and_no_children(world: World) -> None:
         with pytest.raises(ZkError):
             await zk.create("/mine/child", b"")
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 @pytest.mark.parametrize("path", ["/a//b", "/a/", "/a/./b", "/a/..", "/a/\0", "/a/\ue000"])
-def test_what_is_no_path_is_not_created(world: World, path: str) -> None:
+def test_what_is_no_path_is_not_created(stage: SessionStage, path: str) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/a", None)
         await zk.create("/a/b", None)
@@ -242,20 +242,20 @@ def test_what_is_no_path_is_not_created(world: World, path: str) -> None:
         assert await zk.children("/") == (["a"], await zk.exists("/"))
         assert (await zk.children("/a"))[0] == ["b"]
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_ensure_path_makes_what_is_missing_and_may_be_repeated(world: World) -> None:
+def test_ensure_path_makes_what_is_missing_and_may_be_repeated(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.create("/a", b"kept")
         for _ in range(2):
             await zk.ensure_path("/a/b/c")
         return [(await zk.get(path))[0] for path in ("/a", "/a/b", "/a/b/c")]
 
-    assert world.run(scenario) == [b"kept", None, None]
+    assert stage.run(scenario) == [b"kept", None, None]
 
 
-def test_delete_recursive_takes_all_below_and_nothing_beside(world: World) -> None:
+def test_delete_recursive_takes_all_below_and_nothing_beside(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         for path in ("/a/b/c", "/a/b/d", "/a/e", "/ab"):
             await zk.ensure_path(path)
@@ -263,13 +263,13 @@ def test_delete_recursive_takes_all_below_and_nothing_beside(world: World) -> No
         await zk.delete_recursive("/a")
         return (await zk.children("/"))[0]
 
-    assert world.run(scenario) == ["ab"]
+    assert stage.run(scenario) == ["ab"]
 
 
 # Multi
 
 
-def test_multi_does_all_and_answers_each(world: World) -> None:
+def test_multi_does_all_and_answers_each(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/epoch", b"1")
         results = await zk.multi(
@@ -290,15 +290,15 @@ def test_multi_does_all_and_answers_each(world: World) -> None:
         assert mine.ephemeral_owner == zk.session_id
         assert await zk.exists("/epoch") is None
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_multi_creates_null_data(world: World) -> None:
+def test_multi_creates_null_data(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         await zk.multi([Create("/null", None), Create("/empty", b"")])
         return [(await zk.get(path))[0] for path in ("/null", "/empty")]
 
-    assert world.run(scenario) == [None, b""]
+    assert stage.run(scenario) == [None, b""]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_multi_creates_null_data(world: World) -> None:
     ids=lambda value: type(value).__name__ if not isinstance(value, type) else value.__name__,
 )
 def test_multi_does_nothing_when_one_fails_and_says_which(
-    world: World, op: Any, error: type[ZkError]
+    stage: SessionStage, op: Any, error: type[ZkError]
 ) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/epoch", b"1")
@@ -326,20 +326,20 @@ def test_multi_does_nothing_when_one_fails_and_says_which(
         assert await zk.exists("/new") is None
         assert (await zk.get("/epoch"))[0] == b"1"
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_multi_of_nothing_does_nothing(world: World) -> None:
+def test_multi_of_nothing_does_nothing(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         return await zk.multi([])
 
-    assert world.run(scenario) == []
+    assert stage.run(scenario) == []
 
 
 # Order
 
 
-def test_calls_in_flight_are_done_in_the_order_they_were_made(world: World) -> None:
+def test_calls_in_flight_are_done_in_the_order_they_were_made(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await zk.create("/queue", None)
         paths = await asyncio.gather(
@@ -347,22 +347,22 @@ def test_calls_in_flight_are_done_in_the_order_they_were_made(world: World) -> N
         )
         assert paths == [f"/queue/n-{i:010d}" for i in range(400)]
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_what_one_session_wrote_another_reads_after_sync(world: World) -> None:
+def test_what_one_session_wrote_another_reads_after_sync(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         await zk.create("/node", b"x")
         await other.sync("/node")
         return (await other.get("/node"))[0]
 
-    assert world.run(scenario) == b"x"
+    assert stage.run(scenario) == b"x"
 
 
 # Watches
 
 
-def test_watch_on_data_fires_once(world: World) -> None:
+def test_watch_on_data_fires_once(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", b"")
@@ -373,10 +373,10 @@ def test_watch_on_data_fires_once(world: World) -> None:
         await zk.sync("/node")
         return first, events.so_far()
 
-    assert world.run(scenario) == (WatchEvent("changed", "/node"), [])
+    assert stage.run(scenario) == (WatchEvent("changed", "/node"), [])
 
 
-def test_watch_fires_before_a_read_shows_the_change(world: World) -> None:
+def test_watch_fires_before_a_read_shows_the_change(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", b"old")
@@ -391,20 +391,20 @@ def test_watch_fires_before_a_read_shows_the_change(world: World) -> None:
         first_new = next(i for i, (data, _) in enumerate(seen) if data == b"new")
         return [event for _, fired in seen[: first_new + 1] for event in fired]
 
-    assert world.run(scenario) == [WatchEvent("changed", "/node")]
+    assert stage.run(scenario) == [WatchEvent("changed", "/node")]
 
 
-def test_watch_on_absence_fires_on_creation(world: World) -> None:
+def test_watch_on_absence_fires_on_creation(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.exists("/node", watch=events)
         await other.create("/node", None)
         return await events.next()
 
-    assert world.run(scenario) == WatchEvent("created", "/node")
+    assert stage.run(scenario) == WatchEvent("created", "/node")
 
 
-def test_watch_on_presence_fires_on_deletion(world: World) -> None:
+def test_watch_on_presence_fires_on_deletion(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
@@ -412,11 +412,11 @@ def test_watch_on_presence_fires_on_deletion(world: World) -> None:
         await other.delete("/node")
         return await events.next()
 
-    assert world.run(scenario) == WatchEvent("deleted", "/node")
+    assert stage.run(scenario) == WatchEvent("deleted", "/node")
 
 
 @pytest.mark.parametrize("change", ["create", "delete"])
-def test_watch_on_children_fires_when_one_comes_or_goes(world: World, change: str) -> None:
+def test_watch_on_children_fires_when_one_comes_or_goes(stage: SessionStage, change: str) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.ensure_path("/dir/there")
@@ -427,10 +427,10 @@ def test_watch_on_children_fires_when_one_comes_or_goes(world: World, change: st
             await other.delete("/dir/there")
         return await events.next()
 
-    assert world.run(scenario) == WatchEvent("children", "/dir")
+    assert stage.run(scenario) == WatchEvent("children", "/dir")
 
 
-def test_watch_on_children_does_not_see_data(world: World) -> None:
+def test_watch_on_children_does_not_see_data(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         await zk.ensure_path("/dir/child")
@@ -440,10 +440,10 @@ def test_watch_on_children_does_not_see_data(world: World) -> None:
         await zk.ensure_path("/dir/child/below")
         return events.so_far()
 
-    assert world.run(scenario) == []
+    assert stage.run(scenario) == []
 
 
-def test_deletion_tells_one_who_watches_data_and_children_once(world: World) -> None:
+def test_deletion_tells_one_who_watches_data_and_children_once(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
@@ -453,10 +453,10 @@ def test_deletion_tells_one_who_watches_data_and_children_once(world: World) -> 
         await zk.delete("/node")
         return events.so_far()
 
-    assert world.run(scenario) == [WatchEvent("deleted", "/node")]
+    assert stage.run(scenario) == [WatchEvent("deleted", "/node")]
 
 
-def test_a_read_that_failed_watches_nothing(world: World) -> None:
+def test_a_read_that_failed_watches_nothing(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         for read in (zk.get, zk.children):
@@ -467,10 +467,10 @@ def test_a_read_that_failed_watches_nothing(world: World) -> None:
         await zk.create("/node/child", None)
         return events.so_far()
 
-    assert world.run(scenario) == []
+    assert stage.run(scenario) == []
 
 
-def test_two_who_watch_one_node_are_both_told(world: World) -> None:
+def test_two_who_watch_one_node_are_both_told(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         first, second = Events(), Events()
         await zk.create("/node", None)
@@ -479,10 +479,10 @@ def test_two_who_watch_one_node_are_both_told(world: World) -> None:
         await zk.set("/node", b"x")
         return first.so_far() + second.so_far()
 
-    assert world.run(scenario) == [WatchEvent("changed", "/node")] * 2
+    assert stage.run(scenario) == [WatchEvent("changed", "/node")] * 2
 
 
-def test_multi_wakes_those_who_watch_in_the_order_of_its_operations(world: World) -> None:
+def test_multi_wakes_those_who_watch_in_the_order_of_its_operations(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
@@ -491,10 +491,10 @@ def test_multi_wakes_those_who_watch_in_the_order_of_its_operations(world: World
         await zk.multi([Create("/new", None), SetData("/node", b"x")])
         return events.so_far()
 
-    assert world.run(scenario) == [WatchEvent("created", "/new"), WatchEvent("changed", "/node")]
+    assert stage.run(scenario) == [WatchEvent("created", "/new"), WatchEvent("changed", "/node")]
 
 
-def test_a_removed_watch_hears_no_more_and_the_others_do(world: World) -> None:
+def test_a_removed_watch_hears_no_more_and_the_others_do(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         removed, kept = Events(), Events()
         await zk.ensure_path("/dir/node")
@@ -508,10 +508,10 @@ def test_a_removed_watch_hears_no_more_and_the_others_do(world: World) -> None:
         await zk.create("/dir/new", None)
         return removed.so_far(), kept.so_far()
 
-    assert world.run(scenario) == ([], [WatchEvent("changed", "/dir/node")])
+    assert stage.run(scenario) == ([], [WatchEvent("changed", "/dir/node")])
 
 
-def test_a_removed_watch_may_be_set_again(world: World) -> None:
+def test_a_removed_watch_may_be_set_again(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
@@ -521,27 +521,27 @@ def test_a_removed_watch_may_be_set_again(world: World) -> None:
         await zk.set("/node", b"x")
         return events.so_far()
 
-    assert world.run(scenario) == [WatchEvent("changed", "/node")]
+    assert stage.run(scenario) == [WatchEvent("changed", "/node")]
 
 
-def test_a_removed_watch_is_not_set_again_after_a_suspension(world: World) -> None:
+def test_a_removed_watch_is_not_set_again_after_a_suspension(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
         await zk.get("/node", watch=events)
         zk.remove_watch(events)
-        await world.suspend(zk)
+        await stage.suspend(zk)
         await other.set("/node", b"x")
-        await world.resume(zk)
+        await stage.resume(zk)
         await zk.sync("/")
         return events.so_far()
 
-    assert world.run(scenario) == []
+    assert stage.run(scenario) == []
 
 
 @pytest.mark.parametrize("end", ["removed", "fired", "expired"])
 def test_a_watch_that_is_over_is_held_by_nobody(end: str) -> None:
-    world = MemoryWorld()
+    stage = MemoryStage()
 
     async def scenario(zk: ZkSession) -> None:
         await zk.ensure_path("/dir/node")
@@ -553,20 +553,20 @@ def test_a_watch_that_is_over_is_held_by_nobody(end: str) -> None:
         if end == "removed":
             zk.remove_watch(watch)
         elif end == "expired":
-            await world.expire(zk)  # type: ignore[arg-type]
+            await stage.expire(zk)  # type: ignore[arg-type]
         else:
             await zk.create("/dir/new", None)
             await zk.set("/dir/node", b"x")
         del watch
         assert held() is None
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 # The life of a session
 
 
-def test_close_takes_the_ephemerals_with_it_at_once(world: World) -> None:
+def test_close_takes_the_ephemerals_with_it_at_once(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/mine", None, ephemeral=True)
@@ -576,10 +576,10 @@ def test_close_takes_the_ephemerals_with_it_at_once(world: World) -> None:
         assert await other.exists("/stays")
         return await other.exists("/mine"), await events.next()
 
-    assert world.run(scenario) == (None, WatchEvent("deleted", "/mine"))
+    assert stage.run(scenario) == (None, WatchEvent("deleted", "/mine"))
 
 
-def test_a_closed_session_refuses_calls_and_closes_twice(world: World) -> None:
+def test_a_closed_session_refuses_calls_and_closes_twice(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         states: list[SessionState] = []
         zk.add_state_listener(states.append)
@@ -589,10 +589,10 @@ def test_a_closed_session_refuses_calls_and_closes_twice(world: World) -> None:
             await zk.get("/")
         return states, zk.state
 
-    assert world.run(scenario) == ([SessionState.CLOSED], SessionState.CLOSED)
+    assert stage.run(scenario) == ([SessionState.CLOSED], SessionState.CLOSED)
 
 
-def test_a_removed_listener_hears_no_more(world: World) -> None:
+def test_a_removed_listener_hears_no_more(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         states: list[SessionState] = []
         zk.add_state_listener(states.append)
@@ -600,28 +600,28 @@ def test_a_removed_listener_hears_no_more(world: World) -> None:
         await zk.close()
         return states
 
-    assert world.run(scenario) == []
+    assert stage.run(scenario) == []
 
 
-def test_a_suspension_keeps_session_and_ephemerals(world: World) -> None:
+def test_a_suspension_keeps_session_and_ephemerals(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         states: list[SessionState] = []
         zk.add_state_listener(states.append)
         session_id = zk.session_id
         await zk.create("/mine", None, ephemeral=True)
         assert zk.suspended_since_ms is None
-        await world.suspend(zk)
+        await stage.suspend(zk)
         assert zk.suspended_since_ms is not None
-        await world.resume(zk)
+        await stage.resume(zk)
         assert zk.suspended_since_ms is None
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert zk.session_id == session_id
         assert await zk.exists("/mine")
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_calls_fail_while_the_session_stays_suspended(brief_world: World) -> None:
+def test_calls_fail_while_the_session_stays_suspended(brief_world: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         await brief_world.suspend(zk)
         with pytest.raises(ConnectionLoss):
@@ -630,7 +630,7 @@ def test_calls_fail_while_the_session_stays_suspended(brief_world: World) -> Non
     brief_world.run(scenario)
 
 
-def test_changes_during_a_suspension_are_told_after_it(world: World) -> None:
+def test_changes_during_a_suspension_are_told_after_it(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         for path in ("/changed", "/deleted", "/dir", "/same", "/gone"):
@@ -639,7 +639,7 @@ def test_changes_during_a_suspension_are_told_after_it(world: World) -> None:
             await zk.exists(path, watch=events)
         for path in ("/dir", "/gone"):
             await zk.children(path, watch=events)
-        await world.suspend(zk)
+        await stage.suspend(zk)
         await other.set("/changed", b"x")
         await other.delete("/deleted")
         await other.delete("/gone")
@@ -647,11 +647,11 @@ def test_changes_during_a_suspension_are_told_after_it(world: World) -> None:
         await other.create("/came-and-went", None)
         await other.delete("/came-and-went")
         await other.create("/dir/child", None)
-        await world.resume(zk)
+        await stage.resume(zk)
         await zk.sync("/")
         return sorted(event[::-1] for event in events.so_far())
 
-    assert world.run(scenario) == [
+    assert stage.run(scenario) == [
         ("/changed", "changed"),
         ("/created", "created"),
         ("/deleted", "deleted"),
@@ -660,15 +660,15 @@ def test_changes_during_a_suspension_are_told_after_it(world: World) -> None:
     ]
 
 
-def test_watches_that_saw_nothing_go_on_after_a_suspension(world: World) -> None:
+def test_watches_that_saw_nothing_go_on_after_a_suspension(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession, other: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
         await zk.get("/node", watch=events)
         await zk.children("/node", watch=events)
         await zk.exists("/new", watch=events)
-        await world.suspend(zk)
-        await world.resume(zk)
+        await stage.suspend(zk)
+        await stage.resume(zk)
         await zk.sync("/")
         quiet = events.so_far()
         await other.set("/node", b"x")
@@ -676,7 +676,7 @@ def test_watches_that_saw_nothing_go_on_after_a_suspension(world: World) -> None
         await other.create("/new", None)
         return quiet, [await events.next() for _ in range(3)]
 
-    assert world.run(scenario) == (
+    assert stage.run(scenario) == (
         [],
         [
             WatchEvent("changed", "/node"),
@@ -686,7 +686,7 @@ def test_watches_that_saw_nothing_go_on_after_a_suspension(world: World) -> None
     )
 
 
-def test_expiry_is_told_before_the_new_session(brief_world: World) -> None:
+def test_expiry_is_told_before_the_new_session(brief_world: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         seen: list[tuple[SessionState, int]] = []
         zk.add_state_listener(lambda state: seen.append((state, zk.session_id)))
@@ -705,7 +705,7 @@ def test_expiry_is_told_before_the_new_session(brief_world: World) -> None:
     brief_world.run(scenario)
 
 
-def test_expiry_ends_all_watches(brief_world: World) -> None:
+def test_expiry_ends_all_watches(brief_world: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
         await zk.create("/node", None)
@@ -721,16 +721,16 @@ def test_expiry_ends_all_watches(brief_world: World) -> None:
 
 
 def test_memory_write_whose_reply_is_lost_is_applied() -> None:
-    world = MemoryWorld()
+    stage = MemoryStage()
 
     async def scenario(zk: ZkSession, other: ZkSession) -> None:
-        world.zookeeper.lose_reply(zk)  # type: ignore[arg-type]
+        stage.zookeeper.lose_reply(zk)  # type: ignore[arg-type]
         with pytest.raises(ConnectionLoss):
             await zk.create("/node", None)
         assert zk.state is SessionState.SUSPENDED
         assert await other.exists("/node")
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 def test_start_names_the_hosts_that_do_not_answer() -> None:
@@ -754,7 +754,7 @@ def test_session_timeout_is_the_one_the_server_grants(zookeeper: str) -> None:
 
 
 def test_calls_made_before_the_expiry_are_not_sent_in_the_next_session(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot, SHORT_SESSION_MS)
+    stage = RealStage(zk_chroot, SHORT_SESSION_MS)
 
     async def scenario(zk: KazooSession) -> None:
         attempts: list[asyncio.Task[str]] = []
@@ -764,7 +764,7 @@ def test_calls_made_before_the_expiry_are_not_sent_in_the_next_session(zk_chroot
                 attempts.append(asyncio.ensure_future(zk.create(f"/late-{len(attempts)}", None)))
                 await asyncio.sleep(0.05)
 
-        expiring = asyncio.ensure_future(world.expire(zk))
+        expiring = asyncio.ensure_future(stage.expire(zk))
         await reached(zk, SessionState.SUSPENDED)
         await keep_trying(zk.session_id)
         await expiring
@@ -773,7 +773,7 @@ def test_calls_made_before_the_expiry_are_not_sent_in_the_next_session(zk_chroot
         assert type(results[-1]) is SessionExpired
         assert (await zk.children("/"))[0] == []
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 def test_one_who_keeps_asking_a_frozen_server_is_suspended_in_time(
@@ -962,7 +962,7 @@ def test_a_chroot_that_is_deleted_under_a_session_is_not_made_again(
                 await zk.create("/consumers/g", None, make_parents=True)
             assert await root.exists(chroot) is None
 
-    RealWorld(zk_chroot).run(scenario)
+    RealStage(zk_chroot).run(scenario)
 
 
 # What a server would not take
@@ -970,7 +970,9 @@ def test_a_chroot_that_is_deleted_under_a_session_is_not_made_again(
 TOO_MUCH = b"x" * (1 << 20)
 
 
-def test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on(world: World) -> None:
+def test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on(
+    stage: SessionStage,
+) -> None:
     async def scenario(zk: ZkSession) -> None:
         states: list[SessionState] = []
         zk.add_state_listener(states.append)
@@ -987,19 +989,19 @@ def test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on(world:
         await zk.set("/node", half)
         assert states == []
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
-def test_what_just_fits_into_a_request_is_taken_by_every_server(world: World) -> None:
+def test_what_just_fits_into_a_request_is_taken_by_every_server(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         written = b"x" * 1_040_000
         await zk.create("/node", written)
         return (await zk.get("/node"))[0] == written
 
-    assert world.run(scenario)
+    assert stage.run(scenario)
 
 
-def test_more_paths_than_fit_into_a_request_are_read_in_several(world: World) -> None:
+def test_more_paths_than_fit_into_a_request_are_read_in_several(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         deep = "/" + "x" * 2000
         await zk.create(deep, None)
@@ -1009,11 +1011,11 @@ def test_more_paths_than_fit_into_a_request_are_read_in_several(world: World) ->
         assert [node and node[0] for node in nodes[:100]] == [b"%d" % i for i in range(100)]
         assert nodes[100:] == [None] * 800
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 def test_watches_of_more_paths_than_fit_into_a_request_survive_a_suspension(
-    brief_world: World,
+    brief_world: SessionStage,
 ) -> None:
     async def scenario(zk: ZkSession) -> Any:
         events = Events()
@@ -1033,7 +1035,7 @@ def test_watches_of_more_paths_than_fit_into_a_request_survive_a_suspension(
     ]
 
 
-def test_a_path_that_is_no_text_is_refused_and_the_others_go_on(world: World) -> None:
+def test_a_path_that_is_no_text_is_refused_and_the_others_go_on(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
         with pytest.raises(ZkError):
             await zk.create("/a\ud800", None)
@@ -1041,7 +1043,7 @@ def test_a_path_that_is_no_text_is_refused_and_the_others_go_on(world: World) ->
             await zk.multi([Create("/a\ud800", None)])
         assert await zk.exists("/a") is None
 
-    world.run(scenario)
+    stage.run(scenario)
 
 
 def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -> None:
@@ -1053,19 +1055,19 @@ def test_a_watch_that_raises_does_not_keep_others_from_hearing(zk_chroot: str) -
         await zk.set("/node", b"x")
         return events.so_far()
 
-    assert RealWorld(zk_chroot).run(scenario) == [WatchEvent("changed", "/node")]
+    assert RealStage(zk_chroot).run(scenario) == [WatchEvent("changed", "/node")]
 
 
-def test_silence_grows_while_the_server_is_not_heard(world: World) -> None:
+def test_silence_grows_while_the_server_is_not_heard(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> None:
-        await world.suspend(zk)
+        await stage.suspend(zk)
         before_ms = zk.silence_ms
         await asyncio.sleep(0.1)
         assert zk.silence_ms >= before_ms + 90
-        await world.resume(zk)
+        await stage.resume(zk)
         asked_at = time.monotonic()
         await zk.sync("/")
         heard_ago_ms = zk.silence_ms
         assert heard_ago_ms <= (time.monotonic() - asked_at) * 1000
 
-    world.run(scenario)
+    stage.run(scenario)

@@ -33,7 +33,7 @@ PATIENT = 50
 """Attempts to rebalance, for members on a machine that is busy."""
 
 
-class World:
+class TopicStage:
     """A topic of its own name and partitions, and consumers of a group of the same name."""
 
     def __init__(self, cluster: DevCluster, name: str, partitions: int = 2) -> None:
@@ -126,31 +126,31 @@ async def open_streams(
 
 
 def test_members_come_and_share_and_nothing_is_lost_or_read_twice(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "basic")
+    stage = TopicStage(dev_cluster, "basic")
 
     async def scene() -> None:
-        async with world.connector(consumer_id="consumer1") as first:
+        async with stage.connector(consumer_id="consumer1") as first:
             (stream,) = (await open_streams(first, {"basic": 1}))["basic"]
             for _ in range(2):
                 with pytest.raises(ConsumerTimeout):
                     await anext(stream)
-            assert await world.owners() == dict.fromkeys([0, 1], "basic_consumer1-0")
-            sent = await world.produce(20)
+            assert await stage.owners() == dict.fromkeys([0, 1], "basic_consumer1-0")
+            sent = await stage.produce(20)
             assert values(await drain(stream, count=len(sent))) == sorted(sent)
             await first.commit_offsets()
-            assert await world.committed() == {0: 10, 1: 10}
+            assert await stage.committed() == {0: 10, 1: 10}
 
-            async with world.connector(consumer_id="consumer2") as second:
+            async with stage.connector(consumer_id="consumer2") as second:
                 (other,) = (await open_streams(second, {"basic": 1}))["basic"]
                 shared = {0: "basic_consumer1-0", 1: "basic_consumer2-0"}
-                await until_equal(world.owners, shared)
-                sent = await world.produce(20)
+                await until_equal(stage.owners, shared)
+                sent = await stage.produce(20)
                 assert values(await drain(stream, other, count=20)) == sorted(sent)
                 await second.commit_offsets()
 
-                async with world.connector(consumer_id="consumer3") as third:
+                async with stage.connector(consumer_id="consumer3") as third:
                     assert await open_streams(third, {}) == {}
-                    sent = await world.produce(20)
+                    sent = await stage.produce(20)
                     assert values(await drain(stream, other, count=20)) == sorted(sent)
                 with pytest.raises(MessageStreamsExist):
                     await open_streams(first, {"basic": 1})
@@ -162,38 +162,38 @@ def test_members_come_and_share_and_nothing_is_lost_or_read_twice(dev_cluster: D
 def test_who_comes_next_goes_on_where_the_last_one_stopped(
     dev_cluster: DevCluster, storage: str
 ) -> None:
-    world = World(dev_cluster, f"resume-{storage}")
+    stage = TopicStage(dev_cluster, f"resume-{storage}")
     settings = {
         "offsets_storage": "zookeeper" if storage == "zookeeper" else "kafka",
         "dual_commit_enabled": storage == "both",
     }
 
     async def scene() -> None:
-        sent = await world.produce(30)
-        async with world.connector(**settings) as connector:
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+        sent = await stage.produce(30)
+        async with stage.connector(**settings) as connector:
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
             seen = [(await anext(stream)).value for _ in range(12)]
-        async with world.connector(**settings) as connector:
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+        async with stage.connector(**settings) as connector:
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
             rest = [message.value for message in await drain(stream, count=30 - 11)]
         assert set(seen) | set(rest) == set(sent)
         # the last one handed out was not done with when the connector shut down
         assert set(seen) & set(rest) == {seen[-1]}
-        assert (await world.committed() == {0: 15, 1: 15}) == (storage != "kafka")
+        assert (await stage.committed() == {0: 15, 1: 15}) == (storage != "kafka")
 
     asyncio.run(scene())
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_messages_come_out_one_by_one(dev_cluster: DevCluster, codec: str) -> None:
-    world = World(dev_cluster, f"compressed-{codec}")
+    stage = TopicStage(dev_cluster, f"compressed-{codec}")
 
     async def scene() -> None:
         settings = {"compression.type": codec, "linger.ms": "50"}
-        sent = await world.produce(400, **settings)
-        async with world.connector() as connector:
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
-            await connector.commit_offsets({TopicPartition(world.name, 0): OffsetAndMetadata(57)})
+        sent = await stage.produce(400, **settings)
+        async with stage.connector() as connector:
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
+            await connector.commit_offsets({TopicPartition(stage.name, 0): OffsetAndMetadata(57)})
             assert values(await drain(stream, count=len(sent))) == sorted(sent)
 
     asyncio.run(scene())
@@ -212,24 +212,24 @@ def test_compressed_messages_come_out_one_by_one(dev_cluster: DevCluster, codec:
 def test_an_offset_out_of_range_is_reset(
     dev_cluster: DevCluster, reset: str, stored: int, expected: int
 ) -> None:
-    world = World(dev_cluster, f"reset-{reset}{stored}", partitions=1)
+    stage = TopicStage(dev_cluster, f"reset-{reset}{stored}", partitions=1)
 
     async def scene() -> None:
-        await world.produce(10)
-        session = await world.zookeeper()
-        path = ConsumerOffset.path(world.name, world.name, 0)
+        await stage.produce(10)
+        session = await stage.zookeeper()
+        path = ConsumerOffset.path(stage.name, stage.name, 0)
         await session.create(path, b"%d" % stored, make_parents=True)
         await session.close()
-        async with world.connector(auto_offset_reset=reset) as connector:
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+        async with stage.connector(auto_offset_reset=reset) as connector:
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
             assert len(await drain(stream, count=expected)) == expected
 
             async def committed() -> dict[int, int]:
                 await connector.commit_offsets()
-                return await world.committed()
+                return await stage.committed()
 
             await until_equal(committed, {0: 10})
-        assert await world.committed() == {0: 10}
+        assert await stage.committed() == {0: 10}
 
     asyncio.run(scene())
 
@@ -237,7 +237,7 @@ def test_an_offset_out_of_range_is_reset(
 def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "listened")
+    stage = TopicStage(dev_cluster, "listened")
 
     class Listener:
         def __init__(self) -> None:
@@ -254,11 +254,11 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
 
     async def scene() -> None:
         one, two = Listener(), Listener()
-        async with world.connector(consumer_id="c1") as first:
+        async with stage.connector(consumer_id="c1") as first:
             first.set_consumer_rebalance_listener(one)
             await open_streams(first, {"listened": 1})
             assert one.owned == [{}]
-            async with world.connector(consumer_id="c2") as second:
+            async with stage.connector(consumer_id="c2") as second:
                 second.set_consumer_rebalance_listener(two)
                 await open_streams(second, {"listened": 1})
                 await until(lambda: len(one.assignments) == 2, "a second assignment")
@@ -274,7 +274,7 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
 def test_a_listener_that_raises_spoils_no_rebalance(
     dev_cluster: DevCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World(dev_cluster, "out-of-sorts")
+    stage = TopicStage(dev_cluster, "out-of-sorts")
 
     class Listener:
         def before_releasing_partitions(self, partition_ownership: Mapping[str, Set[int]]) -> None:
@@ -286,10 +286,10 @@ def test_a_listener_that_raises_spoils_no_rebalance(
             raise RuntimeError("before starting")
 
     async def scene() -> None:
-        sent = await world.produce(10)
-        async with world.connector() as connector:
+        sent = await stage.produce(10)
+        async with stage.connector() as connector:
             connector.set_consumer_rebalance_listener(Listener())
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
             assert values(await drain(stream, count=len(sent))) == sorted(sent)
 
     asyncio.run(scene())
@@ -298,16 +298,16 @@ def test_a_listener_that_raises_spoils_no_rebalance(
 
 
 def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "cases")
+    stage = TopicStage(dev_cluster, "cases")
 
     async def scene() -> None:
         async with (
-            world.connector(consumer_id="aa") as one,
-            world.connector(consumer_id="Aa") as two,
+            stage.connector(consumer_id="aa") as one,
+            stage.connector(consumer_id="Aa") as two,
         ):
             await open_streams(one, {"cases": 1})
             await open_streams(two, {"cases": 1})
-            await until_equal(world.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
+            await until_equal(stage.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
 
     asyncio.run(scene())
 
@@ -315,7 +315,7 @@ def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster)
 def test_a_topic_that_is_deleted_while_it_is_consumed_leaves_the_others_alone(
     dev_cluster: DevCluster,
 ) -> None:
-    doomed, kept = World(dev_cluster, "doomed"), World(dev_cluster, "kept")
+    doomed, kept = TopicStage(dev_cluster, "doomed"), TopicStage(dev_cluster, "kept")
 
     async def scene() -> None:
         await doomed.produce(10)
@@ -347,14 +347,14 @@ def test_a_topic_that_is_deleted_while_it_is_consumed_leaves_the_others_alone(
 def test_an_offset_that_is_no_number_is_named_and_holds_up_its_partition_alone(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "nonsense")
+    stage = TopicStage(dev_cluster, "nonsense")
 
     async def scene() -> None:
-        await world.produce(10)
+        await stage.produce(10)
         path = ConsumerOffset.path("nonsense", "nonsense", 0)
-        session = await world.zookeeper()
+        session = await stage.zookeeper()
         await session.create(path, b"forty-two", make_parents=True)
-        async with world.connector(rebalance_max_retries=4) as connector:
+        async with stage.connector(rebalance_max_retries=4) as connector:
             with pytest.raises(ConsumerRebalanceFailed, match=f"{path}: b'forty-two' is not a dec"):
                 await open_streams(connector, {"nonsense": 1})
             assert path in (connector.metrics.rebalance_error or "")
@@ -373,16 +373,16 @@ def test_an_offset_that_is_no_number_is_named_and_holds_up_its_partition_alone(
 
 
 def test_a_filter_takes_topics_that_come_later(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "wild-one")
+    stage = TopicStage(dev_cluster, "wild-one")
 
     async def scene() -> None:
-        first = await world.produce(10)
-        async with world.connector() as connector:
+        first = await stage.produce(10)
+        async with stage.connector() as connector:
             streams = await connector.create_message_streams_by_filter(
                 Whitelist("wild-.*"), 2, str_decoder, str_decoder
             )
             assert values(await drain(*streams, count=10)) == sorted(first)
-            later = await asyncio.to_thread(World, dev_cluster, "wild-two", 3)
+            later = await asyncio.to_thread(TopicStage, dev_cluster, "wild-two", 3)
             second = await later.produce(10)
             messages = await drain(*streams, count=10)
             assert values(messages) == sorted(second)
@@ -392,27 +392,27 @@ def test_a_filter_takes_topics_that_come_later(dev_cluster: DevCluster) -> None:
 
 
 def test_a_commit_by_the_clock_needs_no_call(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "clock", partitions=1)
+    stage = TopicStage(dev_cluster, "clock", partitions=1)
 
     async def scene() -> None:
-        await world.produce(10)
-        async with world.connector(auto_commit_interval_ms=100) as connector:
+        await stage.produce(10)
+        async with stage.connector(auto_commit_interval_ms=100) as connector:
             (stream,) = (await open_streams(connector, {"clock": 1}))["clock"]
             await drain(stream, count=10)
-            await until_equal(world.committed, {0: 10})
+            await until_equal(stage.committed, {0: 10})
 
     asyncio.run(scene())
 
 
 def test_without_auto_commit_nothing_is_committed_even_at_the_end(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "manual")
+    stage = TopicStage(dev_cluster, "manual")
 
     async def scene() -> None:
-        await world.produce(10)
-        async with world.connector(auto_commit_enable=False) as connector:
+        await stage.produce(10)
+        async with stage.connector(auto_commit_enable=False) as connector:
             (stream,) = (await open_streams(connector, {"manual": 1}))["manual"]
             assert len(await drain(stream, count=10)) == 10
-        assert await world.committed() == {}
+        assert await stage.committed() == {}
 
     asyncio.run(scene())
 
@@ -420,14 +420,14 @@ def test_without_auto_commit_nothing_is_committed_even_at_the_end(dev_cluster: D
 def test_positions_of_partitions_that_stay_survive_a_rebalance_without_any_commit(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "retained")
+    stage = TopicStage(dev_cluster, "retained")
 
     async def scene() -> None:
-        await world.produce(10)
-        async with world.connector(auto_commit_enable=False, consumer_id="a") as first:
+        await stage.produce(10)
+        async with stage.connector(auto_commit_enable=False, consumer_id="a") as first:
             (stream,) = (await open_streams(first, {"retained": 1}))["retained"]
             assert len(await drain(stream, count=10)) == 10
-            async with world.connector(auto_commit_enable=False, consumer_id="b") as second:
+            async with stage.connector(auto_commit_enable=False, consumer_id="b") as second:
                 (other,) = (await open_streams(second, {"retained": 1}))["retained"]
                 assert {m.partition for m in await drain(other, count=5)} == {1}
                 assert await drain(stream, count=0) == []
@@ -436,14 +436,14 @@ def test_positions_of_partitions_that_stay_survive_a_rebalance_without_any_commi
 
 
 def test_a_stream_nobody_reads_does_not_hold_up_a_rebalance(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "unread")
+    stage = TopicStage(dev_cluster, "unread")
 
     async def scene() -> None:
-        await world.produce(2000)
-        async with world.connector(consumer_id="a") as first:
+        await stage.produce(2000)
+        async with stage.connector(consumer_id="a") as first:
             await open_streams(first, {"unread": 2})
             await asyncio.sleep(0.5)
-            async with world.connector(consumer_id="0") as second:
+            async with stage.connector(consumer_id="0") as second:
                 (stream,) = (await open_streams(second, {"unread": 1}))["unread"]
                 assert len(await drain(stream, count=1000)) == 1000
 
@@ -453,31 +453,31 @@ def test_a_stream_nobody_reads_does_not_hold_up_a_rebalance(dev_cluster: DevClus
 def test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "ended")
+    stage = TopicStage(dev_cluster, "ended")
 
     async def scene() -> None:
-        connector = world.connector(consumer_timeout_ms=-1)
+        connector = stage.connector(consumer_timeout_ms=-1)
         streams = (await open_streams(connector, {"ended": 3}))["ended"]  # one without a partition
         reading = asyncio.ensure_future(drain(*streams, count=0))
         await asyncio.sleep(0.1)
         await asyncio.gather(connector.shutdown(), connector.shutdown())
         assert await asyncio.wait_for(reading, DEADLINE_S) == []
-        assert await world.owners() == {}
+        assert await stage.owners() == {}
 
     asyncio.run(scene())
 
 
 def test_a_consumer_id_in_use_is_a_clear_error(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "twin")
+    stage = TopicStage(dev_cluster, "twin")
 
     async def scene() -> None:
         brief = {"zookeeper_session_timeout_ms": 2000}  # it tries for half as long again
-        async with world.connector(consumer_id="same") as first:
+        async with stage.connector(consumer_id="same") as first:
             await open_streams(first, {"twin": 1})
-            async with world.connector(consumer_id="same", **brief) as second:
+            async with stage.connector(consumer_id="same", **brief) as second:
                 with pytest.raises(ConsumerIdInUse, match="twin_same"):
                     await open_streams(second, {"twin": 1})
-            assert len(await world.owners()) == 2
+            assert len(await stage.owners()) == 2
 
     asyncio.run(scene())
 
@@ -485,44 +485,44 @@ def test_a_consumer_id_in_use_is_a_clear_error(dev_cluster: DevCluster) -> None:
 def test_without_a_reset_a_group_with_no_offset_is_told_so_by_its_stream(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "no-reset", partitions=1)
+    stage = TopicStage(dev_cluster, "no-reset", partitions=1)
 
     async def scene() -> None:
-        await world.produce(10)
-        async with world.connector(auto_offset_reset="none") as connector:
+        await stage.produce(10)
+        async with stage.connector(auto_offset_reset="none") as connector:
             (stream,) = (await open_streams(connector, {"no-reset": 1}))["no-reset"]
             for _ in range(2):
                 with pytest.raises(OffsetOutOfRange, match="no offset is committed"):
                     await anext(stream)
-            assert await world.committed() == {}
+            assert await stage.committed() == {}
 
     asyncio.run(scene())
 
 
 def test_what_another_member_owns_cannot_be_committed(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "not-ours")
+    stage = TopicStage(dev_cluster, "not-ours")
 
     async def scene() -> None:
-        async with world.connector(consumer_id="a") as first:
+        async with stage.connector(consumer_id="a") as first:
             await open_streams(first, {"not-ours": 1})
-            async with world.connector(consumer_id="b") as second:
+            async with stage.connector(consumer_id="b") as second:
                 await open_streams(second, {"not-ours": 1})
                 await until(lambda: first.metrics.owned_partitions_count == 1, "the first owns one")
                 both = {TopicPartition("not-ours", p): OffsetAndMetadata(7) for p in (0, 1)}
                 with pytest.raises(CommitFailed, match="not-ours_b does not own them") as failure:
                     await second.commit_offsets(both)
                 assert failure.value.errors.keys() == {TopicPartition("not-ours", 0)}
-                assert await world.committed() == {1: 7}
+                assert await stage.committed() == {1: 7}
 
     asyncio.run(scene())
 
 
 def test_a_consumer_says_in_numbers_what_it_does(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "counted")
+    stage = TopicStage(dev_cluster, "counted")
 
     async def scene() -> None:
-        await world.produce(20)
-        async with world.connector(consumer_id="a", num_consumer_fetchers=2) as connector:
+        await stage.produce(20)
+        async with stage.connector(consumer_id="a", num_consumer_fetchers=2) as connector:
             (stream,) = (await open_streams(connector, {"counted": 1}))["counted"]
             await drain(stream, count=20)
             await connector.commit_offsets()
@@ -541,13 +541,13 @@ def test_a_consumer_says_in_numbers_what_it_does(dev_cluster: DevCluster) -> Non
 
 
 def test_a_malformed_neighbour_is_named_to_who_joins(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "neighbour")
+    stage = TopicStage(dev_cluster, "neighbour")
 
     async def scene() -> None:
-        session = await world.zookeeper()
+        session = await stage.zookeeper()
         path = ConsumerRegistration.path("neighbour", "broken")
         await session.create(path, b'{"version":1}', make_parents=True)
-        async with world.connector() as connector:
+        async with stage.connector() as connector:
             with pytest.raises(MalformedMember, match=f"remove that node|{path}"):
                 await open_streams(connector, {"neighbour": 1})
             assert path in (connector.metrics.rebalance_error or "")
@@ -562,16 +562,16 @@ def test_a_malformed_neighbour_is_named_to_who_joins(dev_cluster: DevCluster) ->
 def test_clustered_members_consume_together_and_send_away_who_is_not(
     dev_cluster: DevCluster,
 ) -> None:
-    world = World(dev_cluster, "clustered")
+    stage = TopicStage(dev_cluster, "clustered")
     strategy = {"partition_assignment_strategy": "clustered"}
 
     async def scene() -> None:
-        sent = await world.produce(20)
-        async with world.connector(**strategy) as first, world.connector(**strategy) as second:
+        sent = await stage.produce(20)
+        async with stage.connector(**strategy) as first, stage.connector(**strategy) as second:
             (one,) = (await open_streams(first, {"clustered": 1}))["clustered"]
             (two,) = (await open_streams(second, {"clustered": 1}))["clustered"]
             assert values(await drain(one, two, count=20)) == sorted(sent)
-            async with world.connector() as stranger:
+            async with stage.connector() as stranger:
                 with pytest.raises(StrategyConflict, match="strategy=clustered, we have range"):
                     await open_streams(stranger, {"clustered": 1})
 
@@ -579,13 +579,13 @@ def test_clustered_members_consume_together_and_send_away_who_is_not(
 
 
 def test_brokers_may_be_named_instead_of_looked_up(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "named-brokers")
+    stage = TopicStage(dev_cluster, "named-brokers")
 
     async def scene() -> None:
-        sent = await world.produce(10)
+        sent = await stage.produce(10)
         bootstrap = dev_cluster.address("bootstrap")
-        async with world.connector(bootstrap_servers=bootstrap) as connector:
-            (stream,) = (await open_streams(connector, {world.name: 1}))[world.name]
+        async with stage.connector(bootstrap_servers=bootstrap) as connector:
+            (stream,) = (await open_streams(connector, {stage.name: 1}))[stage.name]
             assert values(await drain(stream, count=len(sent))) == sorted(sent)
 
     asyncio.run(scene())
@@ -601,8 +601,8 @@ def test_less_than_one_stream_is_refused(dev_cluster: DevCluster) -> None:
 
 
 def test_the_blocking_twin_iterates_and_commits(dev_cluster: DevCluster) -> None:
-    world = World(dev_cluster, "blocking")
-    sent = asyncio.run(world.produce(10))
+    stage = TopicStage(dev_cluster, "blocking")
+    sent = asyncio.run(stage.produce(10))
     settings = {
         "zookeeper.connect": dev_cluster.address("zookeeper"),
         "group.id": "blocking",
@@ -620,4 +620,4 @@ def test_the_blocking_twin_iterates_and_commits(dev_cluster: DevCluster) -> None
         connector.commit_offsets()
         assert sorted(seen) == sorted(sent)
         assert connector.metrics.owned_partitions_count == 2
-        assert asyncio.run(world.committed()) == {0: 5, 1: 5}
+        assert asyncio.run(stage.committed()) == {0: 5, 1: 5}

@@ -45,7 +45,7 @@ class Told:
         return [call for call in self.calls if "/kgroup/" in call[1]]
 
 
-class World:
+class GroupStage:
     def __init__(self) -> None:
         self.zookeeper = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
 
@@ -88,15 +88,15 @@ class World:
         return self.zookeeper.tree[ConsumerOffset.path("g", "t", 0)].data
 
 
-def play(scene: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def play(scene: Callable[[GroupStage], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        await scene(World())
+        await scene(GroupStage())
 
     run_in_virtual_time(whole())
 
 
 def test_who_has_left_commits_nothing_though_the_session_is_the_callers_and_lives_on() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         connector, _ = await work.consumer("a")
         await connector.commit_offsets({P0: OffsetAndMetadata(7)})
@@ -113,7 +113,7 @@ def test_who_has_left_commits_nothing_though_the_session_is_the_callers_and_live
 
 
 def test_without_a_migration_a_session_asks_for_one_at_its_start_and_never_again() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(4)
         first, zk = await work.consumer("a")
         assert len(zk.asked_of_migrations()) <= 8
@@ -149,7 +149,7 @@ class Listener:
 
 
 def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_end() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         listener = Listener()
         first, _ = await work.consumer("a", listener=listener)
@@ -170,7 +170,7 @@ def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_en
 
 
 def test_a_rebalance_listener_may_shut_its_consumer_down() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         listener = Listener()
         first, _ = await work.consumer("a", listener=listener)
@@ -187,7 +187,7 @@ def test_a_rebalance_listener_may_shut_its_consumer_down() -> None:
 def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that_has_returned() -> (
     None
 ):
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         listener, ends = Listener(), asyncio.Event()
         first, _ = await work.consumer("a", listener=listener)
@@ -211,7 +211,7 @@ def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that
 
 
 def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_theirs() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         stays, _ = await work.consumer("b")  # or the last to leave deletes what was watched
@@ -232,7 +232,7 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_their
 
 
 def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
@@ -264,7 +264,7 @@ def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -
 def test_what_other_members_could_not_read_is_refused_and_nothing_is_registered(
     wanted: dict[str, int], what: str
 ) -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
         connector = ConsumerConnector(settings, zk=await work.session())
@@ -278,7 +278,7 @@ def test_what_other_members_could_not_read_is_refused_and_nothing_is_registered(
 
 
 def test_too_many_streams_of_a_filter_are_refused() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
         connector = ConsumerConnector(settings, zk=await work.session())
         with pytest.raises(ValueError, match="100001 streams"):
@@ -291,7 +291,7 @@ def test_too_many_streams_of_a_filter_are_refused() -> None:
 def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
     by_filter: bool,
 ) -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         holder = await work.session()
         owner = PartitionOwner.path("g", "t", 0)
@@ -318,7 +318,7 @@ def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
 
 
 def test_a_message_is_committed_with_all_before_it() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         connector, _ = await work.consumer("a")
         ((stream,),) = connector.streams.values()
@@ -334,7 +334,7 @@ def test_a_message_is_committed_with_all_before_it() -> None:
 
 
 def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         owners = "/consumers/g/owners/t"
@@ -357,7 +357,7 @@ def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> No
 
 
 def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         work.zookeeper.suspend(session)
@@ -380,7 +380,7 @@ def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later(
 
 
 def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
@@ -403,7 +403,7 @@ def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying
 
 
 def test_a_connector_that_is_shut_down_while_it_waits_for_zookeeper_does_not_join_later() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         work.zookeeper.suspend(session)

@@ -14,7 +14,7 @@ from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.stage.ensemble import Ensemble, kill
-from tests.stage.sessions import SESSION_MS, RealWorld, an_administrator
+from tests.stage.sessions import SESSION_MS, RealStage, an_administrator
 from tests.stage.silent_host import silent_host
 from tests.stage.waiting import until
 from tests.stage.zookeeper import EMBEDDED, VERSIONS, ZooKeepers
@@ -246,7 +246,7 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
 
 
 def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot, BRIEF_MS)
+    stage = RealStage(zk_chroot, BRIEF_MS)
 
     async def scene(cut_off: ZkSession) -> None:
         async with a_session(zk_chroot) as healthy:
@@ -271,12 +271,12 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
 
         second_streams.start = watched_start  # type: ignore[method-assign]
         expired_id = cut_off.session_id
-        world.silence(cut_off)
+        stage.silence(cut_off)
         await until(lambda: taken_over_while_delivered, "the look back")
         assert "pause" in first_streams.calls
         assert taken_over_while_delivered == [False]
-        await world.suspend(cut_off)
-        await world.resume(cut_off)
+        await stage.suspend(cut_off)
+        await stage.resume(cut_off)
         assert cut_off.session_id != expired_id
         await until(
             lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1,
@@ -287,11 +287,11 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         await first.leave()
         await second.leave()
 
-    world.run(scene)
+    stage.run(scene)
 
 
 def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot)
+    stage = RealStage(zk_chroot)
 
     async def scene(session: ZkSession) -> None:
         await make_topic(zk_chroot, 2)
@@ -299,8 +299,8 @@ def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None
         await member.join()
         streams.calls.clear()
         round_before = member.membership.round
-        await world.suspend(session)
-        await world.resume(session)
+        await stage.suspend(session)
+        await stage.resume(session)
         await until(
             lambda: member.membership.round > round_before and member.is_settled,
             "a new round is over",
@@ -309,7 +309,7 @@ def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None
         assert len(streams.delivering) == 2
         await member.leave()
 
-    world.run(scene)
+    stage.run(scene)
 
 
 def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_goes_on(
