@@ -10,7 +10,8 @@ from pathlib import Path
 import attrs
 
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 from zk.api import NoNode, Stat, ZkSession
 from zk.consumer_znodes import ConsumerRegistration, PartitionOwner
 

@@ -22,7 +22,8 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from compaction.status import STATUS_FILE, CleanerStatus, decode_status
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import DevCluster, frozen, lives
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import frozen, lives
 from tests.stage.topic_contents import contents
 from tests.stage.waiting import block_until
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from compaction.status import STATUS_FILE, decode_status
 from tests.cluster.test_operations_guide import typed
-from tests.stage.cluster import ROOT, DevCluster
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until
 
 GUIDE = ROOT / "docs" / "compaction.md"

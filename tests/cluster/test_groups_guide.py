@@ -10,7 +10,8 @@ import textwrap
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
-from tests.stage.cluster import ROOT, DevCluster
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 from tests.stage.waiting import DEADLINE_S, block_until
 from zk.api import NodeExists
 from zk.znodes import ConsumerOffset

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from tests.cluster.test_operations_guide import typed
-from tests.stage.cluster import ROOT, DevCluster
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 
 GUIDE = ROOT / "docs" / "log-format.md"
 DEADLINE_S = 120.0

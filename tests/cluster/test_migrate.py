@@ -19,7 +19,8 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.stage.cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import DEADLINE_S
 from zk.migration_znodes import GroupMigration, MigrationPaths, OffsetMode
 from zk.session import KazooSession

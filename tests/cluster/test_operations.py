@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.stage.cluster import DevCluster, frozen
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import frozen
 from tests.stage.waiting import block_until
 
 BROKERS = (

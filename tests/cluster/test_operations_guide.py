@@ -12,7 +12,8 @@ from pathlib import Path
 
 from clients.admin import LATEST_TIME, Admin
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 
 GUIDE = ROOT / "docs" / "operations.md"
 DEADLINE_S = 240.0

@@ -15,8 +15,9 @@ import attrs
 from clients.admin import Admin, NewTopic
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.stage.cluster import ROOT, DevCluster, command_line, first_line, frozen
+from tests.stage.cluster import DevCluster
 from tests.stage.network import Link
+from tests.stage.processes import ROOT, command_line, first_line, frozen
 from tests.stage.topic_contents import contents
 from tests.stage.waiting import DEADLINE_S
 from zk.session import KazooSession

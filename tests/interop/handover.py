@@ -24,12 +24,13 @@ from clients.producer.producer import Producer
 from core_log.log_dir import CLEAN_SHUTDOWN
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import ROOT, command_line, zookeeper_session
 from tests.stage.old_kafka import program
+from tests.stage.processes import ROOT, command_line
 from tests.stage.segment_files import KINDS
 from tests.stage.stock_kafka import command
 from tests.stage.topic_contents import contents
 from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
 from zk.api import NoNode
 from zk.znodes import BrokerId, ClusterId, Controller
 

@@ -18,8 +18,8 @@ from groups.zookeeper.assignment import ASSIGNORS, NO_LEADERS
 from groups.zookeeper.filters import Whitelist, allowed_topics
 from groups.zookeeper.registration import thread_ids
 from protocol.topic_partition import TopicPartition
-from tests.stage.cluster import ROOT, command_line
 from tests.stage.old_kafka import program
+from tests.stage.processes import ROOT, command_line
 from zk.api import NoNode, ZkSession
 from zk.consumer_znodes import ConsumerGroup, PartitionOwner
 

@@ -19,8 +19,8 @@ from core_log.producers.producer_snapshots import SNAPSHOT
 from tests.interop.handover import CODECS, LATEST, OURS, Site
 from tests.interop.test_dump_log_segments import ours, stock
 from tests.interop.test_stock_snapshots import produce
-from tests.stage.cluster import zookeeper_session
 from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
 from zk.znodes import Controller, TopicAssignment
 
 GROUP = "readers"

@@ -13,8 +13,9 @@ import pytest
 
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import Messages, MixedGroup, Wanted, values_of
-from tests.stage.cluster import DevCluster, zookeeper_session
+from tests.stage.cluster import DevCluster
 from tests.stage.old_kafka import compiled
+from tests.stage.zookeeper import zookeeper_session
 from zk.api import NoNode, ZkSession
 
 VERSION = "1.1.1"

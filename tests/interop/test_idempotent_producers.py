@@ -19,8 +19,7 @@ from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
 from tests.stage.cluster import DevCluster
-from tests.stage.lossy_network import LossyLink
-from tests.stage.network import HOST
+from tests.stage.network import HOST, LossyLink
 from tests.stage.topic_contents import contents
 
 MESSAGES = [b"%d" % number for number in range(200)]

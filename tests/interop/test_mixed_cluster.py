@@ -29,9 +29,9 @@ from tests.cluster.load import Load
 from tests.cluster.restartable_cluster import partition_state, play
 from tests.interop.handover import LATEST, OURS, command_of
 from tests.interop.kafka_cluster import unique
-from tests.stage.cluster import zookeeper_session
 from tests.stage.stock_kafka import jars
 from tests.stage.waiting import DEADLINE_S, block_until, until_equal
+from tests.stage.zookeeper import zookeeper_session
 from zk.api import NoNode, ZkSession
 from zk.znodes import Controller
 

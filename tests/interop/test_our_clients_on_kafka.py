@@ -16,8 +16,8 @@ from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import CODECS, TRAFFIC, heard, new_topic, say
-from tests.stage.cluster import zookeeper_session
 from tests.stage.stock_kafka import stock_broker
+from tests.stage.zookeeper import zookeeper_session
 
 PATIENCE_S = 60.0
 PARTITIONS = 4

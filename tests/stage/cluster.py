@@ -2,71 +2,20 @@
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 import attrs
 import pytest
 
+from tests.stage.processes import ROOT, command_line, first_line, lives
 from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
 from zk.embedded import ZkServerError, find_jars, find_java
 from zk.session import KazooSession
-
-ROOT = Path(__file__).resolve().parents[2]
-
-_COMMANDS = {
-    "kgroup": "from clients.kgroup.command import main; main(prog_name='kgroup')",
-    "kbroker": "from broker.kbroker.command import main; main(prog_name='kbroker')",
-}
-
-
-def command_line(program: str, *args: str) -> list[str]:
-    """`kgroup …` or `kbroker …`, without needing them installed."""
-    return [sys.executable, "-c", _COMMANDS[program], *args]
-
-
-@contextlib.contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Have a process do nothing until the end of the block: connections to it stay, and hang."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def lives(pid: int) -> bool:
-    """Whether there is such a process that is not a zombie."""
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # before, or while it is read
-        return False
-
-
-def first_line(process: subprocess.Popen[str], deadline_s: float = DEADLINE_S) -> str:
-    """The first line of its standard output; "" when it ends without one."""
-    assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], deadline_s)
-    assert ready, f"no line within {deadline_s:.0f} s"
-    return process.stdout.readline()
-
-
-@contextlib.asynccontextmanager
-async def zookeeper_session(
-    connect_string: str, *, create_chroot: bool = False
-) -> AsyncIterator[KazooSession]:
-    """A session for the block."""
-    session = KazooSession(connect_string, create_chroot=create_chroot)
-    await session.start()
-    try:
-        yield session
-    finally:
-        await session.close()
 
 
 @attrs.define(eq=False)

@@ -5,8 +5,9 @@ machine.
 """
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -34,6 +35,19 @@ def class_path(version: str) -> Sequence[Path]:
     return [*sorted(libraries.glob("*.jar")), _LOGGING]
 
 
+@contextlib.asynccontextmanager
+async def zookeeper_session(
+    connect_string: str, *, create_chroot: bool = False
+) -> AsyncIterator[KazooSession]:
+    """Open a session for the block."""
+    session = KazooSession(connect_string, create_chroot=create_chroot)
+    await session.start()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
 @attrs.define(eq=False)
 class ZooKeepers:
     """One server of each version that somebody has asked for, until the end of the tests."""
@@ -57,9 +71,8 @@ class ZooKeepers:
         connect_string = f"{server.connect_string}/chroot{next(self._numbers)}"
 
         async def make_chroot() -> None:
-            session = KazooSession(connect_string, create_chroot=True)
-            await session.start()
-            await session.close()
+            async with zookeeper_session(connect_string, create_chroot=True):
+                pass
 
         asyncio.run(make_chroot())
         return connect_string

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tests.stage.cluster import frozen
 from tests.stage.ensemble import Ensemble, kill
+from tests.stage.processes import frozen
 from tests.stage.sessions import Events
 from tests.stage.waiting import until
 from zk.api import SessionState, WatchEvent

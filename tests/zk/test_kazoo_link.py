@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.stage.sessions import Link, reached
-from tests.stage.silent_host import silent_host
+from tests.stage.network import Relay, silent_host
+from tests.stage.sessions import reached
 from tests.stage.waiting import block_until, until
 from tests.zk.scripted_zookeeper import (
     AUTH_XID,
@@ -167,16 +167,16 @@ def test_an_old_server_is_not_asked_again_when_the_connection_breaks() -> None:
     async def scenario() -> None:
         server = ScriptedZooKeeper(is_old=True)
         async with server.listening() as target:
-            link = await Link.open(target)
-            async with session_with(link.address) as (zk, states):
-                link.close()
+            relay = await Relay.open(target)
+            async with session_with(relay.address) as (zk, states):
+                relay.close()
                 await reached(zk, SUSPENDED)
-                link.open_again()
+                relay.open_again()
                 await reached(zk, CONNECTED)
                 assert await zk.get_many(["/a"]) == [None]
                 assert states == [CONNECTED, SUSPENDED, CONNECTED]
                 assert server.types.count(MULTI_READ) == 1
-            await link.end()
+            await relay.end()
 
     asyncio.run(scenario())
 
@@ -185,17 +185,17 @@ def test_a_newer_server_is_asked_at_each_connection_for_the_next_may_be_older() 
     async def scenario() -> None:
         server = ScriptedZooKeeper()
         async with server.listening() as target:
-            link = await Link.open(target)
-            async with session_with(link.address) as (zk, states):
-                link.close()
+            relay = await Relay.open(target)
+            async with session_with(relay.address) as (zk, states):
+                relay.close()
                 await reached(zk, SUSPENDED)
                 server.is_old = True
-                link.open_again()
+                relay.open_again()
                 await reached(zk, CONNECTED)
                 assert await zk.get_many(["/a"]) == [None]
                 assert states == [CONNECTED, SUSPENDED, CONNECTED]
                 assert server.types.count(MULTI_READ) == 2
-            await link.end()
+            await relay.end()
 
     asyncio.run(scenario())
 
@@ -237,24 +237,24 @@ def test_with_one_silent_machine_of_three_every_session_starts_and_none_expires(
     zookeeper: str,
 ) -> None:
     async def scenario() -> None:
-        links = [await Link.open(zookeeper) for _ in range(2)]
+        relays = [await Relay.open(zookeeper) for _ in range(2)]
         async with contextlib.AsyncExitStack() as stack:
             silent = stack.enter_context(silent_host())
-            hosts = ",".join([silent, *(link.address for link in links)])
+            hosts = ",".join([silent, *(relay.address for relay in relays)])
             entered = await asyncio.gather(
                 *(stack.enter_async_context(session_with(hosts)) for _ in range(SESSIONS))
             )
             ids = [zk.session_id for zk, _ in entered]
-            for link in links:
-                link.close()
-                link.open_again()
+            for relay in relays:
+                relay.close()
+                relay.open_again()
             await until(lambda: all(states[1:] for _, states in entered), "all were suspended")
             await until(
                 lambda: all(zk.state is CONNECTED for zk, _ in entered), "all are connected"
             )
             assert [zk.session_id for zk, _ in entered] == ids
-        for link in links:
-            await link.end()
+        for relay in relays:
+            await relay.end()
 
     asyncio.run(scenario())
 

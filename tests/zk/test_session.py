@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from tests.stage.cluster import frozen, zookeeper_session
+from tests.stage.network import Relay
+from tests.stage.processes import frozen
 from tests.stage.sessions import (
     PATIENCE_S,
     SESSION_MS,
     SHORT_SESSION_MS,
     Events,
-    Link,
     MemoryStage,
     RealStage,
     SessionStage,
     reached,
 )
 from tests.stage.waiting import until
-from tests.stage.zookeeper import VERSIONS, ZooKeepers
+from tests.stage.zookeeper import VERSIONS, ZooKeepers, zookeeper_session
 from zk.api import (
     BadVersion,
     Check,
@@ -826,26 +826,26 @@ def test_a_watch_event_is_no_sign_that_the_server_hears_us(zookeeper: str, zk_ch
     events = 10
 
     async def scenario() -> None:
-        link = await Link.open(zookeeper)
+        relay = await Relay.open(zookeeper)
         chroot = zk_chroot.partition("/")[2]
-        session = KazooSession(f"{link.address}/{chroot}", session_timeout_ms=SESSION_MS)
+        session = KazooSession(f"{relay.address}/{chroot}", session_timeout_ms=SESSION_MS)
         other = KazooSession(zk_chroot, session_timeout_ms=SESSION_MS)
         await session.start()
         await other.start()
         watch_events = Events()
         for number in range(events):
             await session.exists(f"/{number}", watch_events)
-        link.mute()
+        relay.mute()
         muted_at = time.monotonic()
         for number in range(events):
             await other.create(f"/{number}", None)
             await watch_events.next()
             await asyncio.sleep(0.05)
             assert session.silence_ms >= int((time.monotonic() - muted_at) * 1000) - 10
-        link.open_again()
+        relay.open_again()
         await other.close()
         await session.close()
-        await link.end()
+        await relay.end()
 
     asyncio.run(scenario())
 
@@ -908,20 +908,20 @@ def test_a_server_that_never_answers_a_connection_does_not_cost_the_session(
     zookeeper: str,
 ) -> None:
     async def scenario() -> None:
-        link = await Link.open(zookeeper)
-        session = KazooSession(link.address, session_timeout_ms=9000)
+        relay = await Relay.open(zookeeper)
+        session = KazooSession(relay.address, session_timeout_ms=9000)
         await session.start()
         session_id = session.session_id
-        link.close()
+        relay.close()
         await reached(session, SessionState.SUSPENDED)
-        link.open_again()
-        link.silence()
-        await until(lambda: link.swallowed_bytes, "bytes that are swallowed")
-        link.open_again()
+        relay.open_again()
+        relay.silence()
+        await until(lambda: relay.swallowed_bytes, "bytes that are swallowed")
+        relay.open_again()
         await reached(session, SessionState.CONNECTED)
         assert session.session_id == session_id
         await session.close()
-        await link.end()
+        await relay.end()
 
     asyncio.run(scenario())
 

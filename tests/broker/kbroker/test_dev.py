@@ -5,7 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.stage.cluster import ROOT, DevCluster, command_line, first_line, lives
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line, first_line, lives
 from tests.stage.waiting import DEADLINE_S, block_until
 
 

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clients.high_level.connector import ConsumerConnector
-from tests.stage.cluster import zookeeper_session
 from tests.stage.waiting import until_equal
-from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers
+from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers, zookeeper_session
 from zk.api import SessionState
 from zk.session import KazooSession
 from zk.znodes import PartitionOwner, TopicAssignment

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stage.cluster import ROOT, DevCluster, command_line, first_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line, first_line
 from tests.stage.waiting import DEADLINE_S, block_until
 
 

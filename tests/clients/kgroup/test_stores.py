@@ -13,7 +13,8 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import DEADLINE_S, block_until
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 

@@ -14,8 +14,8 @@ from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
 from tests.stage.ensemble import Ensemble, kill
+from tests.stage.network import silent_host
 from tests.stage.sessions import SESSION_MS, RealStage, an_administrator
-from tests.stage.silent_host import silent_host
 from tests.stage.waiting import until
 from tests.stage.zookeeper import EMBEDDED, VERSIONS, ZooKeepers
 from zk.api import ZkSession
