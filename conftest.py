@@ -7,14 +7,29 @@ import asyncio
 import inspect
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from core_log import loop_guard
-from tests.stage import turn_guard
+from tests.stage import transcript, turn_guard
 from tests.stage.clock import VirtualTimeLoop
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that replaces golden transcripts by what happens now."""
+    parser.addoption(
+        "--update-transcripts", action="store_true", help="rewrite tests/**/testdata/*.txt"
+    )
+
+
+@pytest.fixture
+def compare_transcript(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a file of scenarios with what happens now: `compare(path, new_machine)`."""
+    is_update = bool(request.config.getoption("--update-transcripts"))
+    return partial(transcript.compare, is_update=is_update)
 
 
 def pytest_configure(config: pytest.Config) -> None:
