@@ -9,7 +9,8 @@
 
 A line that begins in the first column is an expression: an event, built of the names that the
 machine under test offers. The indented lines below it are the effects, in order, and after `=>` a
-summary of the state where it changed. `==` begins a scenario with a new machine; `#` is a comment.
+summary of the state where it changed. A line whose value is None prepares the scene. `==` begins a
+scenario with a new machine; `#` is a comment.
 
 `retell` replays the lines and writes the indented ones anew. A test compares that with the file;
 `pytest --update-transcripts` replaces the file, and the change is reviewed as a diff.
@@ -87,20 +88,21 @@ def retell(text: str, new_machine: Callable[[], Machine]) -> str:
 
 def _outcome(machine: Machine, line: str, summary_before: str) -> list[str]:
     """Return the indented lines below a line of the scenario."""
-    event = eval(line, {"__builtins__": {}}, dict(machine.names()))
-    if event is None:
-        return []  # it prepares something
+    event = eval(line, {"__builtins__": {}}, {"frozenset": frozenset, **machine.names()})
+    effects = () if event is None else machine.take(event)
 
     writer = Writer(machine.shorthands)
     lines = [
         STEP + part
-        for effect in machine.take(event)
+        for effect in effects
         for part in (effect if isinstance(effect, str) else writer.write(effect)).splitlines()
     ]
     summary = machine.summary()
     if summary != summary_before:
-        lines += [f"{STEP}=> {summary}"]
-    return lines or [STEP + NOTHING]
+        lines.append(f"{STEP}=> {summary}")
+    if event is not None and not lines:
+        lines.append(STEP + NOTHING)
+    return lines
 
 
 # ---- values in words
@@ -138,7 +140,7 @@ class Writer:
             opening, closing = "{", "}"
         elif is_list(value):
             items = [self.write(item, inner) for item in value]
-            opening, closing = "[", "]"
+            opening, closing = brackets(value)
         else:
             return whole
 
@@ -162,7 +164,8 @@ class Writer:
         if isinstance(value, Set):
             return "{" + ", ".join(map(self.flat, self._in_order(value))) + "}"
         if is_list(value):
-            return "[" + ", ".join(map(self.flat, value)) + "]"
+            opening, closing = brackets(value)
+            return opening + ", ".join(map(self.flat, value)) + closing
         return repr(value)
 
     def _in_order(self, items: Iterable[Any]) -> list[Any]:
@@ -181,6 +184,11 @@ def is_record(value: Any) -> bool:
 def is_list(value: Any) -> bool:
     """Return whether a value is a sequence of items, and no text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def brackets(items: Sequence[Any]) -> tuple[str, str]:
+    """Return what stands around a sequence."""
+    return ("(", ")") if isinstance(items, tuple) else ("[", "]")
 
 
 def fields(record: Any) -> list[tuple[str, Any]]:

@@ -54,7 +54,7 @@ class MemberMachine:
         delivering = ", ".join(map(str, sorted(member.delivering))) or "nothing"
         return f"{member.phase.name} in round {member.round}, holds {held}, delivers {delivering}"
 
-    # ---- shorthands of the scenarios: what prepares a scene is not told
+    # ---- shorthands of the scenarios
 
     def register(self) -> None:
         """Register in session 7; the first round begins."""
