@@ -35,7 +35,7 @@ from broker.lifecycle.process_limits import wall_clock_ms
 from broker.lifecycle.tasks import Tasks
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Dispatcher
-from broker.network.listener import Bind, Listener, bound_socket
+from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.purgatory import Purgatory
 from broker.process import Process
 from broker.replication import assembly as replication_wing
@@ -74,7 +74,7 @@ class Broker:
         zk: ZkSession | None = None,
         chance: random.Random | None = None,
         open_directory: Callable[[str], Directory] = LogDirectory,
-        bind: Bind = bound_socket,
+        bind: Bind = bind_socket,
         workers: Workers | None = None,
     ) -> None:
         self.config = config

@@ -117,7 +117,7 @@ class Housekeeping:
 
     def _close_idle(self) -> None:
         self.listener.close_idle(asyncio.get_running_loop().time())
-        self.listener.share_memory()
+        self.listener.rotate_readers()
 
     async def _retain(self) -> None:
         """Apply retention to the logs that the cleaner leaves alone, some of them a turn."""

@@ -1,8 +1,8 @@
-"""Which operations requests need on which resources, in the words of ACLs (KIP-11).
+"""Say which operation on which resource a request needs, in the words of ACLs (KIP-11).
 
-Dispatch asks where one resource decides about the whole request: the cluster, or a group. Handlers
-ask for each topic of a request that names several, because one of them may be refused without the
-others (`request_context.authorize`). For now everybody may do everything.
+Dispatch checks requests that need one resource: the cluster or a group. A request that names
+several topics is checked by its handler, topic by topic (`request_context.authorize`), because one
+topic may be refused and the others not. There are no ACLs yet, so everything is allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ResourceType(Enum):
 
 
 class Resource(NamedTuple):
-    """One resource."""
+    """A resource that an ACL may name."""
 
     kind: ResourceType
     name: str
@@ -63,7 +63,7 @@ def allow_everything(principal: Principal, operation: Operation, resource: Resou
 
 
 def topic(name: str) -> Resource:
-    """Return a topic as a resource."""
+    """Return the resource of a topic."""
     return Resource(ResourceType.TOPIC, name)
 
 
@@ -89,4 +89,4 @@ NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
     ApiKey.OFFSET_FETCH: (Operation.DESCRIBE, _group),
     ApiKey.OFFSET_DELETE: (Operation.DELETE, _group),
 }
-"""The requests about which one resource decides, as Kafka's protocol guide lists them."""
+"""The requests that need one resource, as Kafka's protocol guide lists them."""

@@ -1,14 +1,16 @@
-"""One client's connection: frames in, responses out, in order, one request at a time.
+"""Serve one client's connection: one request at a time, responses in the order of requests.
 
-A request that can be answered at once is answered inside the read callback, as far as the
-connection's share goes (`turns`). The responses of one share go out in one write.
+A request with an immediate response is served inside the read callback, as far as the connection's
+share of time goes (`turns`). The responses of one share are sent in one write.
 
-A request that waits (see `purgatory`) holds those behind it, and a connection with requests held is
-not read, as Kafka's muted channel is not. That gives responses in request order, and bounds what a
-client can make us keep. A client that does not read its responses is treated alike: until they are
-sent, nothing more is served. What is kept all the same is counted (`queued_bytes`).
+A parked request (`purgatory`) blocks the requests behind it, and a connection with blocked requests
+is not read, like a muted channel of Kafka. So responses keep the order of requests, and a client
+cannot make us keep an unbounded number of them. A client that does not read its responses is
+treated alike: nothing more is served until they are sent. The bytes that we keep all the same are
+counted (`queued_bytes`).
 
-Large file ranges go out by `sendfile`. Small ones are read and joined with what stands around them.
+Large file ranges are sent by `sendfile`. Small ones are read, and joined with the bytes around
+them.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ from broker.network.response_parts import (
     Part,
     SendRange,
     is_small,
-    pieces,
     read_part,
     send_by_sendfile,
     split_at_holes,
+    split_range,
 )
 from broker.network.session import PLAINTEXT_SESSION, Session, SessionRefused
 from broker.network.turns import Share, Turns
@@ -50,16 +52,17 @@ logger = logging.getLogger(__name__)
 _NUMBERS = count(1)
 
 JOINED_BYTES = 64 * 1024
-"""Responses are joined into one write up to this size; then the transport says if it is full."""
+"""Responses are joined into one write up to this size. After a write the transport reports whether
+the client takes the bytes."""
 
 
-@attrs.define(eq=False, repr=False)  # asyncio prints it into the log
+@attrs.define(eq=False, repr=False)  # no repr: asyncio prints it into the log
 class ClientConnection(asyncio.Protocol):
     """The server's side of a connection.
 
-    `executor` reads bytes that are not in memory. `descriptor` is the lowest number that was free:
-    at least so many files are open. `is_brokers`: a broker has sent requests on it. `was_read`:
-    bytes came since that was last cleared.
+    `executor` reads bytes that are not in the page cache. `descriptor` was the lowest free number
+    when the connection was accepted, so at least so many files were open. `is_brokers`: a broker
+    has sent requests on it. `was_read`: bytes have arrived since this was last cleared.
     """
 
     dispatcher: Dispatcher
@@ -94,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
     _busy: bool = False
     _blocked: bool = False
     _unblocked: asyncio.Future[None] | None = None
-    _is_held_back: bool = False
+    _is_short_of_memory: bool = False
     _is_throttled: bool = False
     _reading_paused: bool = False
 
@@ -109,12 +112,15 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # so that it says when all is sent
+        # With this limit `resume_writing` means that everything is sent.
+        self._transport.set_write_buffer_limits(high=0)
+
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
         self.peer_host = host
         self.name = f"{host}:{port}"
         self.descriptor = self._transport.get_extra_info("socket").fileno()
         self._note_origin()
+
         self.queued.add(self)
         self._touch()
         if not self.on_open(self):
@@ -125,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
         self._unblock()
         self._cutter.clear()
         if self._parked is not None:
-            self.purgatory.drop(self._parked)
+            self.purgatory.cancel(self._parked)
             self._parked = None
         self.queued.remove(self)
         self.on_close(self)
@@ -134,11 +140,11 @@ class ClientConnection(asyncio.Protocol):
         self._touch()
         self.was_read = True
         self._cutter.feed(data)
-        self.turns.arrived(self)
+        self.turns.serve_or_line_up(self)
 
     def eof_received(self) -> None:
         if self._cutter.has_input:
-            logger.info("%s closed its connection in the middle of a request", self.name)
+            logger.info("%s: the client closed the connection within a request", self.name)
 
     def pause_writing(self) -> None:
         self._blocked = True
@@ -146,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._touch()
         self._unblock()
-        self.turns.arrived(self)
+        self.turns.serve_or_line_up(self)
 
     def _unblock(self) -> None:
         self._blocked = False
@@ -156,20 +162,22 @@ class ClientConnection(asyncio.Protocol):
     # ---- requests, when `turns` says so
 
     @property
-    def waits(self) -> bool:
-        """Return whether a request of it is parked; such a connection is not idle."""
+    def is_waiting(self) -> bool:
+        """True while a request is parked; such a connection is not idle."""
         return self._parked is not None
 
     def close(self) -> None:
         """Close from the server's side, without a response."""
-        if self._sending is not None:  # first: the loop would wait on for a socket that is closed,
-            self._sending.cancel()  # and the next one gets its number
+        # Cancel first: the loop would go on waiting for the closed socket, and the next socket that
+        # is opened gets its number.
+        if self._sending is not None:
+            self._sending.cancel()
         if self._transport is not None:
             self._transport.abort()
 
     @property
     def has_more(self) -> bool:
-        """Return whether there may be another request, and nothing goes before it."""
+        """True if there may be another request that can be served now."""
         is_stopped = self._busy or self._blocked or self._is_throttled
         return self._cutter.has_more and not is_stopped
 
@@ -177,6 +185,7 @@ class ClientConnection(asyncio.Protocol):
         """Serve the next request; return whether there was one that could be served now."""
         if self._busy or self._blocked or self._is_throttled:
             return False
+
         try:
             frame = self._cutter.cut()
         except FrameError as error:
@@ -195,18 +204,19 @@ class ClientConnection(asyncio.Protocol):
         except (Refused, SessionRefused) as error:
             self._close(str(error))
             return False
+
         if dispatched.is_from_broker:
             self.is_brokers = True
-        self._take(dispatched)
+        self._handle_outcome(dispatched)
         return True
 
     def end_share(self) -> None:
-        """Send the responses, and read on only if nothing is left to be served."""
+        """Send the responses, and read on only if no request is left to be served."""
         self._flush()
         self._count()
-        self._read_or_not()
+        self._pause_or_resume_reading()
 
-    def _take(self, dispatched: Dispatched) -> None:
+    def _handle_outcome(self, dispatched: Dispatched) -> None:
         if dispatched.throttle_ms:
             self._throttle(dispatched.throttle_ms)
         if isinstance(dispatched.outcome, Wait):
@@ -215,6 +225,8 @@ class ClientConnection(asyncio.Protocol):
             self._respond(dispatched)
 
     def _park(self, wait: Wait) -> None:
+        """Serve nothing more until the request has its response."""
+        assert not self._busy, "a connection serves one request at a time"
         self._busy = True
 
         def end_wait(dispatched: Dispatched) -> None:
@@ -222,14 +234,15 @@ class ClientConnection(asyncio.Protocol):
             self._busy = False
             self._touch()
             if self._transport is not None:
-                self._take(dispatched)
+                self._handle_outcome(dispatched)
                 self._flush()
                 self._count()
                 if self._cutter.has_more or self._reading_paused:
                     self.turns.line_up(self)
 
+        # None: the wait has ended already, and the request may be parked for something else.
         parked = self.purgatory.park(wait, end_wait)
-        if parked is not None:  # else its wait has ended, and it may wait for something else
+        if parked is not None:
             self._parked = parked
 
     def _respond(self, dispatched: Dispatched) -> None:
@@ -248,11 +261,13 @@ class ClientConnection(asyncio.Protocol):
                     self._send_with_files(encoded, holes)
                 else:
                     self._write(encoded)
-            except Exception as error:  # must not reach whoever ended a wait of this connection
+            except Exception as error:
+                # Not raised: the caller may be another connection's request, which ended a wait.
                 self._close(f"a response cannot be sent: {error!r}")
                 return
+
         if dispatched.close:
-            self._close("a request failed in a way nobody expected")
+            self._close("a request failed unexpectedly; the error is logged above")
 
     def _write(self, out: bytes | bytearray) -> None:
         self._out.append(out)
@@ -271,11 +286,12 @@ class ClientConnection(asyncio.Protocol):
     # ---- file ranges
 
     def _send_with_files(self, encoded: bytearray, holes: list[Hole]) -> None:
-        """Join a small response that is in memory; send any other part by part."""
+        """Join a response that is small and cached; send any other part by part."""
         parts = split_at_holes(encoded, holes)
         if is_small(parts, holes):
             self._write(b"".join([read_part(part) for part in parts]))
             return
+
         self._flush()
         self._busy = True
         self._sending = self.spawn(self._send_parts(parts))
@@ -292,7 +308,7 @@ class ClientConnection(asyncio.Protocol):
             self._sending = None
 
         self._busy = False
-        self.turns.arrived(self)
+        self.turns.serve_or_line_up(self)
 
     async def _send_part(self, part: Part) -> None:
         if isinstance(part, FileRange) and part.size < SENDFILE_MIN_BYTES:
@@ -300,7 +316,7 @@ class ClientConnection(asyncio.Protocol):
             self._join(read_part(part))
         elif isinstance(part, FileRange):
             await self._send_joined()
-            for piece in pieces(part):
+            for piece in split_range(part):
                 await self._read_in(piece)
                 await self._send_file(piece)
         elif isinstance(part, ConvertedRange):
@@ -316,7 +332,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(part)
 
     async def _send_joined(self) -> None:
-        """Write the joined parts, and wait until the client has taken them."""
+        """Write the joined parts, and wait until they are sent."""
         self._require_transport()
         self._flush()
         self._count()
@@ -325,7 +341,7 @@ class ClientConnection(asyncio.Protocol):
             await self._unblocked
 
     async def _read_in(self, part: FileRange) -> None:
-        """Bring bytes into the page cache, so that sending them waits for no disk on the loop."""
+        """Read bytes into the page cache in a thread: the loop must not wait for the disk."""
         if not part.is_cached:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self.executor, part.read)
@@ -341,7 +357,7 @@ class ClientConnection(asyncio.Protocol):
         self._touch()
 
     async def _send_converted(self, part: ConvertedRange) -> None:
-        """Convert a piece in a thread, and the next one when the client has taken it."""
+        """Convert a piece in a thread, and the next one when the client has taken this one."""
         loop = asyncio.get_running_loop()
         converted = part.pieces()
         while (
@@ -356,37 +372,38 @@ class ClientConnection(asyncio.Protocol):
             raise ConnectionResetError("the client is gone")
         return self._transport
 
-    # ---- reading, and what is kept
+    # ---- reading, and the memory it takes
 
     @property
-    def in_frame(self) -> bool:
-        """Return whether a part of a frame has come, and not all of it."""
+    def is_in_frame(self) -> bool:
+        """True while the beginning of a frame is kept until its rest arrives."""
         return self._cutter.is_in_frame
 
-    def hold_back(self) -> None:
-        """Read no more until `let_on`: memory is short."""
-        self._is_held_back = True
-        self._read_or_not()
+    def pause_reading(self) -> None:
+        """Stop reading until `resume_reading`, because memory is short."""
+        self._is_short_of_memory = True
+        self._pause_or_resume_reading()
 
-    def let_on(self) -> None:
-        """Read on."""
-        self._is_held_back = False
-        self._read_or_not()
+    def resume_reading(self) -> None:
+        """Read on, unless something else keeps the connection from being read."""
+        self._is_short_of_memory = False
+        self._pause_or_resume_reading()
 
     def _throttle(self, throttle_ms: int) -> None:
-        """Serve and read no more for a while: the client exceeds its quota."""
+        """Serve and read nothing for a while, because the client exceeds its quota."""
         self._is_throttled = True
         asyncio.get_running_loop().call_later(throttle_ms / 1000, self._end_throttle)
 
     def _end_throttle(self) -> None:
         self._is_throttled = False
-        self.turns.arrived(self)
+        self.turns.serve_or_line_up(self)
 
-    def _read_or_not(self) -> None:
-        """Read while nothing waits to be served. Pausing is repeated: sendfile resumes reading."""
+    def _pause_or_resume_reading(self) -> None:
+        """Read only while no request waits to be served."""
         if self._transport is None:
             return
-        if self._is_held_back or self._is_throttled or self._cutter.has_more:
+        if self._is_short_of_memory or self._is_throttled or self._cutter.has_more:
+            # Repeated even if reading is paused, because sendfile resumes it.
             self._reading_paused = True
             self._transport.pause_reading()
         elif self._reading_paused:
@@ -394,12 +411,13 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _count(self) -> None:
-        """Report how much is kept of requests and responses."""
+        """Report how many bytes of requests and responses are kept."""
         held_bytes = self._cutter.held_bytes + self._out_bytes
         if self._busy:
             held_bytes += self._request_bytes
         if self._blocked and self._transport is not None:
             held_bytes += self._transport.get_write_buffer_size()
+
         if held_bytes != self._held_bytes and self._transport is not None:
             self._held_bytes = held_bytes
             self.queued.update(self, held_bytes)
@@ -410,9 +428,9 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = asyncio.get_running_loop().time()
 
     def _close(self, reason: str) -> None:
-        """Close once the responses before are written."""
+        """Close after the earlier responses are written."""
         self._cutter.clear()
         self._flush()
         if self._transport is not None:
-            logger.warning("closing the connection of %s: %s", self.name, reason)
+            logger.warning("%s: connection closed: %s", self.name, reason)
             self._transport.close()

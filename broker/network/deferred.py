@@ -1,7 +1,7 @@
-"""Responses that take a coroutine, or work too long for the event loop, to find.
+"""Responses that need a coroutine, or work that is too long for the event loop.
 
-A handler is a plain function. What it cannot do at once begins here, as a task of the broker, and
-the handler returns the `Wait` for it.
+A handler is a plain function. Work that it cannot finish at once is started here as a task of the
+broker, and the handler returns a `Wait` for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class Deferred:
-    """`spawn` runs a task of the broker, `touch` wakes what waits, `executor` has the threads."""
+    """Runs the work of requests outside their handlers.
+
+    `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
+    `executor` has the threads.
+    """
 
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
@@ -30,9 +34,9 @@ class Deferred:
     def respond(
         self, work: Coroutine[Any, Any, Outcome], timeout_ms: int, late: Callable[[], Outcome]
     ) -> Wait:
-        """Wait for the outcome of `work`, or what it raises; after `timeout_ms` it is `late()`.
+        """Return a Wait for the outcome of `work`, or for its exception.
 
-        The work goes on to its end, whether or not anybody still waits for it.
+        After `timeout_ms` the outcome is `late()`. The work still runs to its end.
         """
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -41,7 +45,8 @@ class Deferred:
                 outcome.set_result(await work)
             except Exception as error:
                 outcome.set_exception(error)
-                outcome.exception()  # seen: the client may be gone
+                # Mark the exception as retrieved: nobody asks for it if the client is gone.
+                outcome.exception()
             self.touch(outcome)
 
         def try_complete(expired: bool) -> Outcome | None:
@@ -55,10 +60,10 @@ class Deferred:
     def respond_in_turns(
         self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
     ) -> Outcome:
-        """Call `work` now, and while it returns None once more in each turn of the loop."""
-        at_once = work()
-        if at_once is not None:
-            return at_once
+        """Call `work` now, and again in each turn of the loop until it returns an outcome."""
+        first = work()
+        if first is not None:
+            return first
 
         async def finish() -> Outcome:
             outcome = None
@@ -76,7 +81,7 @@ class Deferred:
         late: Callable[[], Outcome],
         then: Callable[[T], Outcome],
     ) -> Wait:
-        """Do work that blocks or computes in a thread; `then` makes the outcome, on the loop."""
+        """Run blocking work in a thread; `then` turns its result into the outcome, on the loop."""
 
         async def run() -> Outcome:
             return then(await self.in_thread(work))
@@ -84,5 +89,5 @@ class Deferred:
         return self.respond(run(), timeout_ms, late)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Return what such work returns, or raise what it raises."""
+        """Run `work` in a thread; return what it returns, or raise what it raises."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -1,20 +1,22 @@
-"""From a frame to a response: header, version, body, handler, and what an error becomes.
+"""Turn a frame into a response: read header and body, call the handler, translate its errors.
 
 A request without a possible response (an unknown API or version, a body that cannot be read) raises
 `Refused`, and its connection is closed. ApiVersions is the exception: in a version that we do not
-speak it gets error 35 in version 0, so that a newer client finds out what to ask instead (KIP-511).
+speak it gets error 35 in version 0, so that a newer client learns which versions it can use
+(KIP-511).
 
 A handler is a plain function that returns an `Outcome`:
 
 | outcome | what the connection does |
 |---|---|
 | a response message, or one that is encoded already | sends it |
-| `Wait` | sends what the wait ends with, which is an outcome too |
+| `Wait` | parks the request, and sends the outcome with which the wait ends |
 | `NO_RESPONSE` | sends nothing: a produce request with acks=0 |
-| `Close` | closes: without a response that is the only way to tell of an error |
+| `Close` | closes: where there is no response, nothing else can report an error |
 
-A handler that raises ApiError returns the API's error response with that code. Anything else that
-it raises is a fault of ours: logged, answered with UNKNOWN_SERVER_ERROR, and the connection closed.
+An ApiError that a handler raises becomes the API's error response with that code. Any other
+exception is our bug: it is logged, the response is UNKNOWN_SERVER_ERROR, and the connection is
+closed.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ Response = Message | Encoded
 Outcome = Response | Wait | NoResponse | Close
 Handler = Callable[[Any, RequestContext], Outcome]
 
-BROKERS_ALONE = frozenset(
+BROKER_APIS = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
         ApiKey.STOP_REPLICA,
@@ -79,18 +81,18 @@ BROKERS_ALONE = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
     }
 )
-"""The requests that no client sends."""
+"""The requests that brokers send and clients never do."""
 
 
 class Refused(Exception):
-    """The request cannot get a response: the connection must be closed."""
+    """The request cannot get a response, so its connection must be closed."""
 
 
 class Dispatched(NamedTuple):
     """The outcome of a request with its header.
 
-    `close`: the connection ends after the response. `is_from_broker`: no client sends such a
-    request. `throttle_ms`: the connection is not read for so long; the response goes at once.
+    `close`: the connection is closed after the response. `is_from_broker`: a broker has sent the
+    request. `throttle_ms`: the connection is not read for so long; the response is sent at once.
     """
 
     header: RequestHeader
@@ -102,10 +104,10 @@ class Dispatched(NamedTuple):
 
 @attrs.define(eq=False)
 class Dispatcher:
-    """The table of handlers: which API is served by what.
+    """A dispatcher has the table of handlers, and calls them.
 
     `allows(principal, operation, resource)` is the authorizer. `throttle(context, request)` returns
-    for how many milliseconds a client that exceeds its quota is not read; None: no quotas.
+    for how many milliseconds a client that exceeds its quota is not read. None means no quotas.
     """
 
     handlers: Mapping[ApiKey, Handler]
@@ -121,9 +123,12 @@ class Dispatcher:
         except WireError as error:
             raise Refused(str(error)) from error
 
-        api, handler = API.get(key), self.handlers.get(key)  # type: ignore[call-overload]
+        # Find the API and its handler.
+        api = API.get(key)
+        handler = self.handlers.get(key)  # type: ignore[call-overload]
         if api is None or handler is None:
             raise Refused(f"API key {key} is not served")
+
         if not api.served.first <= version <= api.served.last:
             if key == ApiKey.API_VERSIONS:
                 return _unsupported_api_versions(correlation_id)
@@ -135,6 +140,7 @@ class Dispatcher:
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
 
+        # Call the handler, if the client may send this request.
         listener, connection_id, connection, principal = origin
         context = RequestContext(
             version,
@@ -148,8 +154,9 @@ class Dispatcher:
             self.allows,
         )
         if key in NEEDS:
-            handler = _authorized(key, handler)
-        dispatched = _dispatched(api, header, request, partial(handler, request, context))
+            handler = _require_authorization(key, handler)
+        dispatched = _call_handler(api, header, request, partial(handler, request, context))
+
         if self.throttle is not None:
             throttle_ms = self.throttle(context, request)
             dispatched = dispatched._replace(throttle_ms=throttle_ms)
@@ -158,8 +165,8 @@ class Dispatcher:
         return dispatched
 
 
-def _authorized(key: int, handler: Handler) -> Handler:
-    """Guard a handler whose requests concern one resource."""
+def _require_authorization(key: int, handler: Handler) -> Handler:
+    """Return a handler that first checks the one resource which the request concerns."""
     operation, resource_of = NEEDS[key]
 
     def handle(request: Any, context: RequestContext) -> Outcome:
@@ -172,42 +179,46 @@ def _authorized(key: int, handler: Handler) -> Handler:
 
 
 def _is_from_broker(key: int, request: Any) -> bool:
-    """Return whether a broker asks: as the controller, for its replicas, or to be let go."""
-    return key in BROKERS_ALONE or getattr(request, "replica_id", -1) >= 0
+    """Return whether a broker sent the request: the controller, a follower, or one that stops."""
+    return key in BROKER_APIS or getattr(request, "replica_id", -1) >= 0
 
 
-def _dispatched(
+def _call_handler(
     api: Api, header: RequestHeader, request: Any, handle: Callable[[], Outcome | None]
 ) -> Dispatched:
-    """Call a handler; a Wait that it returns ends with a Dispatched in its turn."""
-    dispatched = _guarded(api, header, request, handle)
+    """Call a handler. A Wait that it returns ends with a Dispatched too."""
+    dispatched = _call_guarded(api, header, request, handle)
     wait = dispatched.outcome
     if not isinstance(wait, Wait):
         return dispatched
 
     def try_complete(expired: bool) -> Dispatched | None:
-        tried = _dispatched(api, header, request, partial(wait.try_complete, expired))
-        return None if tried.outcome is None else tried
+        attempt = _call_handler(api, header, request, partial(wait.try_complete, expired))
+        return None if attempt.outcome is None else attempt
 
     return Dispatched(header, attrs.evolve(wait, try_complete=try_complete))
 
 
-def _guarded(
+def _call_guarded(
     api: Api, header: RequestHeader, request: Any, handle: Callable[[], Any]
 ) -> Dispatched:
-    """Call a handler, and make a response of what it raises."""
+    """Call a handler, and turn an exception into a response."""
+    close = False
     try:
         return Dispatched(header, handle())
     except ApiError as error:
-        code, close = error.code, False
+        code = error.code
     except Exception:
         logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
-        code, close = ErrorCode.UNKNOWN_SERVER_ERROR, True
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        close = True
+
     response = api.error_response(request, code)
     return Dispatched(header, NO_RESPONSE if response is None else response, close)
 
 
 def _unsupported_api_versions(correlation_id: int) -> Dispatched:
+    """Respond in version 0 with the versions of ApiVersions that we serve."""
     api = API[ApiKey.API_VERSIONS]
     key = ApiVersionsResponseKey(
         api_key=ApiKey.API_VERSIONS,

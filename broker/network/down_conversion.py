@@ -1,11 +1,11 @@
-"""Ranges of a log for readers of older formats: converted while they are sent, piece by piece.
+"""Convert ranges of a log for readers of older formats, piece by piece, while they are sent.
 
-A response says how many bytes a partition has before the first of them is sent, but what a range
-comes to in another format is known only after the last. So the number is set beforehand and held
-to, as Kafka does (KIP-283): it is that of the range, or of its first batch converted if that is
-more. What is over is cut off, as the log's own bytes may be; what is missing is filled by the head
-of a message too long to be whole. Readers skip both. A range that is converted within its first
-piece needs none of this.
+A response announces the bytes of a partition before the first byte is sent, but the size of a
+converted range is known only at its end. So the size is fixed beforehand, as in Kafka (KIP-283): it
+is the size of the range, or that of its first converted batch if this is more. Converted bytes
+beyond the size are cut off, as the log's own bytes may be. Missing bytes are filled with the head
+of a message that is too long to be complete. Readers skip an incomplete message at the end. A range
+that fits into its first piece is sent with its exact size.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, read_entry
 from protocol.records.legacy import size_at
 
 PIECE_BYTES = 128 * 1024
-"""Most that is read and converted at once, if no single batch is larger."""
+"""Most bytes that are read and converted at once, unless a single batch is larger."""
 AT_ONCE_BYTES = 32 * 1024
-"""Uncompressed records up to this in one request are converted on the event loop."""
+"""Uncompressed records of one request are converted on the event loop up to this size."""
 CONVERSION_TIMEOUT_MS = 30_000
 UNREADABLE = (CorruptRecord, NoOlderForm, CompressionUnavailable)
-"""What keeps a batch from being converted."""
+"""The errors of a batch that cannot be converted."""
 
 _FILLER = struct.Struct(">qi")
 _FILLER_OFFSET = -1
@@ -40,9 +40,9 @@ _FILLER_OFFSET = -1
 
 @attrs.frozen
 class Conversion:
-    """A range that its reader cannot read as it is. `limit` is how much he asked for.
+    """A range in a format that its reader does not know. `limit` is the bytes that it asked for.
 
-    With a `hard` limit, that of readers from before KIP-74, a first batch that is larger comes cut.
+    Readers from before KIP-74 have a `hard` limit: they get a larger first batch cut short.
     """
 
     source: FileRange
@@ -51,52 +51,56 @@ class Conversion:
     limit: int
     hard: bool
     at_once: bool
-    """Whether the event loop has the time: a small range, with nothing compressed in it."""
+    """True if the event loop may convert it: the range is small, and nothing in it compressed."""
 
     @property
     def size(self) -> int:
-        """What it counts for where bytes are counted."""
+        """Bytes charged against the fetch limits (size before conversion)."""
         return min(self.source.size, self.limit) if self.hard else self.source.size
 
     def begin(self, executor: Executor) -> bytes | ConvertedRange:
-        """Convert the first piece; the rest, if there is any, when it is sent.
+        """Convert the first piece. The rest, if there is any, is converted while it is sent.
 
-        Raises CorruptRecord, NoOlderForm and CompressionUnavailable for the first batch.
+        Raises CorruptRecord, NoOlderForm or CompressionUnavailable if the first batch cannot be
+        converted.
         """
+        # The first piece that is not empty: batches below the fetch offset give nothing.
         pieces = _Pieces(self.source, self.magic, self.fetch_offset)
         first = pieces.next()
         while not first and not pieces.ended:
             first = pieces.next()
         if not first:
             return b""
-        cut_short = self.hard and self.source.size > self.limit
-        least = 0 if cut_short else len(first[0])
+
+        # Only a hard limit may cut the first batch.
+        is_cut_short = self.hard and self.source.size > self.limit
+        min_size = 0 if is_cut_short else len(first[0])
         converted = b"".join(first)
         if pieces.ended:
-            return converted[: max(self.limit, least)]
-        return ConvertedRange(max(self.source.size, least), converted, pieces, executor)
+            return converted[: max(self.limit, min_size)]
+        return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor)
 
 
 def for_old_reader(
-    found: FileRange, config: LogConfig, *, magic: int, fetch_offset: int, limit: int, hard: bool
+    source: FileRange, config: LogConfig, *, magic: int, fetch_offset: int, limit: int, hard: bool
 ) -> FileRange | Conversion:
-    """What a reader of formats up to `magic` is given of a range of the log.
+    """Return a range as it is if a reader of formats up to `magic` can read it, else a Conversion.
 
-    That a topic kept in an old format holds nothing newer behind its first message is believed,
-    as Kafka believes it: then the range goes as it is. Raises ApiError where conversion is
-    forbidden.
+    If a topic keeps an old format and its first message has an old format, the rest is taken to
+    have one too, as in Kafka. Raises ApiError if the topic forbids conversion.
     """
-    first_magic = found.file.read(found.start, BYTES_TO_MAGIC)[MAGIC_AT]
+    first_magic = source.file.read(source.start, BYTES_TO_MAGIC)[MAGIC_AT]
     if config.magic <= magic and first_magic <= magic:
-        return attrs.evolve(found, size=min(found.size, max(limit, 0))) if hard else found
+        return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
+
     if first_magic > magic and not config.message_downconversion_enable:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
-    at_once = found.size <= AT_ONCE_BYTES and not has_compressed(found.read())
-    return Conversion(found, magic, fetch_offset, max(limit, 0), hard, at_once)
+    at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
+    return Conversion(source, magic, fetch_offset, max(limit, 0), hard, at_once)
 
 
 def has_compressed(records: bytes | memoryview) -> bool:
-    """Whether more may come out of them than there is."""
+    """Return whether any entry is compressed, so that more bytes may come out of it."""
     position = 0
     try:
         while (header := read_entry(records, position, len(records))) is not None:
@@ -110,7 +114,7 @@ def has_compressed(records: bytes | memoryview) -> bool:
 
 @attrs.define(eq=False)
 class ConvertedRange:
-    """Exactly `size` bytes, made as they are asked for; making one takes a thread's time."""
+    """A converted range of exactly `size` bytes, which `pieces` converts in a thread."""
 
     size: int
     first: bytes
@@ -118,8 +122,9 @@ class ConvertedRange:
     executor: Executor
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes, piece by piece; where the log turns out to be damaged they end early."""
-        left, piece = self.size, self.first
+        """Yield the bytes, piece by piece. From a damaged batch on they are filler."""
+        left = self.size
+        piece = self.first
         while left:
             yield piece[:left]
             left -= min(left, len(piece))
@@ -129,12 +134,13 @@ class ConvertedRange:
                 piece = b"".join(self.rest.next())
             except UNREADABLE:
                 break
+
         yield from _filler(left)
 
 
 @attrs.define(eq=False)
 class _Pieces:
-    """Goes through a range by whole entries."""
+    """A walk through a range that converts whole entries."""
 
     source: FileRange
     magic: int
@@ -143,9 +149,9 @@ class _Pieces:
     _done: int = 0
 
     def next(self) -> list[bytes]:
-        """The next piece, converted, entry by entry. Raises as `down_convert` does.
+        """Convert the next piece; return it entry by entry. Raises as `down_convert` does.
 
-        What is good before something bad is given first.
+        Good entries before a bad one are returned first, and end the walk.
         """
         chunk = self._read()
         converted: list[bytes] = []
@@ -159,24 +165,29 @@ class _Pieces:
             if not converted:
                 raise
             self.ended = True
-        at_the_end = self._done + len(chunk) >= self.source.size
+
+        is_last = self._done + len(chunk) >= self.source.size
         self._done += taken
-        self.ended = self.ended or at_the_end or not taken
+        self.ended = self.ended or is_last or not taken
         return converted
 
     def _read(self) -> memoryview:
-        """Some whole entries, perhaps with a part of the next one behind."""
-        start, left = self.source.start + self._done, self.source.size - self._done
+        """Read some whole entries, and perhaps the beginning of another."""
+        start = self.source.start + self._done
+        left = self.source.size - self._done
         chunk = self.source.file.read(start, min(PIECE_BYTES, left))
+
+        # A first entry that is larger than a piece is read whole.
         if len(chunk) >= BYTES_TO_MAGIC and len(chunk) < size_at(chunk, 0) <= left:
             chunk = self.source.file.read(start, size_at(chunk, 0))
         return memoryview(chunk)
 
 
 def _filler(size: int) -> Iterator[bytes]:
+    """Yield `size` bytes: the head of a message that claims to be longer, then zeros."""
     if size <= 0:
         return
-    head = _FILLER.pack(_FILLER_OFFSET, max(size + 1, HEADER_BYTES))[:size]
-    yield head
+
+    yield _FILLER.pack(_FILLER_OFFSET, max(size + 1, HEADER_BYTES))[:size]
     for start in range(LOG_OVERHEAD, size, PIECE_BYTES):
         yield bytes(min(PIECE_BYTES, size - start))

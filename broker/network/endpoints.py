@@ -1,4 +1,4 @@
-"""Listeners as the settings name them: `LISTENER://host:port`, several with commas between."""
+"""Parse listeners as the settings name them: `LISTENER://host:port`, separated by commas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 
 @attrs.frozen
 class Endpoint:
-    """A listener: name, host ("" binds all addresses) and port (0: any free one)."""
+    """A listener: its name, host ("" binds all addresses) and port (0 binds any free port)."""
 
     listener: str
     host: str
@@ -24,20 +24,22 @@ class Endpoint:
 def parse_endpoints(name: str, text: str, protocol_map: str) -> tuple[Endpoint, ...]:
     """Read the value of setting `name`. Raises SettingError.
 
-    Names and ports are there once each (but any number of ports 0), and all are plaintext.
+    Names and ports must be unique (port 0 may repeat), and every listener must be PLAINTEXT.
     """
-    protocols = _protocols(protocol_map)
-    found = tuple(_parse(name, each, protocols) for each in text.split(",") if each.strip())
-    if not found:
+    protocols = _parse_protocols(protocol_map)
+    endpoints = tuple(_parse(name, part, protocols) for part in text.split(",") if part.strip())
+    if not endpoints:
         raise SettingError(name, "names no listener")
-    names = [each.listener for each in found]
-    ports = [each.port for each in found if each.port]
+
+    names = [endpoint.listener for endpoint in endpoints]
+    ports = [endpoint.port for endpoint in endpoints if endpoint.port]
     if len(set(names)) < len(names) or len(set(ports)) < len(ports):
         raise SettingError(name, f"{text!r} has a listener name or a port twice")
-    return found
+    return endpoints
 
 
-def _protocols(protocol_map: str) -> Mapping[str, str]:
+def _parse_protocols(protocol_map: str) -> Mapping[str, str]:
+    """Map listener names to protocols, from `LISTENER:PROTOCOL,...`."""
     pairs = (pair.strip().split(":", 1) for pair in protocol_map.split(",") if ":" in pair)
     return {listener.upper(): protocol for listener, protocol in pairs}
 
@@ -47,6 +49,7 @@ def _parse(name: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
         raise SettingError(name, f"{text!r} is not of the form LISTENER://host:port")
+
     listener = listener.upper()
     if protocols.get(listener, listener).strip().upper() != "PLAINTEXT":
         raise SettingError(name, f"listener {listener} is not PLAINTEXT, the only protocol served")

@@ -1,4 +1,4 @@
-"""Accepts connections on the broker's listeners; keeps their number and idleness in bounds."""
+"""Accept connections on the broker's listeners, and bound their number and their idle time."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that may wait to be accepted."""
-ACCEPTED_AT_ONCE = 32
-"""Most that are accepted in one turn of the loop."""
+ACCEPTED_PER_TURN = 32
+"""Most connections that are accepted in one turn of the loop."""
 DESCRIPTOR_RESERVE = 256
-"""Of the files that the process may have open, so many are kept for logs and ZooKeeper (at most a
-quarter of all): a log that cannot open a file fails, a client that is refused tries again."""
+"""File descriptors that are kept for logs and ZooKeeper, but at most a quarter of all that the
+process may have open. A log that cannot open a file fails; a client that is refused tries again."""
 
 
 Bind = Callable[[str, int], socket.socket]
-"""Takes (host, port), with "" for every address and 0 for any port. Raises OSError."""
+"""Takes (host, port), with "" for all addresses and 0 for any port. Raises OSError."""
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """The Bind of the system's own network."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Bind a socket of the system's network. This is the `Bind` of a real broker."""
     if host:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     else:
         family, kind, proto, address = socket.AF_INET, socket.SOCK_STREAM, 0, ("0.0.0.0", port)
+
     bound = socket.socket(family, kind, proto)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as those accepted then are
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for accepted sockets too
         bound.bind(address)
     except OSError:
         bound.close()
@@ -60,16 +61,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 @attrs.define(eq=False)
 class Listener:
-    """The bound ports. Nothing is served before `serve`: a broker registers first.
+    """The bound ports and their connections.
 
-    `executor` reads what is sent and not in memory. `descriptor_limit` is how many
-    files the process may have open. `open_session(listener)` begins the session of a connection.
+    Nothing is served before `serve`, because a broker registers in between. `executor` reads bytes
+    that are sent and not in the page cache. `descriptor_limit` is the number of files that the
+    process may have open. `open_session(listener)` returns the session of a new connection.
     """
 
     config: BrokerConfig
     purgatory: Purgatory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    take_port: Bind = bound_socket
+    open_socket: Bind = bind_socket
     executor: Executor | None = None
     descriptor_limit: int = attrs.field(factory=open_files_limit)
     open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
@@ -85,15 +87,18 @@ class Listener:
         self.queued = QueuedBytes(limit if limit > 0 else default_queued_bytes(memory_bytes()))
 
     def bind(self) -> dict[str, int]:
-        """Take the ports and return them by listener: who connects now is served after `serve()`.
+        """Bind the ports and return them by listener name. Raises OSError if a port is taken.
 
-        Raises OSError when one is taken.
+        Clients that connect from now on are served after `serve()`.
         """
-        self._limits = _limits(self.config.max_connections_per_ip_overrides)
+        self._limits = _parse_limits(self.config.max_connections_per_ip_overrides)
         for endpoint in self.config.endpoints:
-            bound = self._sockets[endpoint.listener] = self.take_port(endpoint.host, endpoint.port)
+            bound = self.open_socket(endpoint.host, endpoint.port)
+            self._sockets[endpoint.listener] = bound
             _size_buffers(bound, self.config)
-            bound.listen(BACKLOG)  # a port that is only bound can be bound by others too
+            # Listen now, because a port that is only bound can be bound by other processes too.
+            bound.listen(BACKLOG)
+
         return {name: bound.getsockname()[1] for name, bound in self._sockets.items()}
 
     async def serve(
@@ -101,48 +106,51 @@ class Listener:
         dispatcher: Dispatcher,
         is_controller: Callable[[int], bool] = lambda number: False,
     ) -> None:
-        """Begin to accept.
+        """Start to accept connections.
 
-        `is_controller(number)` knows the connection of the active controller, which is served
+        `is_controller(number)` is true for the connection of the active controller, which is served
         before the others.
         """
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon, loop.time, is_controller)
         for name, bound in self._sockets.items():
             protocol = partial(self._protocol, name, dispatcher, turns)
-            # asyncio's backlog is also how many it accepts, or fails to accept, in one turn
-            server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_AT_ONCE)
+            # asyncio also tries to accept as many connections in one turn as its backlog says.
+            server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)
             self._servers.append(server)
             bound.listen(BACKLOG)
 
     async def close(self) -> None:
-        """Stop accepting and close every connection; their requests are forgotten."""
+        """Stop accepting, and close every connection. Parked requests get no response."""
         for server in self._servers:
             server.close()
         for bound in self._sockets.values():
             bound.close()
         for connection in list(self.connections):
             connection.close()
-        await asyncio.sleep(0)  # the loop tells each of them in its next turn
+        await asyncio.sleep(0)  # the loop calls `connection_lost` in its next turn
 
     def close_idle(self, now: float) -> None:
-        """Close the connections on which nothing has moved for connections.max.idle.ms.
+        """Close the connections on which no bytes have moved for connections.max.idle.ms.
 
-        `now` is the event loop's time in seconds. A connection whose request waits is not idle;
-        one whose client does not take its answers is.
+        `now` is the event loop's time in seconds. A connection with a parked request is not idle. A
+        connection whose client does not read its responses is idle.
         """
-        allowed = self.config.connections_max_idle_ms / 1000
-        if allowed < 0:
+        max_idle_s = self.config.connections_max_idle_ms / 1000
+        if max_idle_s < 0:
             return
+
         for connection in list(self.connections):
-            if not connection.waits and now - connection.last_active > allowed:
-                logger.info("closing the idle connection of %s", connection.name)
+            if not connection.is_waiting and now - connection.last_active > max_idle_s:
+                logger.info("%s: idle connection closed (connections.max.idle.ms)", connection.name)
                 connection.close()
 
-    def share_memory(self) -> None:
-        """Called now and then: who has been let on while memory is short, and sends nothing, gives
-        way to the next one."""
-        self.queued.pass_on()
+    def rotate_readers(self) -> None:
+        """Give the next connection its turn to be read while memory is short.
+
+        Call it from time to time (`QueuedBytes.rotate`).
+        """
+        self.queued.rotate()
 
     def _protocol(self, listener: str, dispatcher: Dispatcher, turns: Turns) -> ClientConnection:
         return ClientConnection(
@@ -155,41 +163,49 @@ class Listener:
             listener=listener,
             session=self.open_session(listener),
             spawn=self.spawn,
-            on_open=self._opened,
-            on_close=self._closed,
+            on_open=self._admit,
+            on_close=self._remove,
         )
 
-    def _opened(self, connection: ClientConnection) -> bool:
+    def _admit(self, connection: ClientConnection) -> bool:
+        """Add a connection; return False if a limit is exceeded, and it must be closed."""
         self.connections.add(connection)
         self._per_host[connection.peer_host] += 1
-        of_host = self._per_host[connection.peer_host]
+
+        # Connections of its host.
+        count = self._per_host[connection.peer_host]
         limit = self._limits.get(connection.peer_host, self.config.max_connections_per_ip)
-        if of_host > limit:
-            logger.warning("refusing %s: %s connections of its host", connection.name, of_host)
+        if count > limit:
+            logger.warning("%s: refused: %s connections of its host", connection.name, count)
             return False
+
+        # Connections of all hosts.
         if len(self.connections) > self.config.max_connections:
-            logger.warning("refusing %s: max.connections is reached", connection.name)
+            logger.warning("%s: refused: max.connections is reached", connection.name)
             return False
+
+        # Files that the process has open.
         reserve = min(DESCRIPTOR_RESERVE, self.descriptor_limit // 4)
         if connection.descriptor >= self.descriptor_limit - reserve:
             logger.warning(
-                "refusing %s: %s of %s files are open",
+                "%s: refused: %s of %s files are open",
                 connection.name,
                 connection.descriptor,
                 self.descriptor_limit,
             )
             return False
+
         return True
 
-    def _closed(self, connection: ClientConnection) -> None:
+    def _remove(self, connection: ClientConnection) -> None:
         self.connections.discard(connection)
         self._per_host[connection.peer_host] -= 1
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]
 
 
-def _limits(overrides: Iterable[str]) -> dict[str, int]:
-    """Address → most connections, from `host:number` each. Raises OSError for an unknown host."""
+def _parse_limits(overrides: Iterable[str]) -> dict[str, int]:
+    """Map addresses to their limits, from items `host:number`. Raises OSError for unknown hosts."""
     limits = {}
     for pair in overrides:
         host, _, number = pair.rpartition(":")
@@ -199,11 +215,12 @@ def _limits(overrides: Iterable[str]) -> dict[str, int]:
 
 
 def _size_buffers(bound: socket.socket, config: BrokerConfig) -> None:
-    wanted = (
+    """Set the buffer sizes of a socket as far as the system allows; -1 keeps the system's."""
+    sizes = (
         (socket.SO_SNDBUF, config.socket_send_buffer_bytes),
         (socket.SO_RCVBUF, config.socket_receive_buffer_bytes),
     )
-    for option, size in wanted:
+    for option, size in sizes:
         if size > 0:
             with contextlib.suppress(OSError):
                 bound.setsockopt(socket.SOL_SOCKET, option, size)

@@ -1,4 +1,4 @@
-"""Respond when a coordinator has responded: for handlers of requests that it keeps pending."""
+"""Respond once a coordinator has responded, for handlers of requests that it keeps pending."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ R = TypeVar("R")
 def respond_when_done(
     pending: Sequence[Pending], timeout_ms: int, late: R, render: Callable[[list[R]], Outcome]
 ) -> Outcome:
-    """Return what `render` makes of the responses, or a Wait until all of them are there.
+    """Return `render(responses)`, or a Wait until all responses are there.
 
-    After `timeout_ms` those that are missing are `late`. The coordinator touches a pending request
+    After `timeout_ms` each missing response is `late`. The coordinator touches a pending request
     when it has its response (`CoordinatorRuntime.on_response`).
     """
 
@@ -31,5 +31,6 @@ def respond_when_done(
     response = try_complete(False)
     if response is not None:
         return response
+
     missing = tuple(request for request in pending if request.response is None)
     return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete)

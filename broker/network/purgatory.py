@@ -1,11 +1,11 @@
-"""Requests that wait: each is tried when one of its keys is touched, and ended at its time.
+"""Park requests that wait: try one when a key of it is touched, end it at its timeout.
 
-What grows, as a log's end does, wakes by how far it has come: a request that waits for an offset is
-tried when that is reached, and costs nothing before.
+Some things grow, such as the end of a log. A request may wait under such a key for an offset: it is
+tried when the key has come so far, and costs nothing before.
 
-A handler that cannot answer yet returns a `Wait`. The purgatory ends it exactly once: when
-`try_complete(False)` has a response, or at the timeout, when `try_complete(True)` must have one.
-It keeps no list of what is done: a request leaves all its keys the moment it ends.
+A handler that has no response yet returns a `Wait`. The purgatory ends it exactly once: when
+`try_complete(False)` returns a response, or at the timeout, when `try_complete(True)` must return
+one. It keeps no list of ended requests: a request leaves all its keys the moment it ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import attrs
 
 @attrs.frozen
 class Wait:
-    """An answer that is not due yet.
+    """A response that is not due yet.
 
-    `try_complete(expired)` returns the response, or None while there is none to give; with
-    `expired` true it must return one. It may return another `Wait`: there is something else to
-    wait for first. `timeout_ms` counts from now. `offsets`: keys with the offset of each that is
-    waited for.
+    `try_complete(expired)` returns the response, or None as long as there is none. With `expired`
+    true it must return one. It may return another `Wait` if something else must happen first.
+    `timeout_ms` counts from now. `offsets` has keys that grow, with the offset to wait for.
     """
 
     keys: tuple[Hashable, ...]
@@ -37,36 +36,44 @@ class Wait:
 
 @attrs.define(eq=False)
 class Parked:
-    """One waiting request: what it waits for, who gets the answer, and its timer; by `number` they
-    are in the order in which they came."""
+    """A request that waits.
+
+    `respond` takes its response, `number` counts requests in the order in which they were parked.
+    The timer is None once the request has ended.
+    """
 
     wait: Wait
-    done: Callable[[Any], None]
+    respond: Callable[[Any], None]
     number: int
     timer: asyncio.TimerHandle | None = None
 
 
 class Purgatory:
-    """All waiting requests of a broker, by key."""
+    """All parked requests of a broker, by key.
+
+    `parked` is their number now, `tries` the calls of `try_complete` so far.
+    """
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, dict[Parked, None]] = {}
-        self._by_offset: dict[Hashable, list[tuple[int, int, Parked]]] = {}  # in order
+        # In order of offset, and of number for the same offset.
+        self._by_offset: dict[Hashable, list[tuple[int, int, Parked]]] = {}
         self._numbers = 0
         self.parked = 0
         self.tries = 0
 
-    def park(self, wait: Wait, done: Callable[[Any], None]) -> Parked | None:
-        """Hold a request until it can be answered by calling `done(response)`.
+    def park(self, wait: Wait, respond: Callable[[Any], None]) -> Parked | None:
+        """Keep a request until it has a response; then call `respond(response)`.
 
-        The handler has tried already, and nothing can have changed since: it ran in the same
-        turn of the event loop. A timeout of zero or less is answered at once.
+        The request is not tried now: its handler has tried in the same turn of the event loop, and
+        nothing can have changed since. With a timeout of zero or less it ends at once.
         """
         if wait.timeout_ms <= 0:
-            done(wait.try_complete(True))
+            respond(wait.try_complete(True))
             return None
+
         self._numbers += 1
-        parked = Parked(wait, done, self._numbers)
+        parked = Parked(wait, respond, self._numbers)
         loop = asyncio.get_running_loop()
         parked.timer = loop.call_later(wait.timeout_ms / 1000, self._expire, parked)
 
@@ -74,13 +81,13 @@ class Purgatory:
             self._by_key.setdefault(key, {})[parked] = None
         for key, offset in wait.offsets:
             waiting = self._by_offset.setdefault(key, [])
-            place = bisect_left(waiting, _place(offset, parked.number), key=_order)
-            waiting.insert(place, (offset, parked.number, parked))
+            index = bisect_left(waiting, _rank(offset, parked.number), key=_rank_of)
+            waiting.insert(index, (offset, parked.number, parked))
         self.parked += 1
         return parked
 
     def touch(self, *keys: Hashable) -> None:
-        """Something changed under these keys: try those that wait for any of them, once each."""
+        """Try the requests that wait under any of these keys, each of them once."""
         waiting: list[Parked] = []
         for key in keys:
             waiting += self._by_key.get(key, ())
@@ -89,27 +96,31 @@ class Purgatory:
         if waiting:
             self._try(dict.fromkeys(waiting))
 
-    def reached(self, key: Hashable, offset: int) -> None:
-        """What the key stands for has grown up to `offset`: try those that wait for that or less,
-        and those that wait for whatever comes."""
+    def advance(self, key: Hashable, offset: int) -> None:
+        """Try the requests that wait under a key which has grown up to `offset`.
+
+        These are the requests that wait for this offset or a lower one, and those that wait for no
+        offset.
+        """
         due = list(self._by_key.get(key, ()))
         waiting = self._by_offset.get(key)
         if waiting:
-            number = bisect_right(waiting, _place(offset, inf), key=_order)
+            number = bisect_right(waiting, _rank(offset, inf), key=_rank_of)
             due += [parked for _, _, parked in waiting[:number]]
             del waiting[:number]
             if not waiting:
                 del self._by_offset[key]
+
         if due:
             self._try(due)
 
-    def drop(self, parked: Parked) -> None:
-        """Forget a request whose connection is gone."""
+    def cancel(self, parked: Parked) -> None:
+        """End a request without a response, because its connection is gone."""
         if parked.timer is not None:
             self._end(parked)
 
     def expire_all(self) -> None:
-        """End every request as if its time were up: the broker is stopping."""
+        """End every request as if it had timed out, because the broker stops."""
         waiting = [parked for by_key in self._by_key.values() for parked in by_key]
         waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
         for parked in dict.fromkeys(waiting):
@@ -123,17 +134,18 @@ class Purgatory:
                 response = parked.wait.try_complete(False)
                 if response is not None:
                     self._end(parked)
-                    parked.done(response)
+                    parked.respond(response)
 
     def _expire(self, parked: Parked) -> None:
         self._end(parked)
-        parked.done(parked.wait.try_complete(True))
+        parked.respond(parked.wait.try_complete(True))
 
     def _end(self, parked: Parked) -> None:
-        assert parked.timer is not None, "a waiting request ends once"
+        assert parked.timer is not None, "a parked request ends once"
         parked.timer.cancel()
         parked.timer = None
         self.parked -= 1
+        assert self.parked >= 0, "no more requests end than were parked"
 
         for key in parked.wait.keys:
             waiting = self._by_key.get(key, {})
@@ -141,21 +153,21 @@ class Purgatory:
             if not waiting:
                 self._by_key.pop(key, None)
         for key, offset in parked.wait.offsets:
-            self._leave(key, offset, parked)
+            self._remove_offset(key, offset, parked)
 
-    def _leave(self, key: Hashable, offset: int, parked: Parked) -> None:
-        """Take a request out from under an offset, unless that was reached before."""
+    def _remove_offset(self, key: Hashable, offset: int, parked: Parked) -> None:
+        """Remove a request from the list of a key, unless `advance` has removed it before."""
         waiting = self._by_offset.get(key, [])
-        place = bisect_left(waiting, _place(offset, parked.number), key=_order)
-        if place < len(waiting) and waiting[place][2] is parked:
-            del waiting[place]
+        index = bisect_left(waiting, _rank(offset, parked.number), key=_rank_of)
+        if index < len(waiting) and waiting[index][2] is parked:
+            del waiting[index]
             if not waiting:
                 del self._by_offset[key]
 
 
-def _place(offset: int, number: float) -> tuple[float, float]:
+def _rank(offset: int, number: float) -> tuple[float, float]:
     return offset, number
 
 
-def _order(waiting: tuple[int, int, Parked]) -> tuple[float, float]:
+def _rank_of(waiting: tuple[int, int, Parked]) -> tuple[float, float]:
     return waiting[:2]

@@ -1,13 +1,14 @@
-"""What requests and answers take of memory, over all connections (`queued.max.request.bytes`).
+"""Bound the memory that the requests and responses of all connections take.
 
-Counted are the parts that have come of frames, frames that wait to be served, requests that are
-parked, and answers that were not sent. Beyond the limit no connection is read, but those of other
-brokers; when there is room again the one goes on that has waited longest, then the next.
+The limit is `queued.max.request.bytes`. It covers incomplete frames, frames that wait to be served,
+parked requests, and responses that are not sent. Beyond the limit only the connections of other
+brokers are read. When there is room again the connections are read in the order in which they were
+paused.
 
-Frames that have begun may fill the limit themselves, and no room would ever come of that. So one of
-those connections is always read, the oldest, until its frame is whole; who sends nothing meanwhile
-goes to the end of the line (`pass_on`). A connection that was just made is read once, for nobody
-knows before whether a broker calls.
+Incomplete frames alone may fill the limit, and would never make room by themselves. So one of their
+connections is always read, the *favoured* one: the oldest, until its frame is complete. If it sends
+nothing, it goes to the end of the line (`rotate`). A new connection is read once, because its first
+request shows whether it is a broker's.
 """
 
 from __future__ import annotations
@@ -19,124 +20,133 @@ import attrs
 
 
 class Reader(Protocol):
-    """A connection, as far as it is read."""
+    """A connection whose reading can be paused."""
 
     @property
     def is_brokers(self) -> bool:
-        """Whether another broker is at its other end."""
+        """True if another broker sends on it."""
 
     @property
     def was_read(self) -> bool:
-        """Whether anything has come on it."""
+        """True if any bytes have arrived on it."""
 
     @property
-    def in_frame(self) -> bool:
-        """Whether a part of a frame has come, and not all of it."""
+    def is_in_frame(self) -> bool:
+        """True while the beginning of a frame is kept until its rest arrives."""
 
-    def hold_back(self) -> None:
-        """Read no more."""
+    def pause_reading(self) -> None:
+        """Stop reading."""
 
-    def let_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read on."""
 
 
 READ_BYTES = 256 * 1024
-"""Most that one read of a connection brings."""
+"""Most bytes that one read of a connection brings."""
 
 
 _MOST_BY_DEFAULT = 1024**3
 
 
 def default_queued_bytes(memory_bytes: int) -> int:
-    """The limit of a broker that was given none: a quarter of the memory there is, or 1 GiB."""
+    """Return the limit of a broker without the setting: a quarter of memory, at most 1 GiB."""
     return min(memory_bytes // 4, _MOST_BY_DEFAULT)
 
 
 @attrs.define(eq=False)
 class QueuedBytes:
-    """Of `limit` bytes, `total` are taken."""
+    """The bytes that all connections hold: `total`, which should not exceed `limit`."""
 
     limit: int
     total: int = 0
     _taken: dict[Reader, int] = attrs.field(factory=dict)
     _reading: dict[Reader, None] = attrs.field(factory=dict)
-    _held_back: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
+    _paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
     _favoured: Reader | None = None
-    _favoured_had: int = -1
+    _favoured_bytes: int = -1
+    """Bytes that the favoured connection held at the last `rotate`."""
 
     def add(self, reader: Reader) -> None:
-        """A connection was made."""
+        """Add a new connection."""
         self._taken[reader] = 0
         self._reading[reader] = None
 
     def remove(self, reader: Reader) -> None:
-        """It is gone, with all that it held."""
+        """Remove a closed connection, and the bytes that it held."""
         self.update(reader, 0)
         del self._taken[reader]
         self._reading.pop(reader, None)
-        self._held_back.pop(reader, None)
+        self._paused.pop(reader, None)
         if self._favoured is reader:
             self._favoured = None
             self._balance()
 
     def update(self, reader: Reader, held_bytes: int) -> None:
-        """A connection holds so much now, after it was read, served or written to."""
+        """Set the bytes that a connection holds, after it was read, served or written to."""
+        assert held_bytes >= 0
         self.total += held_bytes - self._taken[reader]
         self._taken[reader] = held_bytes
         self._balance()
 
-    def pass_on(self) -> None:
-        """Called now and then: who was favoured and has sent nothing since gives way, and who has
-        room though nothing moves goes on."""
+    def rotate(self) -> None:
+        """Favour another connection if this one has sent nothing since the last call.
+
+        Call it from time to time. It also resumes reading if there is room and no bytes move.
+        """
         favoured = self._favoured
         if favoured is None:
             self._balance()
-        elif self._taken[favoured] == self._favoured_had:
-            self._hold_back(favoured)
+        elif self._taken[favoured] == self._favoured_bytes:
+            self._pause(favoured)
             self._favoured = None
             self._balance()
         else:
-            self._favoured_had = self._taken[favoured]
+            self._favoured_bytes = self._taken[favoured]
 
     def _balance(self) -> None:
         if self.total > self.limit:
             self._stop_reading()
-        elif self._held_back:
-            self._read_on()
+        elif self._paused:
+            self._resume_readers()
 
     def _stop_reading(self) -> None:
+        """Pause all connections but the favoured one, those of brokers, and new ones."""
         favoured = self._favoured
-        if favoured is not None and not favoured.in_frame:
-            self._hold_back(favoured)
+        if favoured is not None and not favoured.is_in_frame:
+            self._pause(favoured)
             self._favoured = None
+
         for reader in list(self._reading):
             if reader.is_brokers:
                 del self._reading[reader]
             elif reader.was_read:
-                self._hold_back(reader)
+                self._pause(reader)
+
         if self._favoured is None:
             self._favour()
 
     def _favour(self) -> None:
-        """Have the oldest frame that has begun come to its end."""
-        oldest = next((reader for reader in self._held_back if reader.in_frame), None)
+        """Read the connection that was paused first within a frame, to complete the frame."""
+        oldest = next((reader for reader in self._paused if reader.is_in_frame), None)
         if oldest is not None:
-            del self._held_back[oldest]
-            self._favoured, self._favoured_had = oldest, -1
-            oldest.let_on()
+            del self._paused[oldest]
+            self._favoured = oldest
+            self._favoured_bytes = -1
+            oldest.resume_reading()
 
-    def _read_on(self) -> None:
-        """Have as many go on as there is room for."""
+    def _resume_readers(self) -> None:
+        """Resume as many connections as there is room for, at least one."""
         if self._favoured is not None:
             self._reading[self._favoured] = None
             self._favoured = None
-        room_for = max(1, (self.limit - self.total) // READ_BYTES)
-        for reader in list(islice(self._held_back, room_for)):
-            del self._held_back[reader]
-            self._reading[reader] = None
-            reader.let_on()
 
-    def _hold_back(self, reader: Reader) -> None:
+        room_for = max(1, (self.limit - self.total) // READ_BYTES)
+        for reader in list(islice(self._paused, room_for)):
+            del self._paused[reader]
+            self._reading[reader] = None
+            reader.resume_reading()
+
+    def _pause(self, reader: Reader) -> None:
         self._reading.pop(reader, None)
-        self._held_back[reader] = None
-        reader.hold_back()
+        self._paused[reader] = None
+        reader.pause_reading()

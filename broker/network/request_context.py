@@ -1,4 +1,4 @@
-"""What a handler may know of a request beside its body."""
+"""The facts about a request that a handler gets beside its body."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from broker.network.session import ANONYMOUS, Principal
 
 
 class Origin(NamedTuple):
-    """Where requests come from: the same for all requests of an authenticated connection.
+    """The origin of requests: the same for all requests of an authenticated connection.
 
-    `listener` is the name of the one that accepted it, `connection_id` is host:port of the client,
-    `connection` numbers connections as they were accepted.
+    `listener` is the name of the listener that accepted the connection, `connection_id` the
+    client's host:port. `connection` counts connections in the order in which they were accepted.
     """
 
     listener: str
@@ -23,10 +23,10 @@ class Origin(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """The circumstances of one request.
+    """The context of one request.
 
-    `now_ms` is the wall clock, for records; `monotonic_ms` the clock for intervals. `allows` is
-    asked through `authorize`.
+    `now_ms` is the wall clock, for records; `monotonic_ms` is the clock for intervals. Handlers
+    call `allows` through `authorize`.
     """
 
     api_version: int
@@ -41,5 +41,5 @@ class RequestContext(NamedTuple):
 
 
 def authorize(context: RequestContext, operation: Operation, resource: Resource) -> bool:
-    """Return whether the one who sent the request may do this to the resource."""
+    """Return whether the sender of the request may perform `operation` on `resource`."""
     return context.allows(context.principal, operation, resource)

@@ -1,4 +1,4 @@
-"""A response with file ranges in it, as parts that are sent one after the other."""
+"""Split a response with file ranges into parts, which are sent one after the other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from protocol.encoding import Hole
 
 SENDFILE_MIN_BYTES = 32 * 1024
 SENDFILE_MAX_BYTES = 1024 * 1024
-"""Largest piece of a file that is sent at once; after each the connection counts as active."""
+"""Largest piece of a file that one call sends. After each piece the connection counts as active."""
 SMALL_BYTES = 64 * 1024
-"""Most that is read of files into one response at once. A larger response goes out in pieces, each
-when the client has taken the one before, and takes no more memory than that."""
+"""Most bytes of files that are read into one response at once. A larger response is sent in pieces:
+the next piece is read when the client has taken the one before, so memory stays bounded."""
 
 Part = bytes | bytearray | FileRange | ConvertedRange
 
@@ -26,7 +26,7 @@ async def send_by_sendfile(transport: asyncio.Transport, file_range: FileRange) 
     """Send a file range without reading it: for transports that do not change the bytes."""
     loop = asyncio.get_running_loop()
     try:
-        # Not with the loop's own fallback: it moves a file position that all readers share.
+        # No fallback: the loop's own moves the file position, which all readers share.
         return await loop.sendfile(
             transport, file_range.raw, file_range.start, file_range.size, fallback=False
         )
@@ -35,19 +35,21 @@ async def send_by_sendfile(transport: asyncio.Transport, file_range: FileRange) 
 
 
 def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
-    """Cut an encoded response at its holes, and put the file ranges between the pieces."""
+    """Split an encoded response at its holes, and put the file ranges between the pieces."""
     parts: list[Part] = []
     start = 0
+
     for position, file_range in holes:
         parts.append(encoded[start:position])
         parts.append(file_range)
         start = position
+
     parts.append(encoded[start:])
     return parts
 
 
 def is_small(parts: list[Part], holes: list[Hole]) -> bool:
-    """Return whether a response can be joined at once: little of files, and all of it cached."""
+    """Return whether a response can be joined at once: its file ranges are small and cached."""
     file_bytes = sum(file_range.size for _, file_range in holes)
     return file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)
 
@@ -60,7 +62,7 @@ def is_at_hand(part: Part) -> bool:
 
 
 def read_part(part: Part) -> bytes | bytearray:
-    """Return the bytes of a part. Raises OSError if some that the response announced are gone."""
+    """Return the bytes of a part. Raises OSError if the file has fewer than were announced."""
     if not isinstance(part, FileRange):
         assert not isinstance(part, ConvertedRange)
         return part
@@ -71,8 +73,8 @@ def read_part(part: Part) -> bytes | bytearray:
     return content
 
 
-def pieces(whole: FileRange) -> Iterator[FileRange]:
-    """Cut a file range into pieces of SENDFILE_MAX_BYTES."""
-    for done in range(0, whole.size, SENDFILE_MAX_BYTES):
-        size = min(SENDFILE_MAX_BYTES, whole.size - done)
-        yield FileRange(whole.file, whole.start + done, size)
+def split_range(file_range: FileRange) -> Iterator[FileRange]:
+    """Split a file range into pieces of SENDFILE_MAX_BYTES."""
+    for start in range(0, file_range.size, SENDFILE_MAX_BYTES):
+        size = min(SENDFILE_MAX_BYTES, file_range.size - start)
+        yield FileRange(file_range.file, file_range.start + start, size)

@@ -1,8 +1,8 @@
-"""Who speaks on a connection.
+"""The session of a connection: it authenticates the client.
 
-Every frame passes the connection's session first. As long as the client is not authenticated the
-session takes the frames itself: they may be SASL tokens, which have no request header. PLAINTEXT
-needs no authentication, so its session lets all frames through.
+Every frame passes the connection's session first. Until the client is authenticated the session
+takes the frames itself: they may be SASL tokens, which have no request header. PLAINTEXT needs no
+authentication, so its session lets all frames through.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 
 @attrs.frozen
 class Principal:
-    """A user, as ACLs and quotas name it: `User:ANONYMOUS`."""
+    """A user as ACLs and quotas name it, such as `User:ANONYMOUS`."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class SessionRefused(Exception):
-    """The client did not authenticate: the connection must be closed."""
+    """The client did not authenticate, so its connection must be closed."""
 
 
 class Session(Protocol):
@@ -35,11 +35,11 @@ class Session(Protocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """Return whether frames are requests of `principal`, to be dispatched."""
+        """True if frames are requests of `principal`, which are dispatched."""
 
     @property
     def principal(self) -> Principal:
-        """Return who sends requests."""
+        """The user who sends the requests."""
 
     def receive(self, frame: memoryview) -> bytes:
         """Take a frame before authentication; return the bytes to send back.
@@ -50,13 +50,13 @@ class Session(Protocol):
 
 @attrs.frozen
 class PlaintextSession:
-    """The session of a PLAINTEXT listener: everybody is ANONYMOUS."""
+    """The session of a PLAINTEXT listener: every client is ANONYMOUS."""
 
     is_authenticated: bool = True
     principal: Principal = ANONYMOUS
 
     def receive(self, frame: memoryview) -> bytes:
-        """Refuse: there is nothing to authenticate."""
+        """Refuse the frame: there is nothing to authenticate."""
         raise SessionRefused("a PLAINTEXT listener authenticates nobody")
 
 

@@ -1,16 +1,17 @@
-"""Fair turns: whose requests are served when, and for how long.
+"""Share the event loop fairly between connections.
 
 One event loop serves all connections, and a client may send thousands of requests at once. So each
-connection that has requests gets a *share* of a *round*: so many requests, or so much time,
-whatever is over first. Who has had his share waits until all others have had theirs. Those that
-come anew, with something left of their share, go before those that are behind, and are served one
-request each at first: who asks little is answered soon, however many ask much.
+connection that has requests gets a *share* of a *round*: SHARE_REQUESTS requests or SHARE_S
+seconds, whichever ends first. A connection that has used up its share waits until all others have
+had theirs. A *fresh* connection has just sent a request, and has some of its share left. It goes
+before those that are *behind*, and gets one request served at first. So a client that sends little
+gets a quick response, however many clients send much.
 
-A turn of the loop spends only so much time on requests altogether, so that everything else it does
-comes in between: accepting, replication, the controller. In each turn the connection of the active
-controller comes first.
+A turn of the loop spends at most TURN_S seconds on requests, so that the loop's other work comes in
+between: accepting, replication, the controller. In each turn the connection of the active
+controller is served first.
 
-Most of the time nobody is behind, and requests are served the moment they arrive.
+Most of the time no connection is behind, and requests are served the moment they arrive.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ import attrs
 
 SHARE_REQUESTS = 32
 SHARE_S = 0.002
-"""What a connection is served before the others have had theirs."""
+"""The share of a connection in one round, in requests and in seconds."""
 FRESH_REQUESTS = 1
-"""What a connection that comes anew is served before it falls behind."""
+"""Requests of a fresh connection that are served before it falls behind."""
 TURN_S = 0.005
-"""What a turn of the loop spends on requests, but for the end of the last share in it."""
+"""Seconds that a turn of the loop spends on requests. The last request of a turn may exceed it."""
 
 
 @attrs.define(eq=False)
 class Share:
-    """What a connection has had of its latest round."""
+    """The part of its share that a connection has used in its latest round."""
 
     round: int = 0
     requests: int = 0
@@ -41,38 +42,41 @@ class Share:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it has had all of it."""
+        """True if nothing is left of the share."""
         return self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S
 
 
 class Served(Protocol):
-    """A connection."""
+    """A connection whose requests are served in turns."""
 
     @property
     def number(self) -> int:
-        """Connections are numbered as they were accepted."""
+        """The number of the connection, in the order of accepting."""
 
     @property
     def share(self) -> Share:
-        """What it has had; it belongs to `Turns`."""
+        """The share of the connection. `Turns` alone changes it."""
 
     @property
     def has_more(self) -> bool:
-        """Whether to call `serve_next` again."""
+        """True if `serve_next` should be called again."""
 
     def serve_next(self) -> bool:
-        """Serve the next request that may be served now; False: there is none."""
+        """Serve the next request; return False if none can be served now."""
 
     def end_share(self) -> None:
-        """Send what was answered: others are served now, or the turn is over."""
+        """Send the responses: other connections are served next, or the turn ends."""
 
 
 @attrs.define(eq=False)
 class Turns:
-    """`soon` is the loop's `call_soon`, `time` gives seconds, `is_controller(number)` knows the
-    connection of the active controller."""
+    """The connections that have requests, in lines.
 
-    soon: Callable[[Callable[[], None]], object]
+    `call_soon` is the loop's, `time` returns seconds, and `is_controller(number)` is true for the
+    connection of the active controller.
+    """
+
+    call_soon: Callable[[Callable[[], None]], object]
     time: Callable[[], float]
     is_controller: Callable[[int], bool] = lambda number: False
     _first: deque[Served] = attrs.field(factory=deque)
@@ -80,14 +84,14 @@ class Turns:
     _behind: deque[Served] = attrs.field(factory=deque)
     _next_round: deque[Served] = attrs.field(factory=deque)
     _unended: dict[Served, None] = attrs.field(factory=dict)
-    """Served in the present turn, and to be served again."""
+    """Connections that were served in this turn, and are in line again."""
     _round: int = 1
     _spent_s: float = 0.0
     _is_called: bool = False
-    """Whether somebody is in line: then a turn is due, or is being made."""
+    """True while a connection is in line: then a turn is due, or runs."""
 
-    def arrived(self, connection: Served) -> None:
-        """Serve what has arrived: now, if there is time and nobody is to be served before."""
+    def serve_or_line_up(self, connection: Served) -> None:
+        """Serve the requests that have arrived: now if no other connection comes first."""
         if self._has_time_for(connection):
             self._serve(connection, SHARE_REQUESTS)
             connection.end_share()
@@ -95,9 +99,10 @@ class Turns:
             self.line_up(connection)
 
     def line_up(self, connection: Served) -> None:
-        """Serve its requests when its turn comes: not in the middle of what is being done now."""
+        """Serve the requests of a connection later, when its turn comes."""
         if connection.share.in_line:
             return
+
         connection.share.in_line = True
         if self.is_controller(connection.number):
             self._first.append(connection)
@@ -105,7 +110,7 @@ class Turns:
             self._next_round.append(connection)
         else:
             self._fresh.append(connection)
-        self._call()
+        self._call_turn()
 
     def _has_time_for(self, connection: Served) -> bool:
         if connection.share.in_line or self._spent_s >= TURN_S:
@@ -113,42 +118,52 @@ class Turns:
         return not self._is_called or self.is_controller(connection.number)
 
     def _is_used_up(self, connection: Served) -> bool:
-        """Whether it has had its share of this round; the controller has one in each turn."""
+        """Return whether a connection has used up its share of this round.
+
+        The share of the controller is renewed each time.
+        """
         share = connection.share
         if share.round != self._round or self.is_controller(connection.number):
-            share.round, share.requests, share.seconds = self._round, 0, 0.0
+            share.round = self._round
+            share.requests = 0
+            share.seconds = 0.0
         return share.is_used_up
 
-    def _call(self) -> None:
+    def _call_turn(self) -> None:
         if not self._is_called:
             self._is_called = True
-            self.soon(self._turn)
+            self.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Serve those in line until the turn's time is over, or the round's shares are."""
+        """Serve the connections in line until the turn's time or their shares are used up."""
         self._spent_s = 0.0
         if not self._fresh and not self._behind:
             self._begin_round()
+
         self._serve_line(self._first, SHARE_REQUESTS)
         self._serve_line(self._fresh, FRESH_REQUESTS)
         self._serve_line(self._behind, SHARE_REQUESTS)
         self._end_shares()
+
         self._is_called = False
         if self._first or self._fresh or self._behind or self._next_round:
-            self._call()
+            self._call_turn()
 
     def _begin_round(self) -> None:
+        """Give every connection a new share, those first that had used up their last one."""
         self._round += 1
         self._behind, self._next_round = self._next_round, self._behind
 
-    def _serve_line(self, line: deque[Served], most: int) -> None:
-        """Serve those who are in a line now, as far as the turn's time goes."""
+    def _serve_line(self, line: deque[Served], max_requests: int) -> None:
+        """Serve the connections that are in a line now, until the turn's time is used up."""
         for _ in range(len(line)):
             if self._spent_s >= TURN_S:
                 break
+
             connection = line.popleft()
             connection.share.in_line = False
-            self._serve(connection, most)
+            self._serve(connection, max_requests)
+
             if connection.share.in_line:
                 self._unended[connection] = None
             else:
@@ -156,23 +171,32 @@ class Turns:
                 connection.end_share()
 
     def _end_shares(self) -> None:
-        """Of those that are in line again, once a turn for each: an end takes a write, and others
-        where reading is to be stopped or begun."""
-        unended, self._unended = self._unended, {}
+        """End the shares of connections that are in line again.
+
+        This is done once a turn for each, because it costs a write, and more system calls if
+        reading stops or resumes.
+        """
+        unended = self._unended
+        self._unended = {}
         for connection in unended:
             connection.end_share()
 
-    def _serve(self, connection: Served, most: int) -> None:
-        """Serve so many requests, or what is left of a share."""
+    def _serve(self, connection: Served, max_requests: int) -> None:
+        """Serve up to `max_requests` requests, within what is left of the connection's share."""
         share = connection.share
-        if self._is_used_up(connection) and not self._is_called:  # all others have had theirs
+        if self._is_used_up(connection) and not self._is_called:
+            # No other connection is in line, so all others have had their shares.
             self._begin_round()
             self._is_used_up(connection)
-        requests = min(most, SHARE_REQUESTS - share.requests)
-        served, began, seconds = 0, self.time(), 0.0
+
+        requests = min(max_requests, SHARE_REQUESTS - share.requests)
+        served = 0
+        began = self.time()
+        seconds = 0.0
         while served < requests and share.seconds + seconds < SHARE_S and connection.serve_next():
             served += 1
             seconds = self.time() - began
+
         share.requests += served
         share.seconds += seconds
         self._spent_s += seconds
@@ -180,9 +204,10 @@ class Turns:
             self._line_up_behind(connection)
 
     def _line_up_behind(self, connection: Served) -> None:
+        """Put a connection that was served, and has more requests, in line again."""
         if connection.share.is_used_up:
             self.line_up(connection)
         else:
             connection.share.in_line = True
             self._behind.append(connection)
-            self._call()
+            self._call_turn()

@@ -52,14 +52,14 @@ class PartitionWaits:
 
     def committed(self, tp: TopicPartition, high_watermark: int) -> None:
         """The high watermark has moved. Followers hear of it with what they get next."""
-        self.purgatory.reached((WATERMARK, tp), high_watermark)
+        self.purgatory.advance((WATERMARK, tp), high_watermark)
         for session in self.sessions.mark(tp):
             if not session.is_follower:
                 self.purgatory.touch(session)
 
     def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
         """What is on disk reaches so far."""
-        self.purgatory.reached((SETTLED, tp), durable_end_offset)
+        self.purgatory.advance((SETTLED, tp), durable_end_offset)
 
     def begins_elsewhere(self, tp: TopicPartition) -> None:
         """A replica's log start offset has moved."""

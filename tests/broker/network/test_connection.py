@@ -1,4 +1,4 @@
-"""One connection over the loopback: order, bounds, and how it ends."""
+"""One connection over the loopback: the order of responses, its bounds, and how it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAIT_MS = 60_000
 
 @attrs.define(eq=False)
 class Held:
-    """A handler that answers "wait…" when `answer` says so, and everything else at once."""
+    """A handler that parks keys "wait…" until `answer` is called, and echoes others."""
 
     served: list[str] = attrs.field(factory=list)
     answers: dict[str, Any] = attrs.field(factory=dict)
@@ -180,7 +180,7 @@ async def test_a_client_that_does_not_read_is_not_served_on() -> None:
 
 
 async def test_small_requests_with_large_answers_are_not_answered_into_memory() -> None:
-    """All of them are in the broker after one read; most must wait there as they are."""
+    """One read brings all requests into the broker; most must wait there without a response."""
     asked: list[int] = []
 
     def handler(request: Any, context: Any) -> Any:
@@ -292,14 +292,14 @@ async def test_a_connection_that_is_lost_gives_back_what_it_held() -> None:
 async def closes(
     server: Server, caplog: pytest.LogCaptureFixture, *frames: bytes, answers: int = 0
 ) -> str:
-    """Send; the broker must close after so many answers. What it logged, which is one line."""
+    """Send frames; the broker must close after so many responses. Return the reason it logged."""
     client = await server.client()
     await client.send(*frames)
     for n in range(answers):
         assert await client.answer() == (n, "before")
     assert await client.is_closed()
     (record,) = [r for r in caplog.records if r.name == "broker.network.connection"]
-    prefix = f"closing the connection of {client.name}: "
+    prefix = f"{client.name}: connection closed: "
     assert record.getMessage().startswith(prefix)
     assert record.levelno == logging.WARNING
     return record.getMessage().removeprefix(prefix)
@@ -427,7 +427,7 @@ async def test_who_closes_in_the_middle_of_a_request_is_named(
         await client.send(ask(1)[:-1])
         client.close()
         await until(lambda: caplog.records, "it is logged")
-    assert caplog.messages == [f"{name} closed its connection in the middle of a request"]
+    assert caplog.messages == [f"{name}: the client closed the connection within a request"]
 
 
 async def test_a_client_that_closes_between_requests_is_nothing_to_log(

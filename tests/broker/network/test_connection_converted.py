@@ -1,4 +1,4 @@
-"""Ranges that are converted while they are sent: in order, no faster than the client takes them."""
+"""Ranges are converted while they are sent: in order, no faster than the client reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORD = b"." * 1000
 
 
 def stored(batches: int) -> FileRange:
-    """Batches of ten records in a file."""
+    """Write batches of ten records to a file."""
     file = MemoryDirectory("d").open_segment("file")
     for first in range(0, 10 * batches, 10):
         file.append([encode_batch([(5, None, RECORD, ())] * 10, base_offset=first)])
@@ -31,13 +31,13 @@ def stored(batches: int) -> FileRange:
 
 @attrs.define(eq=False)
 class Counted(ConvertedRange):
-    """One that counts what was made of it."""
+    """A range that counts its converted bytes."""
 
-    made: int = 0
+    converted_bytes: int = 0
 
     def pieces(self) -> Iterator[bytes]:
         for piece in ConvertedRange.pieces(self):
-            self.made += len(piece)
+            self.converted_bytes += len(piece)
             yield piece
 
 
@@ -45,7 +45,7 @@ class Counted(ConvertedRange):
 async def converting(
     source: FileRange, *others: Any
 ) -> AsyncIterator[tuple[Server, Client, Counted]]:
-    """A server that answers a fetch with the range in format 1, and then `others`."""
+    """Serve a fetch whose response has the range in format 1, and then `others`."""
     with ThreadPoolExecutor(1) as threads:
         begun = Conversion(source, 1, 0, source.size, False, False).begin(threads)
         assert isinstance(begun, ConvertedRange)
@@ -62,9 +62,9 @@ async def test_converted_range_arrives_whole_between_others() -> None:
 
     assert (correlation_id, behind, as_it_is) == (1, b"behind", source.read())
     assert len(converted) == source.size
-    found = decode_records(converted)
-    assert [record.offset for record in found] == list(range(len(found)))
-    assert len(found) > 900
+    records = decode_records(converted)
+    assert [record.offset for record in records] == list(range(len(records)))
+    assert len(records) > 900
 
 
 async def test_next_request_is_answered_behind_it() -> None:
@@ -79,12 +79,12 @@ async def test_no_more_is_converted_than_the_client_takes() -> None:
     async with converting(source) as (server, client, counted):
         await client.send(fetch(1))
         await client.receive_some()
-        made = -1
-        while counted.made != made:
-            made = counted.made
+        converted_bytes = -1
+        while counted.converted_bytes != converted_bytes:
+            converted_bytes = counted.converted_bytes
             for _ in range(50):
                 await asyncio.sleep(0.002)
-        assert made < source.size / 2
+        assert converted_bytes < source.size / 2
         client.reset()
         await until(lambda: not server.listener.connections, "the client to be missed")
 

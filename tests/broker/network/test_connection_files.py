@@ -1,4 +1,4 @@
-"""Ranges of files over the loopback: sent whole, in order, and without a trace when cut short."""
+"""File ranges over the loopback arrive whole and in order, and leave nothing when cut short."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.stage.waiting import until
 
 @pytest.fixture(params=["disk", "memory"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
-    """A file of 3 MB; in memory it is one that sendfile cannot take."""
+    """A file of 3 MB, on disk or in memory, where sendfile cannot take it."""
     memory = request.param == "memory"
     directory = MemoryDirectory("d") if memory else LogDirectory(tmp_path)
     file = directory.open_segment("file")
@@ -39,7 +39,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
 
 
 def files(*ranges: FileRange | bytes) -> dict[ApiKey, Handler]:
-    """Fetch answers with these as its partitions; the others are echoed."""
+    """Return handlers: a fetch gets these ranges as its partitions, other requests are echoed."""
     response = FetchResponse(
         responses=[
             FetchResponseTopic(
@@ -150,7 +150,7 @@ async def test_a_file_shorter_than_was_announced_ends_the_connection(
 
 
 def endless(tmp_path: Path) -> FileRange:
-    """More than any kernel buffers; it takes no room on the disk."""
+    """Make a sparse file of more bytes than any kernel buffers."""
     file = LogDirectory(tmp_path).open_segment("endless")
     file.truncate(200_000_000)
     return file.range(0, 200_000_000)
@@ -172,7 +172,7 @@ async def test_a_client_that_vanishes_in_the_middle_of_a_file_leaves_nothing_beh
 async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
-    """Not even in the event loop, where the next socket with its number would meet it."""
+    """Nor in the event loop, where the next socket with the same number would find it."""
     async with serving(files(endless(tmp_path))) as server:
         client = await server.client()
         await client.send(fetch(1))
@@ -192,7 +192,7 @@ async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
 async def test_small_ranges_of_many_partitions_are_sent_as_they_are_taken(
     stored: StorageFile,
 ) -> None:
-    """A follower's or a consumer's fetch of a thousand partitions with a little in each."""
+    """A follower or a consumer fetches a thousand partitions with a little in each."""
     ranges = [stored.range(31_000 * n % stored.size, 30_000) for n in range(100)]
     async with serving(files(*ranges)) as server:
         slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
@@ -205,7 +205,7 @@ async def test_small_ranges_of_many_partitions_are_sent_as_they_are_taken(
 
 @attrs.define(eq=False)
 class ColdFile(MemoryFile):
-    """Notes who read it when it was not in the page cache."""
+    """A file that notes the threads that read it when it was not in the page cache."""
 
     read_cold_by: list[str] = attrs.field(factory=list)
 

@@ -1,4 +1,4 @@
-"""What authentication and quotas will hold on to: sessions, and connections that are throttled."""
+"""The seams for authentication and quotas: sessions, and connections that are throttled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.served import ask, echo, echoed, serving
 
 @attrs.define(eq=False)
 class PasswordSession:
-    """Takes a name and a password, without a header, before any request."""
+    """A session whose first frame is a name and a password, without a header."""
 
     is_authenticated: bool = False
     principal: Principal = ANONYMOUS
@@ -65,7 +65,7 @@ async def test_client_that_does_not_authenticate_is_closed(
 
 
 class ThrottlingDispatcher(Dispatcher):
-    """Throttles the client after a request for "much"."""
+    """A dispatcher that throttles the client after a request for "much"."""
 
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         dispatched = super().dispatch(frame, origin)
@@ -85,7 +85,7 @@ async def test_response_of_a_throttled_client_goes_at_once_and_its_connection_is
         assert await client.echo(1, "much") == (1, "much")
         await client.send(ask(2, "more"))
         await other.echo()
-        assert not connection.in_frame
+        assert not connection.is_in_frame
         assert connection._is_throttled
         connection._end_throttle()
         assert await client.answer() == (2, "more")

@@ -1,4 +1,4 @@
-"""A broker with a listener for clients and one among brokers: who may tell it to lead."""
+"""A broker with a listener for clients and one for brokers takes control requests on the latter."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ REQUESTS = [
 
 @contextlib.asynccontextmanager
 async def connected_by(site: Site, listener: str) -> AsyncIterator[Connection]:
-    found = site.node()
-    assert found is not None
-    (endpoint,) = [each for each in found[0].endpoints if each.listener == listener]
+    node = site.node()
+    assert node is not None
+    (endpoint,) = [endpoint for endpoint in node[0].endpoints if endpoint.listener == listener]
     connection = await Connection.open(endpoint.host, endpoint.port)
     try:
         yield connection
@@ -53,22 +53,22 @@ async def connected_by(site: Site, listener: str) -> AsyncIterator[Connection]:
 
 @contextlib.asynccontextmanager
 async def controlled_broker(site: Site) -> AsyncIterator[Broker]:
-    """One that has heard of its controller, of epoch 5: itself."""
+    """Run a broker that is its own controller, of epoch 5, and has its first control request."""
     session = site.zookeeper.session()
     await session.start()
     await session.create(ControllerEpoch.path(), b"%d" % (PRESENT - 1))
     async with site.running(1, **LISTENERS) as broker:
         async with connected_by(site, "CLIENT") as client:
 
-            async def is_told() -> bool:
+            async def has_controller() -> bool:
                 answer = await client.call(MetadataRequest(topics=[]))
                 return bool(answer.controller_id == 1)
 
-            await until(is_told, "the controller has told of itself")
+            await until(has_controller, "the controller has sent its first request")
         yield broker
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 async def test_a_stranger_on_the_listener_of_clients_is_refused_and_named(
     tmp_path: Path, request_: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,7 +80,7 @@ async def test_a_stranger_on_the_listener_of_clients_is_refused_and_named(
     assert "CLUSTER_AUTHORIZATION_FAILED" in caplog.text
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 async def test_a_controller_that_was_replaced_is_refused_among_brokers(
     tmp_path: Path, request_: Any
 ) -> None:

@@ -1,4 +1,4 @@
-"""Answers that a task finds: given when found, timed out when not, and never lost."""
+"""Responses that a task works out: sent when they are ready, timed out if not, never lost."""
 
 from __future__ import annotations
 

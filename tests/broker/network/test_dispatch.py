@@ -1,4 +1,4 @@
-"""From a frame to an outcome: what is refused, what is answered, what waits."""
+"""Dispatch turns a frame into an outcome: a refusal, a response or a wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Dispa
 
 
 def find(handler: Callable[[], Any]) -> Dispatched:
-    """The outcome of a FindCoordinator whose handler is this."""
+    """Dispatch a FindCoordinator request to this handler; return the outcome."""
     return dispatch({ApiKey.FIND_COORDINATOR: lambda r, c: handler()}, ask(77, "k")[4:])
 
 
@@ -105,7 +105,7 @@ def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
 
 
 def test_api_versions_of_the_future_is_answered_in_version_nought() -> None:
-    """Nothing behind the correlation id is read: nobody knows how."""
+    """The bytes after the correlation id have an unknown format, and are not read."""
     served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: raising(AssertionError())}
     dispatched = dispatch(served, bytes.fromhex("0012 0063 0000004d") + b"\xff\xff\xff")
     assert (dispatched.header.api_version, dispatched.header.correlation_id) == (0, 77)
@@ -154,7 +154,7 @@ def test_a_producer_that_wants_no_answer_gets_none_though_it_failed() -> None:
 
 
 def waiting(*answers: Any) -> Wait:
-    """A wait whose tries give these in turn; an exception is raised."""
+    """Build a wait whose tries return these answers in turn, or raise those that are exceptions."""
     left = list(answers)
 
     def try_complete(expired: bool) -> Any:
@@ -167,7 +167,7 @@ def waiting(*answers: Any) -> Wait:
 
 
 def tried(*answers: Any) -> Any:
-    """What the first try of such a wait gives once it has been dispatched."""
+    """Dispatch such a wait; return the result of its first try."""
     dispatched = find(lambda: waiting(*answers))
     assert isinstance(dispatched.outcome, Wait)
     return dispatched.outcome.try_complete(False)

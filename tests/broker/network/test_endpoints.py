@@ -1,4 +1,4 @@
-"""Listeners as the settings name them."""
+"""The settings name listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many clients that pipeline as much as one read brings, and those who must be heard anyway."""
+"""Many clients pipeline as much as one read brings, and the controller is served all the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.stage.broker import Site, connected
 
 FLOODERS = 200
 PIPELINED = 18_000
-"""What fits into one read of 256 KB."""
+"""Requests that fit into one read of 256 KB."""
 TURNS_TO_OBEY = 5
 
 FLOOD = encode_request(ApiKey.API_VERSIONS, 0, 1, None, ApiVersionsRequest()) * PIPELINED
@@ -36,7 +36,7 @@ FLOOD = encode_request(ApiKey.API_VERSIONS, 0, 1, None, ApiVersionsRequest()) * 
 
 @attrs.define(eq=False)
 class Client(asyncio.Transport):
-    """The other end of a connection: it takes every answer, and sends what a test says."""
+    """The client's end of a connection: it reads every response, and sends what a test says."""
 
     connection: ClientConnection
     answered_bytes: int = 0
@@ -64,7 +64,7 @@ class Client(asyncio.Transport):
 
 @attrs.define(eq=False)
 class Broker:
-    """Connections, what they ask, and when a control request was obeyed."""
+    """A broker that notes the requests of its connections, and obeys control requests."""
 
     gate: ControlGate = attrs.field(factory=ControlGate)
     asked: list[int] = attrs.field(factory=list)
@@ -107,8 +107,9 @@ class Broker:
         return self.clients[-1]
 
     async def obeys(self, client: Client, epoch: int) -> int:
-        """Send LeaderAndIsr; how many turns of the loop it takes until it is obeyed."""
-        turns, before = 0, self.obeyed
+        """Send LeaderAndIsr; return the turns of the loop until it is obeyed."""
+        turns = 0
+        before = self.obeyed
         client.sends(leader_and_isr(epoch))
         while self.obeyed == before:
             await asyncio.sleep(0)
@@ -135,7 +136,7 @@ async def test_a_control_request_is_obeyed_within_five_turns_of_a_flood() -> Non
 
 
 async def test_a_controller_elected_in_a_flood_is_heard_as_soon() -> None:
-    """Of its first request nobody knows whose it is."""
+    """Its first request does not show that it is the controller's."""
     broker = Broker()
     for _ in range(FLOODERS):
         broker.client().sends(FLOOD)
@@ -156,7 +157,7 @@ async def test_flooders_are_all_answered_in_the_end() -> None:
 
 
 async def test_a_controller_under_a_flood_still_elects(tmp_path: Path) -> None:
-    """Everything is one process here: the flooders, the broker and its controller."""
+    """The flooders, the broker and its controller run in one process."""
     site, flooders = Site(tmp_path), 10
     async with site.running() as broker, connected(broker) as client:
         flooding = [asyncio.ensure_future(_flood(broker)) for _ in range(flooders)]
@@ -169,7 +170,7 @@ async def test_a_controller_under_a_flood_still_elects(tmp_path: Path) -> None:
 
 
 async def _flood(broker: RunningBroker) -> None:
-    """Send without end, and take every answer."""
+    """Send without end, and read every response."""
     host, _, port = broker.bootstrap.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
 

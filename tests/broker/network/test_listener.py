@@ -1,4 +1,4 @@
-"""A port: when it serves, how many it takes, and whom it lets go."""
+"""A listener: when it serves, how many connections it takes, and which ones it closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.network.dispatch import Dispatcher
-from broker.network.listener import ACCEPTED_AT_ONCE, Listener
+from broker.network.listener import ACCEPTED_PER_TURN, Listener
 from broker.network.purgatory import Purgatory, Wait
 from broker.settings.config import load_broker_config
 from protocol.api_key import ApiKey
@@ -131,7 +131,7 @@ async def test_one_connection_too_many_of_a_host_is_closed_and_named(
         await second.echo()
         third = await server.client()
         assert await third.is_closed()
-        assert caplog.messages == [f"refusing {third.name}: 3 connections of its host"]
+        assert caplog.messages == [f"{third.name}: refused: 3 connections of its host"]
         assert await first.echo(1, "k") == (1, "k")
 
 
@@ -161,12 +161,12 @@ async def test_one_connection_too_many_of_all_is_closed(caplog: pytest.LogCaptur
         await first.echo()
         second = await server.client()
         assert await second.is_closed()
-        assert caplog.messages == [f"refusing {second.name}: max.connections is reached"]
+        assert caplog.messages == [f"{second.name}: refused: max.connections is reached"]
         assert await first.echo(1, "k") == (1, "k")
 
 
 def limit_with_reserve_at(descriptor: int) -> int:
-    """So many files may be open that those from `descriptor` on are kept for others."""
+    """Return a limit of open files that keeps those from `descriptor` on for logs."""
     return next(n for n in itertools.count(1) if n - n // 4 == descriptor)
 
 
@@ -180,7 +180,7 @@ async def test_connections_leave_descriptors_to_the_logs(caplog: pytest.LogCaptu
         second = await server.client()
         assert await second.is_closed()
         (line,) = caplog.messages
-        assert line.startswith(f"refusing {second.name}: ")
+        assert line.startswith(f"{second.name}: refused: ")
         assert line.endswith(f" of {limit} files are open")
         assert await first.echo(1, "k") == (1, "k")
 
@@ -210,7 +210,7 @@ async def test_without_a_descriptor_accepting_rests_and_goes_on(
                 await asyncio.sleep(0)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert len(caplog.records) <= ACCEPTED_AT_ONCE
+        assert len(caplog.records) <= ACCEPTED_PER_TURN
         assert await waiting.answer() == (1, "k")
 
 
@@ -227,7 +227,9 @@ async def test_an_idle_connection_is_closed_and_named(caplog: pytest.LogCaptureF
         assert await client.echo(1, "k") == (1, "k")
         server.listener.close_idle(asyncio.get_running_loop().time() + IDLE_S + 1)
         assert await client.is_closed()
-        assert caplog.messages == [f"closing the idle connection of {client.name}"]
+        assert caplog.messages == [
+            f"{client.name}: idle connection closed (connections.max.idle.ms)"
+        ]
 
 
 async def test_a_connection_that_never_asked_anything_is_idle_too() -> None:

@@ -1,4 +1,4 @@
-"""A waiting request is answered once: when it can be, or when its time is up."""
+"""A parked request gets one response: when a key is touched, or at its timeout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.network.purgatory import Purgatory, Wait
 
 
 def waiting(answers: list[Any], *keys: str, timeout_ms: int = 60_000) -> Wait:
-    """A wait whose tries take what is left in `answers`; expiry gives "late"."""
+    """Build a wait whose tries take the next of `answers`; at its timeout it gives "late"."""
 
     def try_complete(expired: bool) -> Any:
         return "late" if expired else answers.pop(0)
@@ -57,11 +57,11 @@ async def test_at_its_time_it_gets_what_there_is() -> None:
     assert purgatory.parked == 0
 
 
-async def test_one_that_is_dropped_is_never_answered() -> None:
+async def test_one_that_is_cancelled_is_never_answered() -> None:
     purgatory, done = Purgatory(), []
     parked = purgatory.park(waiting(["now"], "a"), done.append)
     assert parked is not None
-    purgatory.drop(parked)
+    purgatory.cancel(parked)
     purgatory.touch("a")
     assert done == []
 
@@ -83,7 +83,7 @@ async def test_an_answer_that_touches_the_same_key_again_does_no_harm() -> None:
 
 
 def waiting_for(key: str, offset: int, *more: tuple[str, int]) -> Wait:
-    """A wait for an offset that can be ended whenever it is tried; "late" at its time."""
+    """Build a wait for an offset that ends the first time it is tried; "late" at its timeout."""
     name = f"{key} {offset}"
     return Wait((), 60_000, lambda expired: "late" if expired else name, ((key, offset), *more))
 
@@ -92,12 +92,12 @@ async def test_who_waits_for_an_offset_is_tried_when_it_is_reached_and_not_befor
     purgatory, done = Purgatory(), []
     for offset in (5, 3, 9, 3):
         purgatory.park(waiting_for("a", offset), done.append)
-    purgatory.reached("a", 2)
-    purgatory.reached("b", 9)
+    purgatory.advance("a", 2)
+    purgatory.advance("b", 9)
     assert (done, purgatory.tries) == ([], 0)
-    purgatory.reached("a", 5)
+    purgatory.advance("a", 5)
     assert (done, purgatory.tries, purgatory.parked) == (["a 3", "a 3", "a 5"], 3, 1)
-    purgatory.reached("a", 100)
+    purgatory.advance("a", 100)
     assert (done[3:], purgatory.parked) == (["a 9"], 0)
 
 
@@ -111,8 +111,8 @@ async def test_a_touch_tries_who_waits_for_an_offset_too() -> None:
 async def test_what_is_reached_tries_who_waits_for_anything_of_the_key() -> None:
     purgatory, done = Purgatory(), []
     purgatory.park(waiting([None, "now"], "a"), done.append)
-    purgatory.reached("a", 1)
-    purgatory.reached("a", 2)
+    purgatory.advance("a", 1)
+    purgatory.advance("a", 2)
     assert done == ["now"]
 
 
@@ -121,10 +121,10 @@ async def test_of_two_offsets_each_is_waited_for() -> None:
     answers = [None, "both"]
     wait = Wait((), 60_000, lambda expired: answers.pop(0), (("a", 5), ("b", 2)))
     purgatory.park(wait, done.append)
-    purgatory.reached("a", 5)
-    purgatory.reached("a", 6)
+    purgatory.advance("a", 5)
+    purgatory.advance("a", 6)
     assert (done, purgatory.tries) == ([], 1)
-    purgatory.reached("b", 2)
+    purgatory.advance("b", 2)
     assert (done, purgatory.parked) == (["both"], 0)
 
 
@@ -133,9 +133,9 @@ async def test_who_is_gone_leaves_its_offsets() -> None:
     first = purgatory.park(waiting_for("a", 5, ("b", 1)), done.append)
     purgatory.park(waiting_for("a", 5), done.append)
     assert first is not None
-    purgatory.drop(first)
-    purgatory.reached("b", 1)
-    purgatory.reached("a", 5)
+    purgatory.cancel(first)
+    purgatory.advance("b", 1)
+    purgatory.advance("a", 5)
     assert (done, purgatory.tries) == (["a 5"], 1)
     purgatory.park(waiting_for("a", 7), done.append)
     purgatory.expire_all()

@@ -1,4 +1,4 @@
-"""Who is read while memory is short."""
+"""Connections that are read while memory is short."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ LIMIT = 4 * READ_BYTES
 
 @attrs.define(eq=False)
 class Connection:
-    """One that is told whether to be read."""
+    """A connection that notes whether it is read."""
 
     name: str
     queued: QueuedBytes
     is_brokers: bool = False
     was_read: bool = False
-    in_frame: bool = False
+    is_in_frame: bool = False
     is_read: bool = True
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         self.is_read = False
 
-    def let_on(self) -> None:
+    def resume_reading(self) -> None:
         self.is_read = True
 
-    def holds(self, size: int, in_frame: bool = False) -> None:
-        """So much of it is kept now."""
-        self.was_read, self.in_frame = True, in_frame
+    def holds(self, size: int, is_in_frame: bool = False) -> None:
+        """Keep so many bytes."""
+        self.was_read = True
+        self.is_in_frame = is_in_frame
         self.queued.update(self, size)
 
 
@@ -36,7 +37,7 @@ _: Reader = Connection("", QueuedBytes(0))
 
 
 def connections(names: str, queued: QueuedBytes) -> list[Connection]:
-    """Made in this order, and each was read once."""
+    """Make connections in this order, all of which have been read once."""
     made = [Connection(name, queued, was_read=True) for name in names]
     for connection in made:
         queued.add(connection)
@@ -66,7 +67,7 @@ def test_those_of_brokers_are_read_on() -> None:
 
 
 def test_a_connection_just_made_is_read_once() -> None:
-    """Nobody knows before that the controller calls."""
+    """Its first request shows whether it is the controller's."""
     queued = QueuedBytes(LIMIT)
     (a,) = connections("a", queued)
     a.holds(LIMIT + 1)
@@ -97,18 +98,18 @@ def test_where_nothing_moves_those_behind_go_on_in_time() -> None:
     made = connections("abcde", queued)
     made[0].holds(LIMIT + 1)
     made[0].holds(LIMIT)
-    for let_on in range(1, 6):
-        assert len(read(*made)) == let_on
-        queued.pass_on()
+    for readers in range(1, 6):
+        assert len(read(*made)) == readers
+        queued.rotate()
 
 
 def test_of_frames_that_fill_the_limit_the_oldest_comes_to_its_end() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c, idle = connections("abci", queued)
     for connection in (a, b, c):
-        connection.holds(2 * READ_BYTES, in_frame=True)
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
     assert read(a, b, c, idle) == "a"
-    a.holds(4 * READ_BYTES, in_frame=True)
+    a.holds(4 * READ_BYTES, is_in_frame=True)
     assert read(a, b, c, idle) == "a"
     a.holds(4 * READ_BYTES)  # whole, and its request waits
     assert read(a, b, c, idle) == "b"
@@ -121,18 +122,18 @@ def test_who_sends_nothing_while_it_is_let_on_gives_way() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c = connections("abc", queued)
     for connection in (a, b, c):
-        connection.holds(2 * READ_BYTES, in_frame=True)
-    queued.pass_on()
-    a.holds(2 * READ_BYTES + 1, in_frame=True)
-    queued.pass_on()
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
+    queued.rotate()
+    a.holds(2 * READ_BYTES + 1, is_in_frame=True)
+    queued.rotate()
     assert read(a, b, c) == "a", "it has sent something"
-    queued.pass_on()
+    queued.rotate()
     assert read(a, b, c) == "b"
-    queued.pass_on()
-    queued.pass_on()
+    queued.rotate()
+    queued.rotate()
     assert read(a, b, c) == "c"
-    queued.pass_on()
-    queued.pass_on()
+    queued.rotate()
+    queued.rotate()
     assert read(a, b, c) == "a"
 
 
@@ -140,7 +141,7 @@ def test_what_a_lost_connection_held_is_free_again() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c = connections("abc", queued)
     b.holds(1)
-    a.holds(LIMIT, in_frame=True)
+    a.holds(LIMIT, is_in_frame=True)
     assert read(a, b, c) == "a"
     queued.remove(a)
     assert queued.total == 1

@@ -1,4 +1,4 @@
-"""Whose requests are served when: shares, rounds and turns, on a clock that only requests move."""
+"""Shares, rounds and turns, on a clock that only requests move."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW_S = SHARE_S / 4
 
 @attrs.define(eq=False)
 class Loop:
-    """Turns, one when a test says so, and the time that requests have taken."""
+    """A loop that runs a turn when the test says so, and the time that requests have taken."""
 
     time_s: float = 0.0
     controller: int = 0
@@ -34,15 +34,16 @@ class Loop:
         return Connection(self, next(self._numbers), request_s)
 
     def turn(self) -> list[int]:
-        """What one turn serves: the number of the connection, for each request."""
-        before, due = len(self.served), list(self._soon)
+        """Run one turn; return the number of the connection for each request served in it."""
+        before = len(self.served)
+        due = list(self._soon)
         self._soon.clear()
         for call in due:
             call()
         return [number for number, _ in self.served[before:]]
 
     def turns_until(self, connection: Connection) -> int:
-        """Turns until nothing of it waits; how many."""
+        """Run turns until no request of the connection waits; return how many."""
         turns = 0
         while connection.waiting:
             self.turn()
@@ -50,7 +51,7 @@ class Loop:
         return turns
 
     def run(self) -> int:
-        """Turns until nobody is in line; how many."""
+        """Run turns until no connection is in line; return how many."""
         turns = 0
         while self._soon:
             self.turn()
@@ -60,7 +61,7 @@ class Loop:
 
 @attrs.define(eq=False)
 class Connection:
-    """What it asks takes `request_s` each; `wakes` hears of a request when it is served."""
+    """A connection whose requests take `request_s` each. `wakes(key)` is called for each."""
 
     loop: Loop
     number: int
@@ -71,9 +72,9 @@ class Connection:
     wakes: Callable[[str], None] = lambda key: None
 
     def asks(self, requests: int = 1, key: str = "") -> None:
-        """So many requests arrive at once."""
+        """Receive so many requests at once."""
         self.waiting += [key] * requests
-        self.loop.turns.arrived(self)
+        self.loop.turns.serve_or_line_up(self)
 
     @property
     def has_more(self) -> bool:
@@ -122,18 +123,19 @@ def test_a_share_of_slow_requests_is_over_by_the_clock() -> None:
 def test_nobody_is_served_more_than_a_share_before_all_others_have_had_theirs(
     request_s: float,
 ) -> None:
-    loop, each = Loop(), 1000
+    loop = Loop()
+    requests = 1000
     connections = [loop.connection(request_s) for _ in range(20)]
     for connection in connections:
-        connection.asks(each)
+        connection.asks(requests)
     loop.run()
     share = min(SHARE_REQUESTS, SHARE_S / request_s)
     had = dict.fromkeys(range(1, 21), 0)
     for number, _ in loop.served:
         had[number] += 1
-        # at the end of a round, and at the beginning of the next one
+        # A connection may be served at the end of a round and at the beginning of the next.
         assert had[number] <= min(had.values()) + 2 * share
-    assert set(had.values()) == {each}
+    assert set(had.values()) == {requests}
 
 
 def test_a_turn_serves_for_no_longer_than_its_time_and_a_share() -> None:
@@ -148,7 +150,7 @@ def test_a_turn_serves_for_no_longer_than_its_time_and_a_share() -> None:
 
 
 def test_requests_of_many_in_one_turn_are_bounded_too() -> None:
-    """Each asks little, and is served at once, until the turn's time is used up."""
+    """Each connection has one request, which is served at once until the turn's time is over."""
     loop = Loop()
     for _ in range(200):
         loop.connection(SLOW_S).asks()
@@ -172,7 +174,7 @@ def test_who_asks_little_is_served_before_those_who_are_behind() -> None:
 
 
 def test_who_asks_little_holds_nobody_up_for_ever() -> None:
-    """One request at a time, always anew, from more than a turn has time for."""
+    """Fifty connections send one request at a time, again and again: more than a turn serves."""
     loop = Loop()
     patient = loop.connection(SLOW_S)
     busy = [loop.connection(SLOW_S) for _ in range(50)]
@@ -205,7 +207,7 @@ def test_the_controller_comes_first_in_each_turn_though_it_has_had_its_share() -
 
 
 def test_a_new_controller_is_heard_before_those_who_are_behind() -> None:
-    """Its first request is not known for what it is; two hundred begin at the same moment."""
+    """Its first request does not show that it is the controller; 200 others begin with it."""
     loop = Loop()
     for _ in range(200):
         loop.connection(20 * FAST_S).asks(18_000)
@@ -222,7 +224,7 @@ def test_who_is_set_free_by_another_request_is_not_served_within_it() -> None:
     waker.wakes = lambda key: loop.turns.line_up(sleeper) if key == "wake" else None
     sleeper.waiting += ["late"]
     waker.waiting += ["wake", "next"]
-    loop.turns.arrived(waker)
+    loop.turns.serve_or_line_up(waker)
     assert loop.served == [(1, "wake"), (1, "next")]
     assert loop.turn() == [sleeper.number]
 
@@ -233,7 +235,7 @@ def test_who_is_in_line_twice_is_served_once() -> None:
     connection.waiting += ["a", "b"]
     loop.turns.line_up(connection)
     loop.turns.line_up(connection)
-    loop.turns.arrived(connection)
+    loop.turns.serve_or_line_up(connection)
     assert loop.turn() == [1, 1]
     assert loop.run() == 0
 

@@ -42,8 +42,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "beyond the limit no connection is read",
-        "broker.network.connection:ClientConnection._read_or_not",
-        "self._is_held_back or self._is_throttled or self._cutter.has_more",
+        "broker.network.connection:ClientConnection._pause_or_resume_reading",
+        "self._is_short_of_memory or self._is_throttled or self._cutter.has_more",
         "self._is_throttled or self._cutter.has_more",
         CONNECTION,
     ),
@@ -51,7 +51,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P6",
         "of frames that fill the limit the oldest comes to its end",
         "broker.network.queued_bytes:QueuedBytes._favour",
-        "oldest.let_on()",
+        "oldest.resume_reading()",
         "pass",
     ),
     Remedy(
@@ -64,9 +64,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "as many go on as there is room for",
-        "broker.network.queued_bytes:QueuedBytes._read_on",
+        "broker.network.queued_bytes:QueuedBytes._resume_readers",
         "max(1, (self.limit - self.total) // READ_BYTES)",
-        "len(self._held_back)",
+        "len(self._paused)",
     ),
     Remedy(
         "P9",
@@ -121,7 +121,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P11",
         "connections leave descriptors to the logs",
-        "broker.network.listener:Listener._opened",
+        "broker.network.listener:Listener._admit",
         "connection.descriptor >= self.descriptor_limit - reserve",
         "False",
     ),
@@ -129,7 +129,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P11",
         "what fails to be accepted is tried a few times a turn",
         "broker.network.listener:Listener.serve",
-        "loop.create_server(protocol, sock=bound, backlog=ACCEPTED_AT_ONCE)",
+        "loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)",
         "loop.create_server(protocol, sock=bound, backlog=BACKLOG)",
     ),
     Remedy(

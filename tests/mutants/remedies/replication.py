@@ -77,8 +77,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P8",
         "producers wait for an offset",
-        "broker.network.purgatory:Purgatory.reached",
-        "bisect_right(waiting, _place(offset, inf), key=_order)",
+        "broker.network.purgatory:Purgatory.advance",
+        "bisect_right(waiting, _rank(offset, inf), key=_rank_of)",
         "len(waiting)",
         f"tests/broker/network/test_purgatory.py {_WAITS}",
     ),
