@@ -1,4 +1,4 @@
-"""Fetch sessions: both ends, alone and together."""
+"""The two ends of fetch sessions, alone and together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEMPLATE = FetchRequest(max_wait_ms=1, min_bytes=1, topics=())
 
 
 def sessions(slots: int = 3) -> FetchSessions:
-    """Their ids are 1, 2, 3 …"""
+    """Make sessions whose ids are 1, 2, 3 …"""
     return FetchSessions(slots, count(1).__next__)
 
 
@@ -81,9 +81,10 @@ def names(context: FetchContext) -> list[TopicPartition]:
 
 
 def answer(context: FetchContext, *parts: FetchResponsePartition) -> list[int]:
-    """The numbers of the partitions the answer has."""
-    response = context.answer([(TopicPartition("t", each.partition_index), each) for each in parts])
-    return [each.partition_index for topic in response.responses for each in topic.partitions]
+    """Return the numbers of the partitions in the response."""
+    named = [(TopicPartition("t", part.partition_index), part) for part in parts]
+    response = context.answer(named)
+    return [part.partition_index for topic in response.responses for part in topic.partitions]
 
 
 def refusal(known: FetchSessions, asked: FetchRequest) -> ErrorCode:
@@ -93,7 +94,7 @@ def refusal(known: FetchSessions, asked: FetchRequest) -> ErrorCode:
 
 
 def created(known: FetchSessions, size: int, now_ms: int = 0, replica: int = -1) -> int:
-    """The id of a new session of so many partitions; 0 if there was no room."""
+    """Return the id of a new session of so many partitions; 0 if there was no room."""
     partitions = [TopicPartition("t", number) for number in range(size)]
     context = known.open(request(*partitions, replica=replica), now_ms)
     return context.answer([]).session_id
@@ -316,13 +317,13 @@ def test_an_old_session_of_a_follower_gives_way_to_no_consumer() -> None:
 
 
 def wanted(**offsets: int) -> dict[TopicPartition, FetchRequestPartition]:
-    """A=5: partition A, from offset 5 on."""
+    """Request partitions from offsets on: A=5 requests partition A from offset 5 on."""
     by_name = {"A": A, "B": B, "C": C, "D": D}
     return {by_name[name]: asked(by_name[name], at) for name, at in offsets.items()}
 
 
 def said(made: FetchRequest) -> tuple[int, int, list[tuple[int, int]], list[int]]:
-    """(session, epoch, [(partition, offset)], forgotten)"""
+    """Return (session, epoch, [(partition, offset)], forgotten)."""
     return (
         made.session_id,
         made.session_epoch,
@@ -338,7 +339,7 @@ def replied(session: int = 0, error: ErrorCode = ErrorCode.NONE) -> FetchRespons
 def ask(
     reader: SessionReader, wanted: Mapping[TopicPartition, FetchRequestPartition]
 ) -> FetchRequest:
-    """A request of a reader that wants these and no others."""
+    """Return the request of a reader that wants these partitions and no others."""
     for tp in reader.wanted.keys() - wanted.keys():
         reader.forget(tp)
     for tp, asked in wanted.items():
@@ -388,81 +389,113 @@ def test_a_reader_that_begins_anew_has_the_broker_forget_the_session_before() ->
         reader.lost()
 
 
+@pytest.mark.parametrize("field", [field.name for field in attrs.fields(FetchRequest)])
+def test_every_field_of_the_template_survives_but_the_session_s_own(field: str) -> None:
+    """A new request field must not get lost when a reader builds its requests."""
+    template = FetchRequest(
+        replica_id=1,
+        max_wait_ms=2,
+        min_bytes=3,
+        max_bytes=4,
+        isolation_level=1,
+        session_id=5,
+        session_epoch=6,
+        topics=[FetchRequestTopic(topic="u", partitions=[])],
+        forgotten_topics_data=[FetchRequestForgottenTopic(topic="u", partitions=[7])],
+        rack_id="rack",
+    )
+    reader = SessionReader()
+    reader.want(A, asked(A))
+    request = reader.request(template)
+
+    own = {
+        "session_id": 0,
+        "session_epoch": 0,
+        "topics": [FetchRequestTopic(topic="t", partitions=[asked(A)])],
+        "forgotten_topics_data": [],
+    }
+    default = attrs.fields_dict(FetchRequest)[field].default
+    assert getattr(template, field) != default, "a default would survive in any case"
+    assert getattr(request, field) == own.get(field, getattr(template, field))
+
+
 # ---- both ends
 
 
 State = Mapping[TopicPartition, tuple[int, int]]
-"""High watermark and log start of each partition."""
+"""The high watermark and log start of each partition."""
 
 
 @attrs.define(eq=False)
 class Pair:
-    """A reader and its broker; what the reader has heard, from all answers."""
+    """A reader and its broker; `heard` has the bounds that the reader got in all responses."""
 
-    chance: random.Random
+    rng: random.Random
     known: FetchSessions
     reader: SessionReader = attrs.field(factory=SessionReader)
     heard: dict[TopicPartition, tuple[int, int]] = attrs.field(factory=dict)
 
     def fetch(self, offsets: Mapping[TopicPartition, int], state: State, now_ms: int) -> bool:
-        """Whether the fetch came back without an error."""
+        """Fetch; return whether the response came back without an error."""
         asks = {tp: asked(tp, at) for tp, at in offsets.items()}
-        made = ask(self.reader, asks)
-        if self.chance.random() < 0.1:  # not heard by the broker
+        request = ask(self.reader, asks)
+        if self.rng.random() < 0.1:  # not heard by the broker
             self.reader.lost()
             return False
         try:
-            context = self.known.open(made, now_ms)
+            context = self.known.open(request, now_ms)
         except ApiError as error:
             self.reader.answered(replied(error=error.code))
             return False
         assert self.remembered(context) == dict(offsets)
         parts = [(tp, self.part(tp, state)) for tp, _ in context.asked]
         response = context.answer(parts)
-        if self.chance.random() < 0.1:  # not heard by the reader
+        if self.rng.random() < 0.1:  # not heard by the reader
             self.reader.lost()
             return False
         self.reader.answered(response)
-        if made.session_epoch == 0:
+        if request.session_epoch == 0:
             self.heard.clear()
         for topic in response.responses:
-            for each in topic.partitions:
-                tp = TopicPartition(topic.topic, each.partition_index)
-                self.heard[tp] = (each.high_watermark, each.log_start_offset)
+            for part in topic.partitions:
+                tp = TopicPartition(topic.topic, part.partition_index)
+                self.heard[tp] = (part.high_watermark, part.log_start_offset)
         return True
 
     def remembered(self, context: FetchContext) -> dict[TopicPartition, int]:
-        """What the broker knows to be asked for, by what this request names and earlier ones."""
+        """Return the offsets that the broker knows from this request and earlier ones."""
         if context.session is None:
             return {tp: p.fetch_offset for tp, p in context.asked}
-        return {tp: each.asked.fetch_offset for tp, each in context.session.partitions.items()}
+        return {tp: known.asked.fetch_offset for tp, known in context.session.partitions.items()}
 
     def part(self, tp: TopicPartition, state: State) -> FetchResponsePartition:
         watermark, start = state[tp]
-        records = b"x" if self.chance.random() < 0.3 else b""
+        records = b"x" if self.rng.random() < 0.3 else b""
         return part(tp, high_watermark=watermark, log_start=start, records=records)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int) -> None:
-    """Requests and answers get lost, sessions are taken by others, partitions come and go."""
-    chance = random.Random(seed)
-    pair, now_ms, answered = Pair(chance, sessions(2)), 0, 0
+    """Requests and responses get lost, sessions give way to others, partitions come and go."""
+    rng = random.Random(seed)
+    pair = Pair(rng, sessions(2))
+    now_ms = 0
+    answered = 0
     everything = [TopicPartition(topic, number) for topic in "tu" for number in range(4)]
     state = dict.fromkeys(everything, (0, 0))
     offsets: dict[TopicPartition, int] = {}
     for _ in range(120):
-        now_ms += chance.choice([1, 1, 1, EVICTION_MS // 2])
-        for tp in chance.sample(everything, 3):
-            state[tp] = chance.choice([state[tp], (state[tp][0] + 1, state[tp][1]), (9, 3)])
+        now_ms += rng.choice([1, 1, 1, EVICTION_MS // 2])
+        for tp in rng.sample(everything, 3):
+            state[tp] = rng.choice([state[tp], (state[tp][0] + 1, state[tp][1]), (9, 3)])
             pair.known.mark(tp)
-            match chance.randrange(3):
+            match rng.randrange(3):
                 case 0:
                     offsets.pop(tp, None)
                 case 1:
-                    offsets[tp] = chance.randrange(5)
-        if chance.random() < 0.2:
-            created(pair.known, chance.randrange(1, 9), now_ms, replica=chance.choice([-1, 5]))
+                    offsets[tp] = rng.randrange(5)
+        if rng.random() < 0.2:
+            created(pair.known, rng.randrange(1, 9), now_ms, replica=rng.choice([-1, 5]))
         if pair.fetch(offsets, state, now_ms):
             answered += 1
             assert {tp: pair.heard[tp] for tp in offsets} == {tp: state[tp] for tp in offsets}
