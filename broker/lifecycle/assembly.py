@@ -222,5 +222,5 @@ def start_housekeeping(
         process.now_ms,
         process.monotonic_ms,
         process.fail,
-        replication.on_disk,
+        replication.checkpoint_lock,
     ).start()

@@ -18,7 +18,7 @@ from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
-from broker.replication.replication_failures import told_of
+from broker.replication.replication_failures import describe_failures
 from broker.settings.config import BrokerConfig
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogDirectoryError, LogManager
@@ -88,7 +88,7 @@ class Housekeeping:
             (TICK_MS, "check of failed disks", self._probe_suspects),
             (ROOM_CHECK_MS, "check of full disks", self._look_for_room),
             (TICK_MS, "report of failed logs", self._report_failures),
-            (LOG_STARTS_MS, "report of log starts", self.replicas.tell_of_starts),
+            (LOG_STARTS_MS, "report of log starts", self.replicas.announce_log_starts),
             (TROUBLE_LOG_MS, "report of replicas that cannot follow", self._log_trouble),
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
@@ -168,7 +168,7 @@ class Housekeeping:
     def _log_trouble(self) -> None:
         troubled = self.replicas.followers.troubled()
         if troubled:
-            logger.warning("%s", told_of(troubled))
+            logger.warning("%s", describe_failures(troubled))
 
     def _check_isr(self) -> None:
-        self.replicas.in_sync.check(self.monotonic_ms())
+        self.replicas.in_sync.shrink_isrs(self.monotonic_ms())

@@ -1,5 +1,5 @@
 """Lead and follow partitions: appends, the in-sync replicas, fetching and truncation.
 
-Doors: `replica_manager` owns the partitions, `replica_fetchers` follow leaders, `fetch_sessions`
-serve readers that ask again and again.
+Doors: `replica_manager` owns the partitions, `replica_fetchers` fetches from leaders,
+`fetch_sessions` serves readers that fetch the same partitions again and again.
 """

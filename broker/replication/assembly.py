@@ -1,4 +1,4 @@
-"""Build the replication wing: what leads and follows partitions."""
+"""Build the replication wing, which leads and follows partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from zk.api import ZkSession
 
 @attrs.frozen
 class Replication:
-    """The parts of the wing that others use. `on_disk` is held while checkpoints are written."""
+    """The parts of the wing that other wings use.
+
+    `checkpoint_lock` is held while checkpoints are written.
+    """
 
     logs: LogManager
     replicas: ReplicaManager
@@ -37,7 +40,7 @@ class Replication:
     quotas: ReplicationQuotas
     moves: DirectoryMoves
     control: ControlWork
-    on_disk: asyncio.Lock
+    checkpoint_lock: asyncio.Lock
 
 
 def assemble(
@@ -51,8 +54,10 @@ def assemble(
     peers: Peers,
     purgatory: Purgatory,
 ) -> Replication:
-    """Build the wing over logs that are open."""
+    """Build the wing over the open logs."""
     spawn = process.spawn
+
+    # The parts that the replica manager uses.
     quotas = ReplicationQuotas.measured(
         config.broker_id,
         process.monotonic_ms,
@@ -82,9 +87,10 @@ def assemble(
     )
     replicas.subscribe(signals)
 
-    on_disk = asyncio.Lock()
+    # The parts that use the replica manager.
+    checkpoint_lock = asyncio.Lock()
     moves = DirectoryMoves(
-        replicas, quotas.directories, process.work, spawn, process.now_ms, on_disk
+        replicas, quotas.directories, process.work, spawn, process.now_ms, checkpoint_lock
     )
     signals.leadership.subscribe(moves.resume)
     control = ControlWork(
@@ -104,5 +110,5 @@ def assemble(
         quotas=quotas,
         moves=moves,
         control=control,
-        on_disk=on_disk,
+        checkpoint_lock=checkpoint_lock,
     )

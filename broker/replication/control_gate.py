@@ -1,15 +1,16 @@
-"""Which control requests are obeyed: those of the present controller, to this broker as it is.
+"""Decide which control requests are obeyed: those of the active controller to this registration.
 
-A controller's epoch grows with each election, and a request of a smaller one than was ever heard
-comes from a controller that has been replaced and does not know it. One epoch counts for all kinds
-of requests: who was deposed must not be obeyed in one because its successor has only sent another.
+The controller epoch grows with each election. A request of an earlier epoch than the highest seen
+comes from a controller that was replaced and does not know it. The highest epoch counts for all
+kinds of control requests: a replaced controller must be refused even if its successor has sent only
+requests of another kind.
 
-A controller has one connection to a broker, under its own client id. What comes on an earlier one
-than was heard is a request it has given up, and has repeated or overtaken since.
+A controller has one connection to a broker, under its own client id. A request on an earlier
+connection is one that the controller has given up, and has repeated or replaced since.
 
-A broker's epoch grows with each registration (KIP-380): a request for an earlier one was meant for
-this broker before it bounced. Where brokers have a listener among themselves, control requests are
-taken there alone.
+The broker epoch grows with each registration (KIP-380). A request for an earlier broker epoch was
+meant for this broker before it bounced. If there is an inter-broker listener, control requests are
+taken on that listener only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ UNKNOWN_EPOCH = -1
 
 
 class ControlRequest(Protocol):
-    """What LeaderAndIsr, UpdateMetadata and StopReplica have in common."""
+    """The common fields of LeaderAndIsr, UpdateMetadata and StopReplica."""
 
     @property
     def controller_id(self) -> int: ...
@@ -41,7 +42,11 @@ class ControlRequest(Protocol):
 
 @attrs.define(eq=False)
 class ControlGate:
-    """`broker_epoch()` is this broker's; `listener` where controllers call, None for anywhere."""
+    """Knows the active controller, by its highest epoch and its newest connection.
+
+    `broker_epoch()` returns the epoch of this broker. `listener` is the listener for control
+    requests; None means any.
+    """
 
     broker_epoch: Callable[[], int] = lambda: UNKNOWN_EPOCH
     listener: str | None = None
@@ -49,11 +54,11 @@ class ControlGate:
     _channel: tuple[str, int] = ("", 0)
 
     def is_controller(self, connection: int) -> bool:
-        """Whether the controller that is obeyed has this connection."""
+        """Return whether this is the connection of the active controller."""
         return connection == self._channel[1]
 
     def refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
-        """Why the request is not obeyed; None when it is."""
+        """Return the error with which a request must be refused; None if it must be obeyed."""
         code = self._refusal(request, context)
         if code is not None:
             logger.warning(
@@ -69,13 +74,18 @@ class ControlGate:
     def _refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
         if self.listener is not None and context.listener != self.listener:
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+        # Epochs of this broker and of the controller.
         if UNKNOWN_EPOCH != request.broker_epoch < self.broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if request.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+
+        # An older connection of the same controller.
         client_id, newest = self._channel
         if context.client_id == client_id and context.connection < newest:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+
         self.controller_epoch = request.controller_epoch
         self._channel = (context.client_id, context.connection)
         return None

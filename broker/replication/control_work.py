@@ -1,11 +1,11 @@
-"""Control requests that take longer than a turn of the loop: one after the other, a slice a turn.
+"""Obey control requests that take longer than a turn of the loop: one by one, a slice per turn.
 
-A LeaderAndIsr for thousands of partitions is obeyed some partitions at a time. The logs of those
-that are new are made by the disk's threads first, and a log that is lent to one has to be back;
-until then partitions are what they were before. Nothing overtakes: what comes meanwhile, on
-whatever connection, waits for its turn, and only then is asked whether it is still to be obeyed.
+A LeaderAndIsr for thousands of partitions is obeyed some partitions at a time. First the disk's
+threads create the new logs, and logs that are lent to a thread come back; until then partitions
+keep their roles. No request overtakes another: a request that arrives meanwhile, on any connection,
+waits for its turn, and only then is checked by the gate.
 
-There is no answer before the work is done: a controller sends again what is not answered in time.
+The response is sent when the work is done. A controller repeats a request whose response is late.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from protocol.messages.leader_and_isr import (
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, partitions
 from protocol.topic_partition import TopicPartition
 
-PARTITIONS_A_TURN = 100
-"""Partitions that become led, followed or stopped in one turn: under 10 ms."""
+PARTITIONS_PER_TURN = 100
+"""Partitions that change their roles in one turn of the loop: under 10 ms."""
 
 T = TypeVar("T")
 Refusal = Callable[[], Outcome | None]
-"""The answer to a request that is not to be obeyed, None for one that is."""
+"""Returns the response to a request that must be refused; None if it must be obeyed."""
 
 
 @attrs.define(eq=False)
 class ControlWork:
-    """`spawn` runs a task of the broker, `touch` wakes what waits; what is not done after
-    `timeout_ms` is waited for again."""
+    """Obeys the control requests of a broker in order.
+
+    `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key. A wait
+    that has lasted `timeout_ms` is renewed.
+    """
 
     replicas: ReplicaManager
     spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -54,61 +57,68 @@ class ControlWork:
     _unfinished: int = 0
 
     def lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
-        """Obey a LeaderAndIsr: its response, or a Wait for it."""
+        """Obey a LeaderAndIsr; return its response, or a Wait for it."""
         states = partition_states(request)
-        is_short = len(states) <= PARTITIONS_A_TURN
-        if self._unfinished or not is_short or self.replicas.waits_for_logs(states):
-            return self._answer(partial(self._lead_and_follow, request, refusal))
+        is_short = len(states) <= PARTITIONS_PER_TURN
+        if self._unfinished or not is_short or self.replicas.needs_log_work(states):
+            return self._respond_later(partial(self._lead_and_follow, request, refusal))
         return refusal() or self.replicas.become_leader_or_follower(request, self.monotonic_ms())
 
     def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Outcome:
-        """Obey a StopReplica: its response, or a Wait for it."""
-        named = [TopicPartition(*pair) for pair in partitions(request)]
-        is_quick = len(named) <= PARTITIONS_A_TURN and not request.delete_partitions
-        if self._unfinished or not is_quick or self.replicas.has_lent(named):
-            return self._answer(partial(self._stop, request, refusal))
+        """Obey a StopReplica; return its response, or a Wait for it."""
+        stopped = [TopicPartition(*pair) for pair in partitions(request)]
+        is_quick = len(stopped) <= PARTITIONS_PER_TURN and not request.delete_partitions
+        if self._unfinished or not is_quick or self.replicas.has_lent(stopped):
+            return self._respond_later(partial(self._stop, request, refusal))
         return refusal() or self.replicas.stop_replicas(request)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
         refused = refusal()
         if refused is not None:
             return refused
+
         errors = []
         for states in _slices(partition_states(request)):
-            for tp in self.replicas.left_over(states):
-                with contextlib.suppress(ApiError):  # `take_states` says why
+            # Prepare the logs. What fails here fails again in `take_states`, which reports it.
+            for tp in self.replicas.find_left_over(states):
+                with contextlib.suppress(ApiError):
                     await self.work.in_thread(self.replicas.delete_left_over(tp))
             new_logs = self.replicas.plan_logs(states)
             if new_logs:
                 await self.work.in_thread(partial(self.replicas.logs.make, new_logs))
                 self.replicas.logs.serve(new_logs)
-            for tp in self.replicas.damaged(states):
-                await self._cut_damage(tp)
-            await self.work.wait_until_returned(self.replicas.known_logs(_names(states)))
+            for tp in self.replicas.find_damaged(states):
+                await self._truncate_damage(tp)
+
+            # Change the roles, when no thread has a log of these partitions.
+            await self.work.wait_until_returned(self.replicas.find_logs(_names(states)))
             errors += self.replicas.take_states(states, self.monotonic_ms())
             await asyncio.sleep(0)
-        self.replicas.know_leadership()
+
+        self.replicas.note_leadership()
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)
 
-    async def _cut_damage(self, tp: TopicPartition) -> None:
-        """Cut a damaged log at its damage; where that fails `take_states` says why."""
+    async def _truncate_damage(self, tp: TopicPartition) -> None:
+        """Truncate a damaged log at its damage. If that fails, `take_states` reports it."""
         logs = self.replicas.logs
         with contextlib.suppress(ApiError):
-            whole = await self.work.lend(logs.logs[tp], partial(logs.reopen_without_damage, tp))
-            logs.replace_damaged(whole)
+            reopened = await self.work.lend(logs.logs[tp], partial(logs.reopen_without_damage, tp))
+            logs.replace_damaged(reopened)
 
     async def _stop(self, request: StopReplicaRequest, refusal: Refusal) -> Outcome:
         refused = refusal()
         if refused is not None:
             return refused
+
         errors = []
-        for some in _slices([TopicPartition(*pair) for pair in partitions(request)]):
-            await self.work.wait_until_returned(self.replicas.known_logs(some))
-            deletions = self.replicas.stop(some, delete=request.delete_partitions)
+        for stopped in _slices([TopicPartition(*pair) for pair in partitions(request)]):
+            await self.work.wait_until_returned(self.replicas.find_logs(stopped))
+            deletions = self.replicas.stop(stopped, delete=request.delete_partitions)
             errors += await self.work.in_thread(deletions.run)
         return StopReplicaResponse(error_code=0, partition_errors=errors)
 
-    def _answer(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Wait:
+    def _respond_later(self, work: Callable[[], Coroutine[Any, Any, Outcome]]) -> Wait:
+        """Do the work of a request when the requests before it are done."""
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._unfinished += 1
 
@@ -118,9 +128,11 @@ class ControlWork:
                     done.set_result(await work())
             except Exception as error:
                 done.set_exception(error)
-                done.exception()  # seen: the controller may be gone
+                # Mark the exception as retrieved: the controller may be gone.
+                done.exception()
             finally:
                 self._unfinished -= 1
+                assert self._unfinished >= 0
             self.touch(done)
 
         def try_complete(expired: bool) -> Outcome | None:
@@ -138,5 +150,5 @@ def _names(states: Iterable[State]) -> list[TopicPartition]:
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(items), PARTITIONS_A_TURN):
-        yield items[first : first + PARTITIONS_A_TURN]
+    for first in range(0, len(items), PARTITIONS_PER_TURN):
+        yield items[first : first + PARTITIONS_PER_TURN]

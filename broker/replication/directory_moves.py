@@ -1,15 +1,15 @@
-"""Moves replicas between the log directories of this broker, while they are used (KIP-113).
+"""Move replicas between the log directories of this broker, while they are in use (KIP-113).
 
-A move goes piece by piece: a piece of the current log is named on the event loop, and read and
-appended to the future log in a thread, where a slow disk stops nobody. Into each directory one
-replica is moved at a time, and all together no faster than
-`replica.alter.log.dirs.io.max.bytes.per.second`. When little is left, and what is there is on disk,
-the current log is held: it is read, and nothing is appended to it, while a thread appends the rest
-to the future log and gives that one its place. Whoever reads a file range goes on with the file it
-names.
+A replica is copied piece by piece. The event loop chooses a piece of the current log; a thread
+reads it and appends it to the future log, so that a slow disk stops nothing else. Into each
+directory one replica is copied at a time, and all copies together stay within
+`replica.alter.log.dirs.io.max.bytes.per.second`. When the future log is flushed and little is left,
+the current log is *held*: it is read, but nothing is appended to it. Meanwhile a thread copies the
+rest and puts the future log in the place of the current one. A response that is being sent keeps
+the file of its range.
 
-A move lives as long as its future log: it is given up by giving up that one, and begins again, with
-what is there, whenever a LeaderAndIsr names a partition that has one.
+A move exists as long as its future log. Deleting the future log gives up the move. Each
+LeaderAndIsr for a partition with a future log resumes its move.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
 PIECE_BYTES = 128 * 1024
-"""What is copied at once, unless one batch is larger."""
+"""Bytes that are copied at once, unless one batch is larger."""
 LAST_BYTES = 256 * 1024
-"""Most that is appended while the current log is held."""
-PAUSE_SECONDS = 0.1
-"""Before it is looked again whether the quota allows for more."""
-RETRY_SECONDS = 1.0
-"""Before a replica that could not be copied is tried again."""
+"""Most bytes that are copied while the current log is held."""
+PAUSE_S = 0.1
+"""Pause before the quota is checked again."""
+RETRY_S = 1.0
+"""Pause before a replica is tried again whose copying failed."""
 
 EXPECTED = (ApiError, CorruptRecord, OSError, UnexpectedAppendOffset)
 
@@ -51,30 +51,40 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class DirectoryMoves:
-    """All moves of a broker. `spawn` runs a task; who writes checkpoints holds `on_disk`."""
+    """All moves of a broker.
+
+    `spawn` starts a task of the broker. `checkpoint_lock` is held while checkpoints are written.
+    """
 
     replicas: ReplicaManager
     quota: ReplicationQuota
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
-    on_disk: asyncio.Lock
-    _lanes: dict[str, dict[TopicPartition, FutureReplica]] = attrs.field(factory=dict)
+    checkpoint_lock: asyncio.Lock
+    _queues: dict[str, dict[TopicPartition, FutureReplica]] = attrs.field(factory=dict)
+    """By directory: the replicas to be moved there, the first one now."""
 
     def move(self, tp: TopicPartition, path: str) -> None:
-        """Begin to move a replica to a directory, be it another one than before; to the one it is
-        in, to stay there. Raises ApiError.
+        """Start to move a replica to a directory; the one it is in ends a move.
 
-        REPLICA_NOT_AVAILABLE for one that is not here; the directory is remembered for it.
+        Raises ApiError, REPLICA_NOT_AVAILABLE for a replica that is not here. Its directory is kept
+        for when it is created.
         """
-        logs, partition = self.replicas.logs, self.replicas.partitions.get(tp)
-        if partition is not None:  # a full disk is a reason to move
+        logs = self.replicas.logs
+        partition = self.replicas.partitions.get(tp)
+
+        # A failed log cannot be moved. A full disk is no failure but a reason to move.
+        if partition is not None:
             partition.log.guard.check_failure()
         if partition is not None and partition.log.is_held:
-            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is about to be elsewhere")
-        logs.set_target_directory(tp, os.path.realpath(path))  # which is how log.dirs are known
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp}: a move is about to end")
+
+        # The log manager knows directories by their real paths.
+        logs.set_target_directory(tp, os.path.realpath(path))
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
+
         future = logs.futures.create(tp, partition.log.config, partition.log.monotonic_ms)
         if future is not None:
             logger.info("%s is to be moved to %s", partition.log, path)
@@ -83,9 +93,10 @@ class DirectoryMoves:
     def resume(
         self, leaders: Iterable[TopicPartition], followers: Iterable[TopicPartition]
     ) -> None:
-        """Go on with the moves of these partitions. A listener of leadership."""
+        """Resume the moves of these partitions. Subscribed to the leadership signal."""
         for tp in (*leaders, *followers):
-            partition, future = self.replicas.partitions.get(tp), self.replicas.logs.futures.get(tp)
+            partition = self.replicas.partitions.get(tp)
+            future = self.replicas.logs.futures.get(tp)
             if partition is not None and future is not None:
                 self._begin(partition, future)
 
@@ -94,14 +105,16 @@ class DirectoryMoves:
         path = self.replicas.logs.futures.path_of(tp)
         assert path is not None
         future.write_back = self.replicas.write_back
-        lane = self._lanes.get(path)
-        if lane is None:
-            lane = self._lanes[path] = {}
+
+        queue = self._queues.get(path)
+        if queue is None:
+            queue = self._queues[path] = {}
             self.spawn(self._run(path))
-        if tp not in lane or not self._is_current(lane[tp]):
-            lane[tp] = FutureReplica(partition, future)
+        if tp not in queue or not self._is_current(queue[tp]):
+            queue[tp] = FutureReplica(partition, future)
 
     def _is_current(self, move: FutureReplica) -> bool:
+        """Return whether a move was not given up, and its partition not replaced."""
         tp = move.topic_partition
         return (
             self.replicas.logs.futures.get(tp) is move.log
@@ -111,52 +124,63 @@ class DirectoryMoves:
     # ---- one directory's moves
 
     async def _run(self, path: str) -> None:
-        lane = self._lanes[path]
+        """Move the replicas of a queue one after the other, until it is empty."""
+        queue = self._queues[path]
         try:
-            while lane:
-                tp, move = next(iter(lane.items()))
+            while queue:
+                tp, move = next(iter(queue.items()))
                 try:
                     await self._copy(move)
                 except Exception as error:
-                    await self._failed(move, path, error)
-                if lane.get(tp) is move:
-                    del lane[tp]
-                    if self._is_current(move):
-                        lane[tp] = move  # after the others
-        finally:
-            del self._lanes[path]
+                    await self._handle_failure(move, path, error)
 
-    async def _failed(self, move: FutureReplica, path: str, error: Exception) -> None:
-        """Give the move up if its directory failed it; else it is tried again."""
-        if move.trouble != str(error):  # once, not with each trial
+                # A move that is not done goes behind the others.
+                if queue.get(tp) is move:
+                    del queue[tp]
+                    if self._is_current(move):
+                        queue[tp] = move
+        finally:
+            del self._queues[path]
+
+    async def _handle_failure(self, move: FutureReplica, path: str, error: Exception) -> None:
+        """Give up a move if its future log failed; pause before it is tried again otherwise."""
+        # Log a failure once, and not with each attempt.
+        if move.trouble != str(error):
             move.trouble = str(error)
             unexpected = None if isinstance(error, EXPECTED) else error
             logger.error(
                 "%s cannot be moved to %s: %s", move.partition.log, path, error, exc_info=unexpected
             )
+
         if move.log.failure is not None and self._is_current(move):
             rename = self.replicas.logs.futures.begin_deletion(move.topic_partition)
-            with contextlib.suppress(ApiError):  # what is left there is found at the next start
+            with contextlib.suppress(ApiError):  # the next start deletes what is left
                 await self._in_thread(rename)
         else:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(RETRY_S)
 
     async def _copy(self, move: FutureReplica) -> None:
-        """Copy until the replica is moved, or not to be moved any more."""
+        """Copy until the replica is moved or the move is given up."""
         while self._is_current(move):
             move.log.update_config(move.partition.log.config)
-            if move.needs_cut:
+
+            # Follow truncations of the current log.
+            if move.needs_truncation:
                 await self.work.lend(move.log, move.align)
                 continue
             move.align()
+
             if self.quota.is_exceeded:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(PAUSE_S)
                 continue
-            piece = move.next_piece(min(PIECE_BYTES, max(self.quota.limit, 1)))
+
+            piece = move.read_next_piece(min(PIECE_BYTES, max(self.quota.limit, 1)))
             if piece is None:
                 if await self._finish(move):
                     return
                 continue
+
+            # Copy a piece. An error means nothing if the current log was truncated meanwhile.
             now_ms = self.now_ms()
             try:
                 await self._in_thread(move.append, piece, now_ms)
@@ -166,17 +190,26 @@ class DirectoryMoves:
             except CorruptRecord:
                 if move.is_aligned:
                     raise
+
             self.quota.record(piece.size)
             if move.log.is_flush_due(move.log.monotonic_ms()):
                 await self._flush(move.log)
 
     async def _finish(self, move: FutureReplica) -> bool:
-        """Have the future log take the current one's place; whether it came to that."""
-        tp, futures = move.topic_partition, self.replicas.logs.futures
+        """Put the future log in the place of the current one.
+
+        Return whether the move is over; False if there is more to copy first.
+        """
+        tp = move.topic_partition
+        futures = self.replicas.logs.futures
         await self._flush(move.log)
-        async with self.on_disk:
+
+        async with self.checkpoint_lock:
+            # The checkpoints of the new directory have the partition before its log does.
             watermarks = self.replicas.watermarks_to_checkpoint()
             await self._in_thread(futures.checkpoint, tp, watermarks)
+
+            # Hold the current log, and swap the two.
             current = move.partition.log
             async with self.work.turn(current):
                 if not self._is_current(move):
@@ -184,23 +217,25 @@ class DirectoryMoves:
                 current.guard.check_failure()
                 current.is_held = True
                 try:
-                    if not await self._caught_up(move):
+                    if not await self._catch_up(move):
                         return False
                     promotion = futures.begin_promotion(tp)
                     await self.work.run_to_end(promotion.run)
                     move.partition.log = futures.end_promotion(promotion)
                 finally:
                     current.is_held = False
+
         self.replicas.replicated(move.partition)
         return True
 
-    async def _caught_up(self, move: FutureReplica) -> bool:
-        """Append the rest, if it is little, and nothing is to be cut; whether it came to that."""
-        if move.needs_cut or not move.lacks_less(LAST_BYTES):
+    async def _catch_up(self, move: FutureReplica) -> bool:
+        """Copy the rest; return False if it is too much, or there is something to truncate."""
+        if move.needs_truncation or not move.lacks_less_than(LAST_BYTES):
             return False
+
         move.align()
         now_ms = self.now_ms()
-        while (piece := move.next_piece(LAST_BYTES)) is not None:
+        while (piece := move.read_next_piece(LAST_BYTES)) is not None:
             await self.work.lend(move.log, partial(move.append_first, piece, now_ms))
         return True
 

@@ -1,4 +1,4 @@
-"""Runs fsync off the event loop: one flush of a log at a time, another when more became due."""
+"""Flush logs off the event loop: one flush of a log at a time, and the next when it is due."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.define(eq=False)
 class Flusher:
-    """`spawn` runs a guarded task; `flushed` hears of each log whose recovery point moved, or
-    never will again because its flush failed."""
+    """Flushes the logs of partitions.
+
+    `spawn` starts a task of the broker. `flushed(partition)` is called when the recovery point of a
+    log has moved, and when its flush has failed.
+    """
 
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -25,7 +28,7 @@ class Flusher:
     _running: set[TopicPartition] = attrs.field(factory=set)
 
     def start(self, partition: Partition) -> None:
-        """Flush what the log holds now, unless a flush of it is under way."""
+        """Flush the log, unless a flush of it is in flight."""
         if partition.topic_partition not in self._running:
             self._running.add(partition.topic_partition)
             self.spawn(self._flush(partition))
@@ -36,10 +39,13 @@ class Flusher:
             while True:
                 await self.work.flush(log)
                 self.flushed(partition)
-                log = partition.log  # another one, if the replica was moved meanwhile
+
+                # The replica may have been moved to another directory meanwhile.
+                log = partition.log
                 if not log.is_flush_due(self.monotonic_ms()):
                     break
-        except ApiError:  # the log has said it
+        except ApiError:
+            # The log has logged its failure.
             self.flushed(partition)
         finally:
             self._running.discard(partition.topic_partition)

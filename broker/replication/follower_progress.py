@@ -1,7 +1,7 @@
-"""Which followers are in sync with the partitions led here, from what they ask for.
+"""Follow the progress of the followers of the partitions led here, and propose changes of ISRs.
 
-Changes of an ISR are proposed to `write`, which comes back with `isr_written` or
-`isr_superseded`.
+A follower's progress is what it fetches. A proposal goes to `write`; its end comes back by
+`confirm_isr` or `give_up_isr`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
-class InSyncSets:
-    """Of all `partitions` of the broker. `committed` hears of those whose high watermark has moved,
-    `begins_elsewhere` of those where a follower's log start has, `changed` of those with another
-    in-sync set; `lag_ms` is replica.lag.time.max.ms."""
+class FollowerProgress:
+    """The followers of all `partitions` of the broker that it leads.
+
+    `committed(partition)` is called when a high watermark has moved, `begins_elsewhere` when the
+    log start of a follower has, `changed` when a partition has another ISR. `lag_ms` is
+    replica.lag.time.max.ms.
+    """
 
     partitions: Mapping[TopicPartition, Partition]
     write: Callable[[IsrChange], None]
@@ -33,6 +36,7 @@ class InSyncSets:
     changed: Callable[[TopicPartition], None]
     _checked_ms: int = LONG_AGO_MS
     _behind: dict[TopicPartition, None] = attrs.field(factory=dict)
+    """Partitions with followers that may have fallen behind."""
 
     def follower_fetched(
         self,
@@ -41,76 +45,84 @@ class InSyncSets:
         monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> None:
-        """A follower asks for these partitions: note how far it is, and what follows from that.
+        """Note how far a follower is that fetches these partitions, and draw the consequences.
 
-        `session` is that of the fetch, if it has one, in which other partitions may be at rest.
+        The high watermark may move, and the ISR may grow or shrink. `session` is the fetch session
+        of the request, if it has one; other partitions of it may be at rest.
         """
         for tp, part in asked:
+            # Only a fetch in the present leader epoch says what the follower has.
             partition = self.partitions.get(tp)
             if partition is None or not partition.is_leader:
                 continue
             if part.current_leader_epoch not in (-1, partition.leader_epoch):
                 continue
+
             start_moved = partition.follower_fetched(
                 replica, part.fetch_offset, part.log_start_offset, monotonic_ms, session
             )
             if part.fetch_offset < partition.log.log_end_offset:
                 self._behind[tp] = None
+
+            # First the ISR: the high watermark must wait for a follower that is proposed.
             if replica in partition.isr:
                 self._propose_isr(partition, partition.isr_without_lossy(replica))
             else:
-                self._propose_isr(partition, partition.grown_isr(replica))
+                self._propose_isr(partition, partition.isr_with(replica))
             if partition.advance_high_watermark(monotonic_ms):
                 self.committed(partition)
             if start_moved:
                 self.begins_elsewhere(tp)
-        if session is not None:
-            session.ms = monotonic_ms  # after what was at rest until now has been looked at
 
-    def grown(self, tp: TopicPartition) -> None:
-        """The log of a partition that is led here has grown, or an epoch begins: its followers may
-        fall behind."""
+        # Last, because partitions that end their rest above need the time of the fetch before.
+        if session is not None:
+            session.ms = monotonic_ms
+
+    def watch(self, tp: TopicPartition) -> None:
+        """Watch a partition whose followers may fall behind: its log grew, or an epoch begins."""
         self._behind[tp] = None
 
-    def check(self, monotonic_ms: int) -> None:
-        """Propose to drop the followers that have fallen behind. To be called each half lag time.
+    def shrink_isrs(self, monotonic_ms: int) -> None:
+        """Propose ISRs without the followers that have fallen behind. Call it each half lag time.
 
-        A broker that has not looked for longer than that was itself away: what its followers asked
-        for meanwhile is still to be read, so it looks again the next time.
+        If the last call is longer ago than the lag time, this broker itself was stopped. Fetches
+        that its followers sent meanwhile are not read yet, so nothing is proposed this time.
         """
         was_away = monotonic_ms - self._checked_ms > self.lag_ms
         self._checked_ms = monotonic_ms
         for tp in () if was_away else list(self._behind):
             partition = self.partitions.get(tp)
-            if partition is None or not partition.is_leader or partition.is_level:
+            if partition is None or not partition.is_leader or partition.is_isr_caught_up:
                 del self._behind[tp]
             else:
-                self._propose_isr(partition, partition.shrunk_isr(monotonic_ms))
+                self._propose_isr(partition, partition.isr_without_lagging(monotonic_ms))
 
     def _propose_isr(self, partition: Partition, isr: Isr | None) -> None:
         if isr is not None:
-            before = partition.isr
             change = partition.propose_isr(isr)
-            logger.info("%s: isr %s, wanted %s", partition.topic_partition, before, isr)
+            logger.info("%s: isr %s, proposed %s", partition.topic_partition, partition.isr, isr)
             self.write(change)
 
-    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, monotonic_ms: int) -> None:
-        """The state node has this ISR now, for the epoch of the change that was proposed."""
+    def confirm_isr(self, change: IsrChange, isr: Isr, zk_version: int, monotonic_ms: int) -> None:
+        """Take the ISR that the state node has now, in the leader epoch of the proposal."""
         partition = self._proposed_by(change)
         if partition is not None:
-            partition.isr_written(isr, zk_version)
+            partition.confirm_isr(isr, zk_version)
             partition.advance_high_watermark(monotonic_ms)
-            self.grown(partition.topic_partition)
+            self.watch(partition.topic_partition)
             self.changed(partition.topic_partition)
 
-    def isr_superseded(self, change: IsrChange) -> None:
-        """Nothing was written: the state node is another leader's, or of another epoch, and a
-        control request on its way."""
+    def give_up_isr(self, change: IsrChange) -> None:
+        """Give up a proposal that was not written.
+
+        The state node belongs to another leader or epoch, and a control request is on its way.
+        """
         partition = self._proposed_by(change)
         if partition is not None:
-            partition.proposed_isr, partition.is_superseded = None, True
+            partition.give_up_isr()
 
     def _proposed_by(self, change: IsrChange) -> Partition | None:
+        """Return the partition of a proposal, if it is still led in the same epoch."""
         partition = self.partitions.get(change.topic_partition)
         if partition is None or partition.leader_epoch != change.state.leader_epoch:
             return None

@@ -1,8 +1,8 @@
-"""A replica on its way to another directory: a follower of the log beside it.
+"""The future log of a replica that is moved to another directory, and its progress.
 
-It does what a follower does with its leader, without a wire between them: it is cut where its
-history and the current log's part (`truncation`), each time the current log was cut, and takes
-what comes after. Which role the partition has meanwhile is nothing to it.
+The future log follows the current log as a follower follows its leader, without a wire: each time
+the current log was truncated it is truncated where the two histories diverge (`truncation`), and
+then copies the records after its end. The role of the partition makes no difference.
 """
 
 from __future__ import annotations
@@ -20,31 +20,36 @@ NEVER = -1
 
 @attrs.define(eq=False)
 class FutureReplica:
-    """`log` is the future one, `partition.log` the current one."""
+    """A replica that is moved: `log` is the future log, `partition.log` the current one."""
 
     partition: Partition
     log: Log
-    trouble: str = ""  # what kept it from being moved when that was last tried
-    _cut_for: int = NEVER  # so many truncations of the current log it has followed
+    trouble: str = ""
+    """Why the last attempt to copy failed."""
+    _followed_truncations: int = NEVER
+    """Truncations of the current log that the future log has followed."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Which partition it is."""
+        """The partition of the replica."""
         return self.partition.topic_partition
 
     @property
     def is_aligned(self) -> bool:
-        """Whether all that is in it was in the current log when it was last looked at."""
-        return self._cut_for == self.partition.log.truncations
+        """True if the current log was not truncated since the last `align`."""
+        return self._followed_truncations == self.partition.log.truncations
 
     def align(self) -> None:
-        """Follow what was cut off from the current log at its end, and given up at its beginning.
+        """Truncate the future log at both ends as the current log was.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        current, log = self.partition.log, self.log
+        current = self.partition.log
+        log = self.log
+
+        # The end: go back, epoch by epoch, to where the histories diverge.
         while not self.is_aligned:
-            cut = truncation(
+            step = truncation(
                 *current.leader_epochs.end_offset_for(
                     log.leader_epochs.latest_epoch, current.log_end_offset
                 ),
@@ -52,37 +57,41 @@ class FutureReplica:
                 log.log_end_offset,
                 self.partition.high_watermark,
             )
-            log.truncate_to(min(cut.offset, current.log_end_offset))
-            if cut.done:
-                self._cut_for = current.truncations
+            log.truncate_to(min(step.offset, current.log_end_offset))
+            if step.done:
+                self._followed_truncations = current.truncations
+
+        # The beginning: drop what retention deleted from the current log.
         if log.log_end_offset < current.log_start_offset:
             log.truncate_fully_and_start_at(current.log_start_offset)
         log.increment_log_start_offset(min(current.log_start_offset, log.log_end_offset))
 
-    def next_piece(self, max_bytes: int) -> FileRange | None:
-        """What comes next in the current log, at least a batch; None: the future log has all."""
+    def read_next_piece(self, max_bytes: int) -> FileRange | None:
+        """Return the next bytes of the current log, a batch at least; None at its end."""
         current = self.partition.log
         return current.read(self.log.log_end_offset, max_bytes, current.log_end_offset)
 
     def append(self, piece: FileRange, now_ms: int) -> None:
-        """Append a piece; in whatever thread, while nobody else touches the future log.
+        """Append a piece. Any thread may call it while no other uses the future log.
 
-        Raises CorruptRecord, UnexpectedAppendOffset, OSError and ApiError KAFKA_STORAGE_ERROR; the
-        first two also for a piece that was cut off while it was read, the second also for one that
-        is to be the first and has to be given to `append_first`.
+        Raises CorruptRecord, UnexpectedAppendOffset, OSError, and ApiError KAFKA_STORAGE_ERROR.
+        CorruptRecord and UnexpectedAppendOffset may also mean that the current log was truncated
+        while the piece was read. UnexpectedAppendOffset may also mean that the piece is the first,
+        and needs `append_first`.
         """
         self.log.append_follower(memoryview(piece.read()), now_ms=now_ms)
 
     def append_first(self, piece: FileRange, now_ms: int) -> None:
-        """Append a piece, for which an empty log may begin earlier. Raises as `append`."""
+        """Append a piece; an empty log may begin earlier for it. Raises as `append` does."""
         append_as_fetched(self.log, memoryview(piece.read()), now_ms)
 
     @property
-    def needs_cut(self) -> bool:
-        """Whether `align` has something to cut, which is work for a thread."""
+    def needs_truncation(self) -> bool:
+        """True if `align` has something to truncate, which is work for a thread."""
         return not self.is_aligned or self.log.log_end_offset < self.partition.log.log_start_offset
 
-    def lacks_less(self, max_bytes: int) -> bool:
-        """Whether it lacks less than `max_bytes` of the current log."""
-        end, current = self.log.log_end_offset, self.partition.log
+    def lacks_less_than(self, max_bytes: int) -> bool:
+        """Return whether less than `max_bytes` of the current log are left to copy."""
+        end = self.log.log_end_offset
+        current = self.partition.log
         return current.bytes_between(end, current.log_end_offset, max_bytes) < max_bytes

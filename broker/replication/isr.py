@@ -1,13 +1,14 @@
-"""Who is in sync, and the high watermark that follows from it, as a leader sees it.
+"""The leader's rules for the ISR and for the high watermark.
 
-A follower that asks for offset n has everything below n; its asking is all a leader knows of it.
-It is *caught up* at the time of a fetch that reached the log's end, or, since new records keep
-coming, at the time of the fetch before when it reached the end of then (KAFKA-4485). In sync is
-who was caught up within `replica.lag.time.max.ms`.
+A follower that fetches from offset n has everything below n. Its fetches are all that a leader
+knows of it. A follower is *caught up* at the time of a fetch that reached the end of the log. New
+records keep coming, so a fetch that reaches the end at the previous fetch counts too: the follower
+was caught up at the time of that previous fetch (KAFKA-4485). A follower is in sync if it was
+caught up within `replica.lag.time.max.ms`.
 
-The high watermark is the first offset that some replica lacks of those in sync or caught up:
-waiting for the second kind too is what lets a follower come into the ISR under steady writing. It
-never goes back while a broker leads.
+The high watermark is the first offset that some replica lacks, of the replicas in the ISR and those
+caught up in time. It waits for the latter too, so that a follower can join the ISR under steady
+writing. It never goes back while a broker leads.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ Isr = tuple[int, ...]
 
 @attrs.define(eq=False)
 class LastFetch:
-    """When a fetch session last asked, for whatever partitions."""
+    """The time of the last fetch of a session, whichever partitions it named."""
 
     ms: int = LONG_AGO_MS
 
 
 @attrs.define(eq=False)
 class Follower:
-    """What a leader knows of a follower. Times in ms by the monotonic clock, offsets -1 before its
-    first fetch.
+    """A follower's progress, as its leader knows it.
 
-    A follower in a session names a partition again when something has changed. Until then, while
-    the leader's log does not grow, each fetch of the session is one from the log's end (`at_rest`):
-    it stays caught up at no cost.
+    Times are in ms of the monotonic clock; offsets are -1 before the first fetch. In a fetch
+    session a follower names a partition again when something has changed. Until then, and while the
+    leader's log does not grow, each fetch of the session counts as a fetch from the end of the log
+    (`at_rest`): the follower stays caught up at no cost.
     """
 
     _caught_up_ms: int
@@ -49,24 +50,26 @@ class Follower:
     at_rest: LastFetch | None = None
 
     @classmethod
-    def unheard(cls, in_sync: bool, leader_end: int, monotonic_ms: int) -> Follower:
-        """A follower at the beginning of an epoch; one in sync has a lag time to show itself."""
+    def at_epoch_start(cls, in_sync: bool, leader_end: int, monotonic_ms: int) -> Follower:
+        """Return a follower that has not fetched in this epoch.
+
+        One that is in the ISR counts as caught up now, so it has a lag time to fetch.
+        """
         return cls(monotonic_ms if in_sync else LONG_AGO_MS, monotonic_ms, leader_end)
 
     @property
     def caught_up_ms(self) -> int:
-        """When it last had all there was."""
+        """The last time when the follower had the whole log."""
         return max(self._caught_up_ms, self.at_rest.ms if self.at_rest else LONG_AGO_MS)
 
     def end_rest(self) -> None:
-        """The leader's log is about to grow: what the session fetches from now on counts for a
-        follower that is named alone."""
+        """Stop counting the session's fetches, because the leader's log grows."""
         if self.at_rest is not None:
             self._caught_up_ms = self.caught_up_ms
             self.last_fetch_ms = max(self.last_fetch_ms, self.at_rest.ms)
             self.at_rest = None
 
-    def fetched(
+    def note_fetch(
         self,
         offset: int,
         log_start_offset: int,
@@ -74,42 +77,48 @@ class Follower:
         monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> None:
-        """It asks for `offset`, while the leader's log ends at `leader_end`.
+        """Note a fetch from `offset`, while the leader's log ends at `leader_end`.
 
-        `session` tells of the session's fetches before this one, and will tell of those after it.
+        `session` has the time of the session's previous fetch, and will have that of later ones.
         """
         self.end_rest()
+
         if offset >= leader_end:
             self._caught_up_ms = max(self._caught_up_ms, monotonic_ms)
         elif offset >= self.leader_end_at_last_fetch:
             self._caught_up_ms = max(self._caught_up_ms, self.last_fetch_ms)
+
         self.at_rest = session if offset >= leader_end else None
-        self.end_offset, self.log_start_offset = offset, log_start_offset
-        self.last_fetch_ms, self.leader_end_at_last_fetch = monotonic_ms, leader_end
+        self.end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.last_fetch_ms = monotonic_ms
+        self.leader_end_at_last_fetch = leader_end
 
 
 def next_high_watermark(current: int, log_end_offset: int, ends: Iterable[int]) -> int:
-    """The high watermark of a leader, given the ends of the followers that hold it.
+    """Return a leader's high watermark, given the end offsets of the followers it waits for.
 
-    One not heard of (-1) holds it where it is.
+    A follower that has not fetched yet (-1) keeps it where it is.
     """
     return max(current, min((log_end_offset, *ends)))
 
 
-def out_of_sync(
+def find_lagging(
     isr: Isr, followers: Mapping[int, Follower], leader_end: int, lag_ms: int, monotonic_ms: int
 ) -> set[int]:
-    """The followers in the ISR that lack something, and have for longer than the lag time."""
+    """Return the followers in the ISR that have lacked records for longer than the lag time."""
     return {
         replica
         for replica in isr
-        if (known := followers.get(replica)) is not None
-        and known.end_offset != leader_end
-        and monotonic_ms - known.caught_up_ms > lag_ms
+        if (follower := followers.get(replica)) is not None
+        and follower.end_offset != leader_end
+        and monotonic_ms - follower.caught_up_ms > lag_ms
     }
 
 
 def may_join(follower: Follower, high_watermark: int, epoch_start_offset: int) -> bool:
-    """Whether it has all that was ever acknowledged: the high watermark of a leader that is new
-    may lag behind that, but not the offset where its epoch began (KAFKA-7128)."""
+    """Return whether a follower has everything that was ever acknowledged.
+
+    A new leader's high watermark may be below that, but the start of its epoch is not (KAFKA-7128).
+    """
     return follower.end_offset >= max(high_watermark, epoch_start_offset)

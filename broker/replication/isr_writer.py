@@ -1,13 +1,14 @@
-"""Writes the ISR that a leader proposes to the partition's state node, and tells the controller.
+"""Write proposed ISRs to the partitions' state nodes, and notify the controller.
 
-A write is made over the version of the node the leader knows: whoever was elected meanwhile wins.
-The node is read before, for what another version of Kafka has added is written back. Where the
-version is another, a state of our own epoch is ours (the answer to the write was lost), any other
-one ends our leadership, of which the controller's request is on its way. A write whose outcome is
-not known is made again, in a new session too, for until it is known the high watermark must wait
-for both sets.
+A write names the version of the node that the leader knows, so a leader elected meanwhile wins. The
+node is read first, because fields that another version of Kafka has added are written back. If the
+version is another one, there are two cases. A state of our own epoch is ours: the response to the
+write was lost. Any other state ends our leadership, and the controller's request is on its way.
 
-The controller hears of the changes by a notification node, many at a time.
+A write whose result is unknown is repeated, in a new session too. Until the result is known the
+high watermark must wait for the replicas of both ISRs.
+
+The controller learns of the changes from notification nodes, many changes in each.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ from zk.znodes import PartitionState, ZnodeError
 logger = logging.getLogger(__name__)
 
 NOTIFY_INTERVAL_MS = 2500
-"""How often the controller may be told."""
+"""The interval at which `notify` is called."""
 QUIET_MS = 5000
 """Changes are gathered until there was none for so long …"""
 LONGEST_MS = 60_000
-"""… or the controller was last told so long ago."""
-TOLD_AT_ONCE = 3000
-"""Partitions in one notification: with the longest names it has 850 kB; ZooKeeper takes 1 MiB."""
-RETRY_SECONDS = 1.0
-"""Before another try to write, after one of which ZooKeeper did not say what became."""
+"""… or the last notification is so long ago."""
+NOTIFIED_AT_ONCE = 3000
+"""Partitions in one notification. With the longest names it has 850 kB; ZooKeeper takes 1 MiB."""
+RETRY_S = 1.0
+"""Pause before a write is repeated whose result is unknown."""
 
 
 @attrs.define(eq=False)
 class IsrWriter:
-    """`spawn` runs a task of the broker.
+    """Writes the proposals of all partitions that this broker leads.
 
-    `written(change, isr, zk_version, monotonic_ms)` is called when the node has an ISR that counts,
-    `superseded(change)` when the partition is led by somebody else.
+    `spawn` starts a task of the broker. `written(change, isr, zk_version, monotonic_ms)` is called
+    with the ISR that the node has in the leader's epoch, `superseded(change)` when the node belongs
+    to another leader or epoch, or is gone.
     """
 
     zk: ZkSession
@@ -58,39 +60,47 @@ class IsrWriter:
     superseded: Callable[[IsrChange], None]
     _changed: set[TopicPartition] = attrs.field(factory=set)
     _last_change_ms: int = LONG_AGO_MS
-    _last_told_ms: int = LONG_AGO_MS
+    _last_notified_ms: int = LONG_AGO_MS
 
     def write(self, change: IsrChange) -> None:
-        """Begin to write; the owner hears of the end."""
+        """Start to write; `written` or `superseded` is called at the end."""
         self.spawn(self._write(change))
 
     async def _write(self, change: IsrChange) -> None:
+        # Repeat until the result is known.
         while True:
             try:
-                stored = await self._written(change)
+                result = await self._write_once(change)
                 break
             except ZkError as error:
                 level = logging.INFO if is_transient(error) else logging.ERROR
-                logger.log(level, "%s: its isr is not written: %r", change.topic_partition, error)
-                await asyncio.sleep(RETRY_SECONDS)
-        if stored is None:
+                logger.log(
+                    level, "%s: isr not written, trying again: %r", change.topic_partition, error
+                )
+                await asyncio.sleep(RETRY_S)
+
+        if result is None:
             self.superseded(change)
             return
-        isr, zk_version = stored
+
+        isr, zk_version = result
         self._changed.add(change.topic_partition)
         self._last_change_ms = self.monotonic_ms()
         self.written(change, isr, zk_version, self._last_change_ms)
 
-    async def _written(self, change: IsrChange) -> tuple[Isr, int] | None:
-        """The ISR and version the node has then; None when it is not ours any more."""
+    async def _write_once(self, change: IsrChange) -> tuple[Isr, int] | None:
+        """Write an ISR; return the ISR and version of the node, or None if it is not ours."""
         path = PartitionState.path(*change.topic_partition)
         while True:
-            stored = await self._ours(change, path)
-            if stored is None:
+            node = await self._read_own_state(change, path)
+            if node is None:
                 return None
-            state, zk_version = stored
+
+            # Another version in our epoch: an earlier try has written, and its response was lost.
+            state, zk_version = node
             if zk_version != change.zk_version:
                 return tuple(state.isr), zk_version
+
             data = attrs.evolve(change.state, extra=state.extra).encode()
             try:
                 stat = await retry_until_connected(
@@ -102,43 +112,53 @@ class IsrWriter:
             except BadVersion:
                 continue
 
-    async def _ours(self, change: IsrChange, path: str) -> tuple[PartitionState, int] | None:
+    async def _read_own_state(
+        self, change: IsrChange, path: str
+    ) -> tuple[PartitionState, int] | None:
+        """Read the state node; return state and version, or None if it is not of our epoch."""
         try:
             data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
-            stored = PartitionState.decode(data, path)
+            state = PartitionState.decode(data, path)
         except (NoNode, ZnodeError) as error:
             logger.warning("%s: %s", change.topic_partition, error)
             return None
-        ours = change.state
-        if (stored.leader, stored.leader_epoch) != (ours.leader, ours.leader_epoch):
+
+        proposed = change.state
+        if (state.leader, state.leader_epoch) != (proposed.leader, proposed.leader_epoch):
             logger.info(
                 "%s: led by %s in epoch %s now, not by us in %s",
                 change.topic_partition,
-                stored.leader,
-                stored.leader_epoch,
-                ours.leader_epoch,
+                state.leader,
+                state.leader_epoch,
+                proposed.leader_epoch,
             )
             return None
-        return stored, stat.version
+        return state, stat.version
 
     async def notify(self) -> None:
-        """Tell the controller what has changed, if it is time. To be called each 2.5 s."""
+        """Notify the controller of changed ISRs, if it is time. Call it each NOTIFY_INTERVAL_MS."""
         monotonic_ms = self.monotonic_ms()
-        quiet = self._last_change_ms + QUIET_MS < monotonic_ms
-        if not self._changed or not (quiet or self._last_told_ms + LONGEST_MS < monotonic_ms):
+        is_quiet = self._last_change_ms + QUIET_MS < monotonic_ms
+        is_late = self._last_notified_ms + LONGEST_MS < monotonic_ms
+        if not self._changed or not (is_quiet or is_late):
             return
-        changed, self._changed = sorted(self._changed), set()  # what changes now is told again
-        for first in range(0, len(changed), TOLD_AT_ONCE):
+
+        # Changes that are written from now on are for the next notification.
+        changed = sorted(self._changed)
+        self._changed = set()
+        for first in range(0, len(changed), NOTIFIED_AT_ONCE):
             try:
-                await self._tell(changed[first : first + TOLD_AT_ONCE])
+                await self._create_notification(changed[first : first + NOTIFIED_AT_ONCE])
             except ZkError as error:
                 level = logging.INFO if is_transient(error) else logging.ERROR
-                logger.log(level, "the controller is told of in-sync replicas later: %r", error)
+                logger.log(
+                    level, "controller not notified of changed isrs, trying again: %r", error
+                )
                 self._changed.update(changed[first:])
                 return
-        self._last_told_ms = monotonic_ms
+        self._last_notified_ms = monotonic_ms
 
-    async def _tell(self, changed: Sequence[TopicPartition]) -> None:
+    async def _create_notification(self, changed: Sequence[TopicPartition]) -> None:
         data = IsrChangeNode(tuple((tp.topic, tp.partition) for tp in changed)).encode()
         await retry_until_connected(
             self.zk, lambda: self.zk.create(IsrChangeNode.prefix(), data, sequence=True)

@@ -1,9 +1,10 @@
-"""What a broker answers when it is told of a replica whose log it has not, or not whole.
+"""Refuse to lead or follow with a log that is missing or damaged.
 
-What a replica is trusted to have it must have. One that is in sync was led before; if its log is
-not here it was on a disk that is gone, and if it is damaged it lacks what was on disk. Then the
-broker says so instead of leading or following with less, and the controller takes the replica out
-of the ISR (`controller/lost_logs`); out of it, it may have from its leader what it lacks.
+A replica in the ISR is *trusted*: the cluster counts on its log. The partition was led before, so a
+log that is not here was on a disk that is gone, and a damaged log lacks records that were on disk.
+Then the broker refuses the state instead of leading or following with less, and the controller
+removes the replica from the ISR (`controller/lost_logs`). Outside the ISR the replica may fetch
+what it lacks from its leader.
 """
 
 from __future__ import annotations
@@ -19,24 +20,25 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-def refuse_lost(
+def require_log(
     tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
 ) -> None:
-    """Refuse a state for which the log here will not do.
+    """Check that the log here is good enough for a state.
 
-    Raises ApiError LOG_DIR_NOT_FOUND for a log that is gone (while a directory is off-line nobody
-    knows, and `LogManager.get_or_create` says so), and for a damaged one CORRUPT_MESSAGE, or
-    KAFKA_STORAGE_ERROR where no other replica can give what is lost. Where one can, the log is to
-    be cut at its damage (`is_damaged`).
+    Raises ApiError LOG_DIR_NOT_FOUND for a missing log. While a directory is off-line the log may
+    be there, and `LogManager.get_or_create` raises instead. Raises CORRUPT_MESSAGE for a damaged
+    log, or KAFKA_STORAGE_ERROR if no other replica has the lost records. A damaged log for which
+    nothing is raised must be truncated at its damage (`is_damaged`).
     """
-    log, fault = logs.get(tp), logs.failure_of(tp)
-    if log is not None and fault is not None:
-        _refuse_damaged(tp, state, local_id, fault)
-    is_lost = log is None and fault is None and not logs.offline_dirs
-    if is_trusted(state, local_id) and is_lost:
+    log = logs.get(tp)
+    failure = logs.failure_of(tp)
+    if log is not None and failure is not None:
+        _refuse_damaged(tp, state, local_id, failure)
+
+    is_missing = log is None and failure is None and not logs.offline_dirs
+    if is_trusted(state, local_id) and is_missing:
         logger.error(
-            "%s: it is in sync by its state (leader epoch %s), but its log is not on this"
-            " broker's disks",
+            "%s: in the ISR (leader epoch %s), but its log is not on this broker's disks",
             tp,
             state.leader_epoch,
         )
@@ -46,10 +48,10 @@ def refuse_lost(
 def is_left_over(
     tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
 ) -> bool:
-    """Whether the log here is that of a topic of the same name which was deleted while this broker
-    was away. Epochs of a topic only grow: it has one that this topic has not come to yet.
+    """Return whether the log here belongs to an earlier topic of the same name.
 
-    What the cluster counts on is never taken for a leftover.
+    That topic was deleted while this broker was down. The leader epochs of a topic only grow, so a
+    log with a later epoch than the state's is of another topic. A trusted log is never left over.
     """
     log = logs.get(tp)
     return (
@@ -60,24 +62,27 @@ def is_left_over(
 
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
-    """Whether the cluster counts on the log being here."""
+    """Return whether the cluster counts on the log of this replica."""
     return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
 
 
 def is_damaged(tp: TopicPartition, logs: LogManager) -> bool:
-    """Whether the log here has lost what was on disk."""
+    """Return whether the log here has lost records that were on disk."""
     return logs.get(tp) is not None and logs.failure_of(tp) is not None
 
 
 def _refuse_damaged(
-    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, fault: str
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, failure: str
 ) -> None:
-    """What a damaged log has lost, its leader can give again. One that is trusted to have it must
-    be out of the ISR first, which another one in sync allows; alone in the ISR it waits for an
-    operator."""
+    """Refuse a damaged log, unless its leader has the lost records and it is not in the ISR.
+
+    A replica in the ISR must leave it first, which it can if another one is in the ISR. A replica
+    that is alone in the ISR waits for an operator.
+    """
     if local_id in state.isr:
         is_alone = tuple(state.isr) == (local_id,)
         code = ErrorCode.KAFKA_STORAGE_ERROR if is_alone else ErrorCode.CORRUPT_MESSAGE
-        raise ApiError(code, f"{tp}: {fault}")
+        raise ApiError(code, f"{tp}: {failure}")
+
     if state.leader in (NO_LEADER, local_id):
-        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {fault}")
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")

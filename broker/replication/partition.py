@@ -1,8 +1,8 @@
-"""One replica of a partition on this broker: who leads, who is in sync, how far it is committed.
+"""One replica of a partition on this broker: its leader, its ISR and its high watermark.
 
-The ISR is what the partition's node in ZooKeeper says. A change of it is proposed, written, and
-counts when it is written; until then the high watermark waits for whoever is in either of the two
-sets (KIP-497 calls it the maximal ISR), and `min.insync.replicas` counts what is written.
+The ISR is the one in the partition's state node in ZooKeeper. A change is first proposed, then
+written, and counts when it is written. Until then the high watermark waits for the replicas of both
+sets (KIP-497 calls their union the maximal ISR), and `min.insync.replicas` counts the written set.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from broker.replication.isr import (
     Follower,
     Isr,
     LastFetch,
+    find_lagging,
     may_join,
     next_high_watermark,
-    out_of_sync,
 )
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import ValidMessages
@@ -34,7 +34,7 @@ NO_LEADER = -1
 
 @attrs.frozen
 class IsrChange:
-    """An ISR to be written over version `zk_version` of the partition's state node."""
+    """A proposed ISR, to be written over version `zk_version` of the partition's state node."""
 
     topic_partition: TopicPartition
     state: PartitionState
@@ -43,10 +43,11 @@ class IsrChange:
 
 @attrs.define(eq=False)
 class Partition:
-    """The state that LeaderAndIsr gave this replica, its log and its high watermark.
+    """A replica that leads or follows one partition, as LeaderAndIsr says.
 
-    `lag_ms` is replica.lag.time.max.ms. `epoch_start_offset` is where the log ended when this
-    broker began to lead in the present epoch.
+    `lag_ms` is replica.lag.time.max.ms. `epoch_start_offset` is the end of the log when this broker
+    began to lead in the present epoch. `followers` has the other replicas, assigned or in the ISR,
+    while this broker leads, and nobody else.
     """
 
     topic_partition: TopicPartition
@@ -61,73 +62,98 @@ class Partition:
     replicas: tuple[int, ...] = ()
     isr: Isr = ()
     proposed_isr: Isr | None = None
-    is_superseded: bool = False  # the state node is another leader's already
+    maximal_isr: Isr = ()
+    """The replicas of the ISR and of the proposed one: the high watermark waits for them."""
+    is_superseded: bool = False
+    """True if the state node was found to belong to another leader."""
     epoch_start_offset: int = 0
     followers: dict[int, Follower] = attrs.field(factory=dict)
-    was_refused: bool = False  # the state of its epoch, when its log took no writes
-    told_start: int = -1  # the log start offset of which the others were last told
+    was_refused: bool = False
+    """True if the last state was refused because the log takes no writes."""
+    announced_start: int = -1
+    """The log start offset of which the other replicas were last told; -1: none."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads the partition."""
+        """True if this broker leads the partition."""
         return self.leader == self.local_id
 
     @property
     def is_failed(self) -> bool:
-        """Whether another replica should take over from a log that takes no more writes; one that
-        is the only one goes on, so that it can be read."""
+        """True if the log takes no writes and another replica should take over.
+
+        The only replica of a partition is never failed: its log can still be read.
+        """
         return self.log.failure is not None and len(self.replicas) > 1
 
     # ---- roles
 
     def take_state(self, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int) -> None:
         """Lead or follow as the controller says. The caller has checked the leader epoch."""
+        assert state.leader_epoch >= self.leader_epoch, "the leader epoch never goes back"
         self.was_refused = False
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.zk_version = state.partition_epoch
         self.replicas = tuple(state.replicas)
-        self.isr, self.proposed_isr, self.is_superseded = tuple(state.isr), None, False
+        self.isr = tuple(state.isr)
+        self.maximal_isr = self.isr
+        self.proposed_isr = None
+        self.is_superseded = False
+
         if self.is_leader:
             self._lead(monotonic_ms)
         else:
             self.followers.clear()
 
-    def has_heard(self, epoch: int) -> bool:
-        """Whether a state of `epoch` is no news. One that this replica refused, for its disk was
-        full, and was stopped for, it may be given again."""
+    def stop(self) -> None:
+        """Neither lead nor follow, until the next state."""
+        self.leader = NO_LEADER
+        self.maximal_isr = self.isr
+        self.proposed_isr = None
+        self.followers.clear()
+
+    def is_stale(self, epoch: int) -> bool:
+        """Return whether a state of `epoch` is older than the present one, or the same.
+
+        The same epoch is not stale if this replica refused its state because of a full disk, and
+        was then stopped: the controller sends the state again when there is room.
+        """
         may_resume = self.was_refused and self.leader == NO_LEADER
         return epoch < self.leader_epoch or (epoch == self.leader_epoch and not may_resume)
 
-    def led_until(self, epoch: int) -> bool:
-        """Whether this broker leads, and nobody else can have before `epoch` begins."""
+    def leads_until(self, epoch: int) -> bool:
+        """Return whether this broker leads, and no other broker can have led before `epoch`."""
         return self.is_leader and epoch == self.leader_epoch + 1
 
     def _lead(self, monotonic_ms: int) -> None:
-        """Whatever the followers had before, a new epoch begins with what they ask for in it."""
-        end = self.epoch_start_offset = self.log.log_end_offset
+        """Begin an epoch as the leader. What followers fetched in earlier epochs does not count."""
+        end = self.log.log_end_offset
+        self.epoch_start_offset = end
         self.followers = {
-            replica: Follower.unheard(replica in self.isr, end, monotonic_ms)
+            replica: Follower.at_epoch_start(replica in self.isr, end, monotonic_ms)
             for replica in {*self.replicas, *self.isr} - {self.local_id}
         }
+
         self.log.begin_epoch(self.leader_epoch)
         self.advance_high_watermark(monotonic_ms)
 
     @property
     def last_stable_offset(self) -> int:
-        """How far readers of committed data go: not into a transaction that is open (KIP-98)."""
+        """The end for readers of committed data: they do not read open transactions (KIP-98)."""
         unstable = self.log.producers.first_unstable_offset()
         if unstable is None:
             return self.high_watermark
         return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
     def require_leader(self, current_leader_epoch: int = -1) -> None:
-        """Raise what a client must be told when this broker cannot speak for the partition.
+        """Raise ApiError unless this broker leads the partition.
 
-        `current_leader_epoch` is what the client believes (KIP-320); -1 is no belief.
+        `current_leader_epoch` is the leader epoch that the client knows (KIP-320), or -1.
         """
-        if current_leader_epoch >= 0:  # first: who knows a newer leader must not look for another
+        # The epoch is checked first: a client that knows a newer leader must not look for another.
+        if current_leader_epoch >= 0:
             if current_leader_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, str(self.topic_partition))
             if current_leader_epoch > self.leader_epoch:
@@ -140,7 +166,7 @@ class Partition:
     def append(
         self, batch: ValidBatch | ValidMessages, *, all_in_sync: bool, now_ms: int
     ) -> LogAppendInfo:
-        """Append as the leader. Raises ApiError, and AppendLater; nothing is kept then."""
+        """Append as the leader. Raises ApiError or AppendLater if nothing was appended."""
         self.require_leader()
         if all_in_sync and not self.is_enough_in_sync:
             raise ApiError(
@@ -148,8 +174,11 @@ class Partition:
                 f"{self.topic_partition} has {len(self.isr)} replicas in sync, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
+
+        # From now on no follower has everything.
         for follower in self.followers.values():
             follower.end_rest()
+
         if isinstance(batch, ValidMessages):
             return self._append_messages(batch, now_ms)
         return self.log.append(
@@ -162,7 +191,7 @@ class Partition:
         )
 
     def _append_messages(self, messages: ValidMessages, now_ms: int) -> LogAppendInfo:
-        """Their offsets are in them, as in what a follower is given, and so they are written."""
+        """Append messages of an old format. Their offsets are in them, as in a follower's fetch."""
         assert messages.first_offset == self.log.log_end_offset
         self.log.check_fits(len(messages.data))
         self.log.append_follower(messages.data, now_ms=now_ms, may_sync=False)
@@ -174,34 +203,37 @@ class Partition:
         )
 
     def advance_high_watermark(self, monotonic_ms: int) -> bool:
-        """Move the high watermark as far as the followers allow; say whether it moved."""
-        in_sync = self.isr if self.proposed_isr is None else (*self.isr, *self.proposed_isr)
-        reached = next_high_watermark(
+        """Move the high watermark as far as the followers allow; return whether it moved."""
+        high_watermark = next_high_watermark(
             self.high_watermark,
             self.log.durable_end_offset,
             [
                 follower.end_offset
                 for replica, follower in self.followers.items()
-                if replica in in_sync or monotonic_ms - follower.caught_up_ms <= self.lag_ms
+                if replica in self.maximal_isr
+                or monotonic_ms - follower.caught_up_ms <= self.lag_ms
             ],
         )
-        moved = reached > self.high_watermark
-        self.high_watermark = reached
-        return moved
+
+        has_moved = high_watermark > self.high_watermark
+        self.high_watermark = high_watermark
+        return has_moved
 
     @property
     def is_enough_in_sync(self) -> bool:
-        """Whether the ISR has min.insync.replicas."""
+        """True if the ISR has min.insync.replicas."""
         return len(self.isr) >= self.log.config.min_insync_replicas
 
     @property
     def is_watermark_known(self) -> bool:
-        """Whether the high watermark has reached what was acknowledged under earlier leaders."""
+        """True if the high watermark covers everything acknowledged under earlier leaders."""
         return self.high_watermark >= self.epoch_start_offset
 
     def owes_nothing(self, replica: int) -> bool:
-        """Whether this follower's next fetch can change nothing, if it and the log stay as they
-        are: it is in sync, and all there is is committed."""
+        """Return whether the next fetch of this follower can change nothing.
+
+        That is so while it is in sync and the whole log is committed.
+        """
         return replica in self.isr and self.high_watermark >= self.log.log_end_offset
 
     def follower_fetched(
@@ -212,17 +244,22 @@ class Partition:
         monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> bool:
-        """Note how far a follower is (one that is not assigned is not known), and the session in
-        which it asks; whether its log begins elsewhere now."""
+        """Note that a follower has everything below `offset`; return whether its log start moved.
+
+        `session` is the fetch session of the request. Replicas that are not assigned are ignored.
+        """
         follower = self.followers.get(replica)
         if follower is None or offset > self.log.log_end_offset:
             return False
-        before = follower.log_start_offset
-        follower.fetched(offset, log_start_offset, self.log.log_end_offset, monotonic_ms, session)
-        return before != log_start_offset
 
-    def grown_isr(self, replica: int) -> Isr | None:
-        """The ISR with this follower, if it belongs there and is not in it."""
+        previous_start = follower.log_start_offset
+        follower.note_fetch(
+            offset, log_start_offset, self.log.log_end_offset, monotonic_ms, session
+        )
+        return previous_start != log_start_offset
+
+    def isr_with(self, replica: int) -> Isr | None:
+        """Return the ISR with this follower added; None if it is in it or may not join."""
         follower = self.followers.get(replica)
         if follower is None or replica in self.isr or replica not in self.replicas:
             return None
@@ -232,74 +269,103 @@ class Partition:
             return None
         return (*self.isr, replica)
 
-    def shrunk_isr(self, monotonic_ms: int) -> Isr | None:
-        """The ISR without those that have fallen behind, if there are any."""
+    def isr_without_lagging(self, monotonic_ms: int) -> Isr | None:
+        """Return the ISR without the followers that have fallen behind; None if none has."""
         if self.proposed_isr is not None or self.is_superseded:
             return None
         end = self.log.log_end_offset
-        out = out_of_sync(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
-        return tuple(each for each in self.isr if each not in out) if out else None
+        lagging = find_lagging(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
+        return tuple(id for id in self.isr if id not in lagging) if lagging else None
 
     def isr_without_lossy(self, replica: int) -> Isr | None:
-        """The ISR without a follower that has come to lack what was committed: its log was damaged,
-        and cut there. It comes back when it has all of it again; until then it must not lead."""
+        """Return the ISR without a follower that has lost committed records; None if it has not.
+
+        Such a follower's log was damaged, and truncated at the damage. It must not lead until it
+        has fetched everything again; then it joins the ISR again.
+        """
         is_lossy = replica in self.isr and self.followers[replica].end_offset < self.high_watermark
         if not is_lossy or self.proposed_isr is not None or self.is_superseded:
             return None
-        return tuple(each for each in self.isr if each != replica)
+        return tuple(id for id in self.isr if id != replica)
 
     @property
-    def is_level(self) -> bool:
-        """Whether all followers in the ISR have all there is: as long as nothing is appended, none
-        of them falls behind."""
+    def is_isr_caught_up(self) -> bool:
+        """True if all followers in the ISR have the whole log.
+
+        None of them falls behind before the next append.
+        """
         end = self.log.log_end_offset
-        in_sync = (self.followers[each] for each in self.isr if each in self.followers)
+        in_sync = (self.followers[id] for id in self.isr if id in self.followers)
         return all(follower.end_offset == end for follower in in_sync)
 
     def propose_isr(self, isr: Isr) -> IsrChange:
-        """What is to be written so that `isr` becomes the ISR."""
+        """Propose another ISR; return the change to be written."""
+        assert self.is_leader, "only the leader proposes an ISR"
+        assert self.proposed_isr is None, "one proposal at a time"
+        joining = [self.followers[id] for id in isr if id not in self.isr]
+        start = self.epoch_start_offset
+        assert all(follower.end_offset >= start for follower in joining), "KAFKA-7128"
+
         self.proposed_isr = isr
+        self.maximal_isr = (*self.isr, *isr)
         state = PartitionState(self.leader, self.leader_epoch, isr, self.controller_epoch)
         return IsrChange(self.topic_partition, state, self.zk_version)
 
-    def isr_written(self, isr: Isr, zk_version: int) -> None:
-        """What the state node has now. The caller has checked that the epoch is still the same."""
-        self.isr, self.zk_version, self.proposed_isr = isr, zk_version, None
+    def confirm_isr(self, isr: Isr, zk_version: int) -> None:
+        """Take the ISR that the state node has now. The caller has checked the leader epoch."""
+        assert zk_version >= self.zk_version, "the version of a node never goes back"
+        self.isr = isr
+        self.maximal_isr = isr
+        self.zk_version = zk_version
+        self.proposed_isr = None
 
-    def low_watermark(self, alive: Container[int]) -> int:
-        """The lowest log start offset of the replicas on live brokers (DeleteRecords)."""
-        others = (known.log_start_offset for id, known in self.followers.items() if id in alive)
-        return min((self.log.log_start_offset, *others))
+    def give_up_isr(self) -> None:
+        """Give up the proposed ISR and propose no other: the state node is another leader's."""
+        self.maximal_isr = self.isr
+        self.proposed_isr = None
+        self.is_superseded = True
+
+    def low_watermark(self, live_brokers: Container[int]) -> int:
+        """Return the lowest log start offset of the replicas on live brokers (DeleteRecords)."""
+        starts = (
+            follower.log_start_offset
+            for replica, follower in self.followers.items()
+            if replica in live_brokers
+        )
+        return min((self.log.log_start_offset, *starts))
 
     # ---- following
 
     def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
-        """Follow the leader's watermarks, as far as the log goes."""
+        """Move the watermarks to those of the leader, as far as the log goes."""
         committed = min(high_watermark, self.log.log_end_offset)
         self.high_watermark = max(self.high_watermark, committed)
         self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
 
-    def truncated(self) -> None:
-        """Take note that the log was truncated."""
+    def note_truncation(self) -> None:
+        """Lower the high watermark after the log was truncated."""
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
-    def begun_anew(self) -> None:
-        """Take note that the log was dropped, and begins elsewhere."""
+    def note_new_start(self) -> None:
+        """Move the high watermark after the log was emptied to begin at another offset."""
         self.high_watermark = self.log.log_end_offset
 
 
 def append_as_fetched(log: Log, records: memoryview, now_ms: int) -> None:
-    """Append what another log has after this one's end. An empty log may begin a little earlier:
-    where the batch does within which the other log begins since records were deleted.
+    """Append the records that follow this log's end in another log.
+
+    The other log may begin within a batch, because records below its start were deleted. Then the
+    first fetched batch begins below the end of an empty log, and the log is moved to begin there.
 
     Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
     """
     try:
         log.append_follower(records, now_ms=now_ms)
-    except UnexpectedAppendOffset as refused:
+    except UnexpectedAppendOffset as error:
         end = log.log_end_offset
         is_empty = log.log_start_offset == end
-        if not is_empty or not refused.first_offset < end <= refused.last_offset:
+        if not is_empty or not error.first_offset < end <= error.last_offset:
             raise
-        log.truncate_fully_and_start_at(refused.first_offset)
+
+        log.truncate_fully_and_start_at(error.first_offset)
         log.append_follower(records, now_ms=now_ms)

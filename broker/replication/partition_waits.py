@@ -1,14 +1,14 @@
-"""Who waits for a partition: which of them what has moved there can end.
+"""Wake the requests that wait for a partition.
 
 | key | moves | who waits under it |
 |---|---|---|
 | END | with each append | followers |
-| WATERMARK | when the replicas in sync have fetched | consumers, producers with acks=all, commits |
+| WATERMARK | when the in-sync replicas have fetched | consumers, producers with acks=all, commits |
 | SETTLED | with a flush | producers with acks=1, where flushes are due |
-| START | when a follower's log begins elsewhere | DeleteRecords |
+| START | when the log start offset of a replica moves | DeleteRecords |
 
-Another leader, another in-sync set or a failed log may end any of them. A fetch of a session waits
-under its session instead, which is told of the partitions it has (`fetch_sessions`).
+Another leader, another ISR or a failed log may end any of these waits. A fetch of a session waits
+under its session instead; the session has marks for the partitions that moved (`fetch_sessions`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class Moving(IntEnum):
-    """What of a partition may move."""
+    """The things in a partition that move."""
 
     END = 0
     WATERMARK = 1
@@ -38,43 +38,45 @@ END, WATERMARK, SETTLED, START = map(int, Moving)
 
 @attrs.define(eq=False)
 class PartitionWaits:
-    """The waits for partitions of a broker."""
+    """The requests of a broker that wait for its partitions."""
 
     purgatory: Purgatory
     sessions: FetchSessions
 
-    def grown(self, tp: TopicPartition) -> None:
-        """The log has a new end."""
+    def wake_at_end(self, tp: TopicPartition) -> None:
+        """Wake followers: the log has a new end."""
         self.purgatory.touch((END, tp))
         for session in self.sessions.mark(tp):
             if session.is_follower:
                 self.purgatory.touch(session)
 
-    def committed(self, tp: TopicPartition, high_watermark: int) -> None:
-        """The high watermark has moved. Followers hear of it with what they get next."""
+    def wake_at_watermark(self, tp: TopicPartition, high_watermark: int) -> None:
+        """Wake those who wait for this high watermark, but not followers.
+
+        A follower gets the high watermark with its next response.
+        """
         self.purgatory.advance((WATERMARK, tp), high_watermark)
         for session in self.sessions.mark(tp):
             if not session.is_follower:
                 self.purgatory.touch(session)
 
-    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
-        """What is on disk reaches so far."""
+    def wake_at_durable_end(self, tp: TopicPartition, durable_end_offset: int) -> None:
+        """Wake those who wait until the log is flushed up to this offset."""
         self.purgatory.advance((SETTLED, tp), durable_end_offset)
 
-    def begins_elsewhere(self, tp: TopicPartition) -> None:
-        """A replica's log start offset has moved."""
+    def wake_at_start(self, tp: TopicPartition) -> None:
+        """Wake those who wait for log start offsets: that of a replica has moved."""
         self.sessions.mark(tp)
         self.purgatory.touch((START, tp))
 
-    def changed(self, *partitions: TopicPartition) -> None:
-        """Everything may be different: the leader, the in-sync set, what the log takes."""
+    def wake_all(self, *partitions: TopicPartition) -> None:
+        """Wake all who wait for these partitions: their leader, ISR or log state changed."""
         keys: list[Hashable] = []
         for tp in partitions:
             keys += [(END, tp), (WATERMARK, tp), (SETTLED, tp), (START, tp)]
             keys += self.sessions.mark(tp)
         self.purgatory.touch(*keys)
 
-    def followed_by(self, replicas: Container[int]) -> None:
-        """Partitions are led here that these brokers follow: a fetch of theirs that waits, without
-        them, ends now, and the next one has them."""
+    def wake_followers(self, replicas: Container[int]) -> None:
+        """End the waiting fetches of these brokers, so that their next ones have new partitions."""
         self.purgatory.touch(*self.sessions.hurry(replicas))

@@ -414,13 +414,13 @@ class _Fetcher:
             log.truncate_to(offset)  # of epochs that wrote nothing, in memory
         else:
             await self.owner.work.lend(log, partial(log.truncate_to, offset))
-        partition.truncated()
+        partition.note_truncation()
 
     async def _begin_anew(self, partition: Partition, offset: int) -> None:
         """Drop a log; the next one begins at `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         log = partition.log
         await self.owner.work.lend(log, partial(log.truncate_fully_and_start_at, offset))
-        partition.begun_anew()
+        partition.note_new_start()
 
     # ---- fetching
 

@@ -1,9 +1,9 @@
-"""All replicas of this broker: control requests in, appends and reads through.
+"""Own all replicas of this broker: obey control requests, append and read.
 
-Everything here is a plain function run to its end on the event loop; what has to wait is told
-through `waits`, and by `on_high_watermark`. What takes a network goes
-out through two seams: `followers` fetches for the replicas that follow, `write_isr` writes what
-the leaders propose to ZooKeeper and comes back with `isr_written` or `isr_superseded`.
+Every function here runs to its end on the event loop. Requests that wait are woken through `waits`
+and the listeners of `on_high_watermark`. Work that needs a network goes out through two seams:
+`followers` fetches for the replicas that follow, and `write_isr` writes proposed ISRs to ZooKeeper
+(its results come back to `FollowerProgress`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Protocol
 
 import attrs
 
-from broker.replication.follower_progress import InSyncSets
-from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, refuse_lost
+from broker.replication.follower_progress import FollowerProgress
+from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
 from broker.replication.partition import NO_LEADER, IsrChange, Partition
 from broker.signals import Signal, Signals
 from core_log.appending.appended import LogAppendInfo
@@ -55,43 +55,43 @@ State = tuple[str, LeaderAndIsrRequestPartitionState]
 
 ValidSet = Sequence[ValidBatch | ValidMessages]
 Check = Callable[[int], ValidSet]
-"""Checks what was sent, and makes of it what the log keeps; it may decompress so many bytes. It
-reads nothing that changes. Raises ApiError."""
+"""Checks sent records and converts them to the log's format. The argument is the most bytes that it
+may decompress. It may run in a thread: it reads nothing that changes. Raises ApiError."""
 
 STRAYS_NAMED = 20
-"""Logs of nobody that are named in one line."""
+"""Most logs without a partition that one line of the log names."""
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
-"""The replica id of a reader that any replica answers."""
+"""The replica id of a reader that any replica serves."""
 
 
 class Followers(Protocol):
-    """What fetches from leaders for the partitions that follow."""
+    """The fetchers of the partitions that follow a leader."""
 
     def follow(self, partitions: Iterable[Partition]) -> None:
-        """Fetch for these from the leaders they have now, after truncation."""
+        """Fetch these partitions from their present leaders, after truncation."""
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch for these no more."""
+        """Stop fetching these partitions."""
 
     def flushed(self, partition: Partition) -> None:
-        """What was fetched has reached the disk."""
+        """Go on after a flush of the partition's log."""
 
     def start_moved(self, partition: Partition) -> None:
-        """The log begins at another offset: its leader is to be told."""
+        """Tell the leader the new log start offset with the next fetch."""
 
     def troubled(self) -> Mapping[TopicPartition, str]:
-        """The partitions that could not be fetched when that was last tried, and why."""
+        """Return the partitions whose last fetch failed, with the reasons."""
 
 
 UNKNOWN_OFFSET = -1
-"""In a response to a consumer, for a bound that the leader does not know yet."""
+"""Sent to a consumer for a bound that the leader does not know yet."""
 
 
 @attrs.frozen
 class FetchedRange:
-    """What a partition has for a reader: a range of a file (None: nothing yet) and its bounds."""
+    """The bytes of a partition for a reader (None: nothing yet), and the partition's bounds."""
 
     range: FileRange | None
     high_watermark: int
@@ -101,12 +101,12 @@ class FetchedRange:
 
 @attrs.frozen
 class Deletions:
-    """Logs that are to be deleted: a partition each, and what does it."""
+    """Logs to be deleted: their partitions, each with the function that deletes the log."""
 
     deletions: Sequence[tuple[TopicPartition, Callable[[], None]]]
 
     def run(self) -> list[StopReplicaResponsePartitionError]:
-        """Delete them, in whatever thread."""
+        """Delete the logs. Any thread may call it."""
         return [
             StopReplicaResponsePartitionError(
                 topic_name=tp.topic, partition_index=tp.partition, error_code=_code_of(deletion)
@@ -116,35 +116,34 @@ class Deletions:
 
 
 class Waits(Protocol):
-    """Wakes what waits for a partition (`partition_waits`)."""
+    """Wakes the requests that wait for a partition (`partition_waits`)."""
 
-    def grown(self, tp: TopicPartition) -> None:
-        """The log has a new end."""
+    def wake_at_end(self, tp: TopicPartition) -> None:
+        """Wake followers: the log has a new end."""
 
-    def committed(self, tp: TopicPartition, high_watermark: int) -> None:
-        """The high watermark has moved."""
+    def wake_at_watermark(self, tp: TopicPartition, high_watermark: int) -> None:
+        """Wake those who wait for this high watermark."""
 
-    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
-        """What is on disk reaches so far."""
+    def wake_at_durable_end(self, tp: TopicPartition, durable_end_offset: int) -> None:
+        """Wake those who wait until the log is flushed up to this offset."""
 
-    def begins_elsewhere(self, tp: TopicPartition) -> None:
-        """A replica's log start offset has moved."""
+    def wake_at_start(self, tp: TopicPartition) -> None:
+        """Wake those who wait for log start offsets: that of a replica has moved."""
 
-    def changed(self, *partitions: TopicPartition) -> None:
-        """Everything may be different."""
+    def wake_all(self, *partitions: TopicPartition) -> None:
+        """Wake all who wait for these partitions."""
 
-    def followed_by(self, replicas: Container[int]) -> None:
-        """Partitions are led here that these brokers follow."""
+    def wake_followers(self, replicas: Container[int]) -> None:
+        """End the waiting fetches of these brokers."""
 
 
 @attrs.define(eq=False)
 class ReplicaManager:
     """Owns every `Partition` of the broker.
 
-    `topic_config(topic)` gives the settings of a new log. `waits` wakes what waits for a partition.
-    `leadership(leaders, followers)` is called after each control request that changed them.
-    `lag_ms` is replica.lag.time.max.ms. Records go by the wall clock (`now_ms`), in-sync replicas
-    by `monotonic_ms`.
+    `topic_config(topic)` returns the settings of a topic's logs. `leadership(leaders, followers)`
+    is called after each control request that changed roles. `lag_ms` is replica.lag.time.max.ms.
+    Timestamps of records go by the wall clock (`now_ms`), lag times by `monotonic_ms`.
     """
 
     local_id: int
@@ -157,71 +156,79 @@ class ReplicaManager:
     monotonic_ms: Callable[[], int]
     lag_ms: int = 10_000
     checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
-    """The high watermarks of logs that are not served, as they were when they last were."""
+    """The last high watermarks of logs without a partition."""
     leadership: Signal[list[TopicPartition], list[TopicPartition]] = attrs.field(factory=Signal)
     write_back: WriteBack = lambda file, start, size: None
-    """Given to logs, which tell it what the disk is to begin with."""
+    """The function with which logs tell the disk to begin with their bytes."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     leadership_known: bool = False
-    in_sync: InSyncSets = attrs.field(init=False)
+    """True after the first LeaderAndIsr."""
+    in_sync: FollowerProgress = attrs.field(init=False)
     _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
     _awaiting_flush: set[TopicPartition] = attrs.field(factory=set)
-    _watermarks: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
+    """Partitions to which nothing can be appended before a flush ends."""
+    _watermark_listeners: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.in_sync = InSyncSets(
+        self.in_sync = FollowerProgress(
             self.partitions,
             self.write_isr,
             self.lag_ms,
-            self._committed,
+            self._notify_watermark,
             self.begins_elsewhere,
-            self._changed,
+            self._notify_change,
         )
 
     def subscribe(self, signals: Signals) -> None:
-        """Follow what becomes of flushes, of fetches, and of proposed in-sync replicas."""
+        """Subscribe to the ends of flushes, of fetches, and of writes of ISRs."""
         signals.replicated.subscribe(self.replicated)
         signals.flushed.subscribe(self.flushed)
-        signals.isr_written.subscribe(self.in_sync.isr_written)
-        signals.isr_superseded.subscribe(self.in_sync.isr_superseded)
+        signals.isr_written.subscribe(self.in_sync.confirm_isr)
+        signals.isr_superseded.subscribe(self.in_sync.give_up_isr)
 
     # ---- control requests
 
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, monotonic_ms: int
     ) -> LeaderAndIsrResponse:
-        """Obey a LeaderAndIsr request as a whole."""
+        """Obey a whole LeaderAndIsr request."""
         errors = self.take_states(leader_and_isr.partition_states(request), monotonic_ms)
-        self.know_leadership()
+        self.note_leadership()
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def know_leadership(self) -> None:
-        """Take note that a LeaderAndIsr was obeyed as a whole. The first one names all partitions
-        that a broker has; logs of others are named in the log."""
+    def note_leadership(self) -> None:
+        """Note that a whole LeaderAndIsr was obeyed.
+
+        The first one names all partitions of this broker, so the logs of any others are strays.
+        """
         if self.leadership_known:
             return
+
         self.leadership_known = True
         strays = sorted(map(str, self.logs.logs.keys() - self.partitions.keys()))
         if strays:
             logger.warning(
-                "%d logs are here of partitions that the controller has not named: %s%s",
+                "%d logs belong to partitions that the controller has not named: %s%s",
                 len(strays),
                 ", ".join(strays[:STRAYS_NAMED]),
                 ", …" if len(strays) > STRAYS_NAMED else "",
             )
 
-    def waits_for_logs(self, states: Sequence[State]) -> bool:
-        """Whether a log has to be made for any of these, or mended, is left over or lent."""
+    def needs_log_work(self, states: Sequence[State]) -> bool:
+        """Return whether a thread must work on any of these logs before `take_states`.
+
+        A log may have to be created, truncated at its damage or deleted, or be lent to a thread.
+        """
         names = [TopicPartition(topic, state.partition_index) for topic, state in states]
         return (
             any(self._needs_log(topic, state) for topic, state in states)
             or self.has_lent(names)
-            or bool(self.damaged(states))
-            or bool(self.left_over(states))
+            or bool(self.find_damaged(states))
+            or bool(self.find_left_over(states))
         )
 
-    def left_over(self, states: Iterable[State]) -> list[TopicPartition]:
-        """The partitions whose logs here are those of earlier topics of the same name."""
+    def find_left_over(self, states: Iterable[State]) -> list[TopicPartition]:
+        """Return the partitions whose logs here belong to earlier topics of the same name."""
         return [
             tp
             for topic, state in states
@@ -231,34 +238,38 @@ class ReplicaManager:
         ]
 
     def delete_left_over(self, tp: TopicPartition) -> Callable[[], None]:
-        """Forget a log that is left over; what is returned deletes it, in whatever thread, and
-        raises ApiError KAFKA_STORAGE_ERROR."""
-        logger.warning("%s is of an earlier topic of that name: it is deleted", self.logs.get(tp))
+        """Give up a log that is left over; return the function that deletes it.
+
+        Any thread may call that function. It raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        logger.warning("%s belongs to an earlier topic of this name: deleted", self.logs.get(tp))
         return self.logs.begin_deletion(tp)
 
-    def damaged(self, states: Iterable[State]) -> list[TopicPartition]:
-        """The partitions whose logs are to be cut at their damage before `take_states`."""
-        found = []
+    def find_damaged(self, states: Iterable[State]) -> list[TopicPartition]:
+        """Return the partitions whose logs must be truncated at damage before `take_states`."""
+        damaged = []
         for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
             with contextlib.suppress(ApiError):
                 if tp not in self.partitions and is_damaged(tp, self.logs):
-                    refuse_lost(tp, state, self.local_id, self.logs)
-                    found.append(tp)
-        return found
+                    require_log(tp, state, self.local_id, self.logs)
+                    damaged.append(tp)
+        return damaged
 
     def has_lent(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the log of any of these is lent or held."""
-        return any(log.is_lent or log.is_held for log in self.known_logs(partitions))
+        """Return whether the log of any of these partitions is lent or held."""
+        return any(log.is_lent or log.is_held for log in self.find_logs(partitions))
 
-    def known_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
-        """The logs that are here of these partitions."""
-        found = (self.partitions.get(tp) for tp in partitions)
-        return [partition.log for partition in found if partition is not None]
+    def find_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """Return the logs of those of these partitions that are served here."""
+        served = (self.partitions.get(tp) for tp in partitions)
+        return [partition.log for partition in served if partition is not None]
 
     def plan_logs(self, states: Iterable[State]) -> list[NewLog]:
-        """The logs to be made before `take_states`, which makes those that are left out itself, or
-        says why it does not."""
+        """Return the logs to be created before `take_states`.
+
+        A log that cannot be planned is left out. `take_states` creates it, or reports the error.
+        """
         planned: dict[TopicPartition, NewLog] = {}
         for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
@@ -281,19 +292,21 @@ class ReplicaManager:
     def take_states(
         self, states: Iterable[State], monotonic_ms: int
     ) -> list[LeaderAndIsrResponsePartitionError]:
-        """Lead and follow what a LeaderAndIsr says, or a part of one."""
+        """Lead and follow as a LeaderAndIsr, or a part of one, says."""
         errors = []
         changed: list[Partition] = []
-        regained: list[TopicPartition] = []  # by way of epochs that others have led
+        # Partitions that are led here again, though others may have led them in between.
+        regained: list[TopicPartition] = []
+
         for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
-            before = self.partitions.get(tp)
-            was_leader = before is not None and before.is_leader
-            led_on = before is not None and before.led_until(state.leader_epoch)
+            previous = self.partitions.get(tp)
+            was_leader = previous is not None and previous.is_leader
+            leads_on = previous is not None and previous.leads_until(state.leader_epoch)
             try:
                 partition = self._take_state(tp, state, monotonic_ms)
                 changed.append(partition)
-                if was_leader and partition.is_leader and not led_on:
+                if was_leader and partition.is_leader and not leads_on:
                     regained.append(tp)
                 code = ErrorCode.NONE
             except ApiError as error:
@@ -303,41 +316,34 @@ class ReplicaManager:
                     topic_name=topic, partition_index=tp.partition, error_code=code
                 )
             )
+
+        # Start and stop to fetch, then tell the others. A partition that was regained is named as
+        # following too: subscribers must not trust what they know of it.
         self.logs.sync_names()
-        self.followers.stop(p.topic_partition for p in changed)
-        self.followers.follow(p for p in changed if p.leader not in (NO_LEADER, self.local_id))
-        self._tell(
-            [p.topic_partition for p in changed if p.is_leader],
-            [*regained, *(p.topic_partition for p in changed if not p.is_leader)],
+        self.followers.stop(partition.topic_partition for partition in changed)
+        self.followers.follow(
+            partition for partition in changed if partition.leader not in (NO_LEADER, self.local_id)
         )
+        led = [partition.topic_partition for partition in changed if partition.is_leader]
+        followed = [partition.topic_partition for partition in changed if not partition.is_leader]
+        self._announce_leadership(led, [*regained, *followed])
         return errors
 
     def _take_state(
         self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
     ) -> Partition:
+        """Take one state. Raises ApiError if it is refused."""
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_failed:
             partition.was_refused = True
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
-        if partition is not None and partition.has_heard(state.leader_epoch):
+        if partition is not None and partition.is_stale(state.leader_epoch):
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
         if self.local_id not in state.replicas:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+
         if partition is None:
-            _check_path(tp)
-            if is_left_over(tp, state, self.local_id, self.logs):
-                self.delete_left_over(tp)()
-            refuse_lost(tp, state, self.local_id, self.logs)
-            if is_damaged(tp, self.logs):
-                self.logs.truncate_damage(tp)
-            config = self.topic_config(tp.topic)
-            log = self.logs.get_or_create(tp, config, is_new=state.is_new)
-            log.update_config(config)
-            log.write_back = self.write_back
-            watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
-            partition = Partition(
-                tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms
-            )
+            partition = self._create(tp, state)
             self._add(partition)
         partition.take_state(state, monotonic_ms)
         logger.debug(
@@ -349,32 +355,49 @@ class ReplicaManager:
         )
         return partition
 
+    def _create(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> Partition:
+        """Serve the log of a partition, or a new one. Raises ApiError."""
+        _check_path(tp)
+        if is_left_over(tp, state, self.local_id, self.logs):
+            self.delete_left_over(tp)()
+        require_log(tp, state, self.local_id, self.logs)
+        if is_damaged(tp, self.logs):
+            self.logs.truncate_damage(tp)
+
+        config = self.topic_config(tp.topic)
+        log = self.logs.get_or_create(tp, config, is_new=state.is_new)
+        log.update_config(config)
+        log.write_back = self.write_back
+
+        watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
+        return Partition(tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms)
+
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Obey a StopReplica request at once; with `delete_partitions` the logs go too."""
+        """Obey a StopReplica request at once; with `delete_partitions` delete the logs too."""
         stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
         errors = self.stop(stopped, delete=request.delete_partitions).run()
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def stop(self, stopped: Sequence[TopicPartition], *, delete: bool) -> Deletions:
-        """Let these replicas go, or a part of those that a StopReplica names; what is returned
-        deletes the logs that are to be deleted."""
+        """Stop these replicas; return the deletions of their logs, which are still to be run."""
         self.followers.stop(stopped)
         deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
-        self._tell([], list(stopped))
+        self._announce_leadership([], list(stopped))
         return deletions
 
     def _stop(self, tp: TopicPartition, delete: bool) -> Callable[[], None]:
         partition = self.partitions.get(tp)
         if partition is not None:
-            partition.leader = NO_LEADER
+            partition.stop()
         if not delete:
-            return _nothing
+            return _do_nothing
+
         try:
             _check_path(tp)
             self._remove(tp)
             return self.logs.begin_deletion(tp)
         except ApiError as error:
-            return partial(_refuse, error)
+            return partial(_raise, error)
 
     def _add(self, partition: Partition) -> None:
         tp = partition.topic_partition
@@ -385,20 +408,25 @@ class ReplicaManager:
         partition = self.partitions.pop(tp, None)
         if partition is not None:
             self.checkpointed[tp] = partition.high_watermark
+
         of_topic = self._by_topic.get(tp.topic, {})
         of_topic.pop(tp.partition, None)
         if not of_topic:
             self._by_topic.pop(tp.topic, None)
 
-    def _tell(self, leaders: list[TopicPartition], followers: list[TopicPartition]) -> None:
+    def _announce_leadership(
+        self, leaders: list[TopicPartition], followers: list[TopicPartition]
+    ) -> None:
+        """Call the subscribers of leadership, and wake all who wait for these partitions."""
         self.leadership(leaders, followers)
-        followers_here = set[int]()
+
+        following_brokers = set[int]()
         for tp in leaders:
-            self.in_sync.grown(tp)
-            followers_here.update(self.partitions[tp].followers)
-        if followers_here:
-            self.waits.followed_by(followers_here)
-        self._changed(*leaders, *followers)
+            self.in_sync.watch(tp)
+            following_brokers.update(self.partitions[tp].followers)
+        if following_brokers:
+            self.waits.wake_followers(following_brokers)
+        self._notify_change(*leaders, *followers)
 
     # ---- appends
 
@@ -411,7 +439,7 @@ class ReplicaManager:
         zstd_allowed: bool,
         now_ms: int,
     ) -> LogAppendInfo:
-        """Append what a producer sent for one partition. Raises ApiError and AppendLater."""
+        """Append the batch that a producer sent. Raises ApiError and AppendLater."""
         partition = self.partition(tp)
         partition.require_leader()
         batch = validate(
@@ -427,10 +455,11 @@ class ReplicaManager:
         zstd_allowed: bool,
         now_ms: int,
     ) -> Check:
-        """The check that `append` makes, to be run in whatever thread. Raises ApiError."""
+        """Return the check that `append` makes, for a thread. Raises ApiError."""
         partition = self.partition(tp)
         partition.require_leader()
-        config, next_offset = partition.log.config, partition.log.log_end_offset
+        config = partition.log.config
+        next_offset = partition.log.log_end_offset
 
         def check(room: int) -> ValidSet:
             batch = validate(
@@ -447,11 +476,11 @@ class ReplicaManager:
     def check_of_set(
         self, tp: TopicPartition, records: bytes | memoryview | None, now_ms: int
     ) -> Check:
-        """The check of a message set of Produce v0-2, to be run in whatever thread. Raises
-        ApiError."""
+        """Return the check of a message set of Produce v0-2, for a thread. Raises ApiError."""
         partition = self.partition(tp)
         partition.require_leader()
-        config, next_offset = partition.log.config, partition.log.log_end_offset
+        config = partition.log.config
+        next_offset = partition.log.log_end_offset
         return lambda room: validate_set(
             tp, records, config, next_offset=next_offset, now_ms=now_ms
         )
@@ -466,18 +495,24 @@ class ReplicaManager:
         now_ms: int,
         appended: list[LogAppendInfo],
     ) -> LogAppendInfo:
-        """Append what a check has made, some time ago, and would make `again`; offsets -1 for
-        nothing. What is in `appended` is passed over, and what is new is put there: after
-        AppendLater the rest is to be appended.
+        """Append the result of a check. If there is nothing to append the offsets are -1.
 
-        Raises ApiError, also when the partition is not led here any more, and AppendLater.
+        `again()` repeats the check, for messages of an old format whose offsets are taken by now.
+        Each appended batch is added to `appended`. After AppendLater call this with the same list,
+        and it goes on with the rest.
+
+        Raises AppendLater, and ApiError, also if the partition is not led here any more.
         """
         partition = self.partition(tp)
         log = partition.log
+
+        # Messages of an old format have their offsets in them: other producers may have been first.
         if not appended and any(
-            isinstance(m, ValidMessages) and m.first_offset != log.log_end_offset for m in valid
+            isinstance(messages, ValidMessages) and messages.first_offset != log.log_end_offset
+            for messages in valid
         ):
-            valid = again()  # others were faster
+            valid = again()
+
         if not valid:
             return LogAppendInfo(-1, -1, -1, log.log_start_offset)
         for batch in valid[len(appended) :]:
@@ -485,8 +520,10 @@ class ReplicaManager:
         return appended[0]._replace(last_offset=appended[-1].last_offset)
 
     def append_local(self, tp: TopicPartition, batch: bytes, now_ms: int) -> LogAppendInfo:
-        """Append a batch this broker built itself, as with acks=all. Raises ApiError and
-        AppendLater."""
+        """Append a batch that this broker has built, as with acks=all.
+
+        Raises ApiError and AppendLater.
+        """
         header = read_header(batch)
         valid = ValidBatch(batch, header, header.max_timestamp)
         return self._append_batch(self.partition(tp), valid, True, now_ms)
@@ -513,101 +550,109 @@ class ReplicaManager:
         all_in_sync: bool,
         now_ms: int,
     ) -> LogAppendInfo:
-        """Raises AppendLater while the log has to be flushed first: whoever waits for the partition
-        is woken then."""
+        """Append a batch, and wake those who wait for the end of the log.
+
+        Raises AppendLater if the log must be flushed first; all who wait are woken after the flush.
+        """
         try:
             appended = partition.append(batch, all_in_sync=all_in_sync, now_ms=now_ms)
         except AppendLater:
             self._awaiting_flush.add(partition.topic_partition)
             self.start_flush(partition)
             raise
+
         monotonic_ms = self.monotonic_ms()
         if partition.log.is_flush_due(monotonic_ms):
             self.start_flush(partition)
-        self.in_sync.grown(partition.topic_partition)
-        self.waits.grown(partition.topic_partition)
+
+        self.in_sync.watch(partition.topic_partition)
+        self.waits.wake_at_end(partition.topic_partition)
         if partition.advance_high_watermark(monotonic_ms):
-            self._committed(partition)
+            self._notify_watermark(partition)
         return appended
 
     def awaits_flush(self, tp: TopicPartition) -> bool:
-        """Whether nothing can be appended to a partition that is led here before a flush ends."""
+        """Return whether a partition is led here, and appends to it must wait for a flush."""
         partition = self.partitions.get(tp)
         return tp in self._awaiting_flush and partition is not None and partition.is_leader
 
-    def _committed(self, partition: Partition) -> None:
-        """The high watermark has moved."""
+    def _notify_watermark(self, partition: Partition) -> None:
+        """Call listeners and wake waiting requests: the high watermark has moved."""
         tp = partition.topic_partition
-        for listener in self._watermarks.get(tp, ()):
+        for listener in self._watermark_listeners.get(tp, ()):
             listener()
-        self.waits.committed(tp, partition.high_watermark)
+        self.waits.wake_at_watermark(tp, partition.high_watermark)
 
-    def _changed(self, *partitions: TopicPartition) -> None:
-        """Whatever waits for these partitions is to look again."""
+    def _notify_change(self, *partitions: TopicPartition) -> None:
+        """Call listeners and wake all waiting requests of these partitions."""
         for tp in partitions:
-            for listener in self._watermarks.get(tp, ()):
+            for listener in self._watermark_listeners.get(tp, ()):
                 listener()
-        self.waits.changed(*partitions)
+        self.waits.wake_all(*partitions)
 
     def begins_elsewhere(self, tp: TopicPartition) -> None:
-        """The log of a replica begins at another offset now: who waits for that is woken."""
-        self.waits.begins_elsewhere(tp)
+        """Wake those who wait for log start offsets: that of a replica has moved."""
+        self.waits.wake_at_start(tp)
 
-    def tell_of_starts(self) -> None:
-        """Tell followers, or leaders, where logs begin from which retention took something. To be
-        called now and then; what is appended tells the same."""
+    def announce_log_starts(self) -> None:
+        """Tell followers or leaders the log start offsets that retention has moved.
+
+        Call it from time to time. Fetches with new records tell the same.
+        """
         for tp, partition in self.partitions.items():
             start = partition.log.log_start_offset
-            if partition.told_start != start:
-                partition.told_start = start
+            if partition.announced_start != start:
+                partition.announced_start = start
                 if partition.is_leader:
                     self.begins_elsewhere(tp)
                 else:
                     self.followers.start_moved(partition)
 
     def flushed(self, partition: Partition) -> None:
-        """A flush of the partition ended: wake what waited for it."""
+        """Wake those who waited for a flush of the partition, which has ended or failed."""
         tp = partition.topic_partition
         if partition.log.failure is not None or tp in self._awaiting_flush:
             self._awaiting_flush.discard(tp)
-            self._changed(tp)
+            self._notify_change(tp)
+
         if not partition.is_leader:
             self.followers.flushed(partition)
             return
-        self.waits.settled(tp, partition.log.durable_end_offset)
+
+        self.waits.wake_at_durable_end(tp, partition.log.durable_end_offset)
         if partition.advance_high_watermark(self.monotonic_ms()):
-            self._committed(partition)
+            self._notify_watermark(partition)
 
     def replicated(self, partition: Partition) -> None:
-        """The log of a partition that follows has grown."""
+        """Wake those who wait for a partition that follows: records were fetched."""
         if partition.log.is_flush_due(self.monotonic_ms()):
             self.start_flush(partition)
-        self.waits.grown(partition.topic_partition)
-        self._committed(partition)
+        self.waits.wake_at_end(partition.topic_partition)
+        self._notify_watermark(partition)
 
     # ---- reads
 
     def partition(self, tp: TopicPartition) -> Partition:
-        """The replica of `tp` here. Raises ApiError when there is none."""
+        """Return the replica of `tp` on this broker. Raises ApiError if there is none."""
         partition = self.partitions.get(tp)
         if partition is None:
-            fault = self.logs.failure_of(tp)
-            if fault is not None:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {fault}")
+            failure = self.logs.failure_of(tp)
+            if failure is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(tp))
         return partition
 
     def log(self, tp: TopicPartition) -> Log:
-        """The log of a partition this broker holds. Raises ApiError."""
+        """Return the log of a replica on this broker. Raises ApiError."""
         return self.partition(tp).log
 
     def high_watermark(self, tp: TopicPartition) -> int:
-        """The first offset that is not committed. Raises ApiError."""
+        """Return the first offset that is not committed. Raises ApiError."""
         return self.partition(tp).high_watermark
 
     def on_high_watermark(self, tp: TopicPartition, listener: Callable[[], None]) -> None:
         """Call `listener` each time the high watermark or leadership of `tp` may have moved."""
-        self._watermarks.setdefault(tp, []).append(listener)
+        self._watermark_listeners.setdefault(tp, []).append(listener)
 
     def read(
         self,
@@ -620,61 +665,70 @@ class ReplicaManager:
         replica_id: int = -1,
         stable_only: bool = False,
     ) -> FetchedRange:
-        """Batches from the one that holds `offset` on, for a consumer the committed ones, and with
-        `stable_only` none from the first transaction on that is open.
+        """Read batches, from the one that holds `offset` on. Raises ApiError.
 
-        A follower (`replica_id` from 0 on) that is not assigned gets none. A leader that does not
-        know yet what high watermark its predecessor told gives consumers what is below its own,
-        and tells them none: who has been told more must not see it go back. Raises ApiError.
+        A consumer reads up to the high watermark, with `stable_only` up to the first open
+        transaction. A follower (`replica_id` from 0 on) reads to the end of the log, but nothing if
+        it is not assigned.
+
+        A new leader may not know yet the high watermark of its predecessor. Then consumers read up
+        to the leader's own, and the bounds that they get are UNKNOWN_OFFSET: they may know a higher
+        watermark, and must not see it go back.
         """
         partition = self.partition(tp)
         if replica_id != DEBUGGING_CONSUMER:
             partition.require_leader(current_leader_epoch)
-        if partition.log.is_lent:  # one that follows, and is being truncated
+        # A log that is lent follows, and is truncated by a thread.
+        if partition.log.is_lent:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: its log is being truncated")
+
         end = partition.last_stable_offset if stable_only else partition.high_watermark
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
-        found = partition.log.read(offset, max_bytes, end, min_one=min_one)
+        file_range = partition.log.read(offset, max_bytes, end, min_one=min_one)
+
         bounds = partition.high_watermark, partition.last_stable_offset
         if replica_id == CONSUMER and not partition.is_watermark_known:
             bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET
-        return FetchedRange(found, *bounds, partition.log.log_start_offset)
+        return FetchedRange(file_range, *bounds, partition.log.log_start_offset)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
-        """Hold the topic's logs to new settings from now on."""
+        """Apply new settings to the topic's logs."""
         for partition in self._by_topic.get(topic, {}).values():
             partition.log.update_config(config)
 
     def refresh_configs(self) -> None:
-        """Hold every log to its topic's settings as they are now."""
+        """Apply to every log the present settings of its topic."""
         for tp, partition in self.partitions.items():
             partition.log.update_config(self.topic_config(tp.topic))
 
     def high_watermark_if_here(self, tp: TopicPartition) -> int | None:
-        """The first offset that is not committed; None of a partition that is not here."""
+        """Return the first offset that is not committed; None if the partition is not here."""
         partition = self.partitions.get(tp)
         return None if partition is None else partition.high_watermark
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Those of the partitions that are served."""
-        return {tp: p.high_watermark for tp, p in dict(self.partitions).items()}
+        """Return the high watermarks of the partitions that are served."""
+        return {tp: partition.high_watermark for tp, partition in dict(self.partitions).items()}
 
     def watermarks_to_checkpoint(self) -> dict[TopicPartition, int]:
-        """What belongs in replication-offset-checkpoint, those of logs that are not served too: the
-        controller may speak of some long before it speaks of others."""
+        """Return the content of replication-offset-checkpoint.
+
+        It includes logs that are not served: the controller may name some partitions long before
+        others.
+        """
         return {**self.checkpointed, **self.high_watermarks()}
 
 
 def is_path(tp: TopicPartition) -> bool:
-    """Whether a directory may be called so."""
+    """Return whether a directory can be named after this partition."""
     return is_legal(tp.topic) and tp.partition >= 0
 
 
 def _check_path(tp: TopicPartition) -> None:
-    """Refuse a name that would lead out of its log directory. Raises ApiError."""
+    """Refuse a name that would lead out of the log directory. Raises ApiError."""
     if not is_path(tp):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is no name of a partition")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is not a legal partition name")
 
 
 def _code_of(deletion: Callable[[], None]) -> ErrorCode:
@@ -685,9 +739,9 @@ def _code_of(deletion: Callable[[], None]) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _nothing() -> None:
-    """There is nothing to delete."""
+def _do_nothing() -> None:
+    """Delete nothing."""
 
 
-def _refuse(error: ApiError) -> None:
+def _raise(error: ApiError) -> None:
     raise error

@@ -1,12 +1,12 @@
-"""What keeps a replica from following its leader: whom it speaks against, and what comes of it.
+"""Name the cause of a failure that keeps a replica from following its leader.
 
-| it speaks against | examples | then |
+| cause | examples | consequence |
 |---|---|---|
-| our disk | an error of a write | the log takes no more (`Guard.fail`) and the controller is told (`log_failures`); the replica is fetched again when the log takes writes again |
-| the leader | a batch that is corrupt or out of order, an error code in its answer | tried again after a delay |
-| ourselves | anything unexpected | logged with its traceback; tried again after a delay |
+| our disk | a write fails | the log takes no writes (`Guard.fail`), the controller is told (`log_failures`), and the replica is fetched again when the log takes writes again |
+| the leader | a batch is corrupt or out of order, the response has an error code | fetched again after a delay |
+| ourselves | anything unexpected | logged with its traceback, fetched again after a delay |
 
-Nothing of it ends the fetching of a partition for good, and nothing stops the partitions beside it.
+No failure ends the fetching of a partition for good, or stops other partitions.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
 MOST_NAMED = 10
-"""Partitions that are named where many cannot be fetched; the others are counted."""
+"""Most partitions that a message names; it has the number of the others."""
 
 
 class Culprit(Enum):
-    """Whom a failure speaks against."""
+    """The party that caused a failure."""
 
     DISK = "our disk"
     LEADER = "the leader"
@@ -32,22 +32,22 @@ class Culprit(Enum):
 
 
 CULPRITS: tuple[tuple[type[Exception], Culprit], ...] = (
-    (ApiError, Culprit.DISK),  # of our own log; what the leader answers is no exception
+    (ApiError, Culprit.DISK),  # raised by our own log: an error of the leader is no exception
     (CorruptRecord, Culprit.LEADER),
     (UnexpectedAppendOffset, Culprit.LEADER),
 )
 
 
 def culprit(error: Exception) -> Culprit:
-    """Say whom the failure of one partition speaks against."""
-    for kind, blamed in CULPRITS:
-        if isinstance(error, kind):
-            return blamed
+    """Return the party that caused the failure of one partition."""
+    for error_type, party in CULPRITS:
+        if isinstance(error, error_type):
+            return party
     return Culprit.OURSELVES
 
 
-def told_of(troubled: Mapping[TopicPartition, str]) -> str:
-    """Say to people which replicas cannot follow their leaders, and why."""
+def describe_failures(troubled: Mapping[TopicPartition, str]) -> str:
+    """Write a log line that names replicas which cannot follow their leaders, and the reasons."""
     named = [f"{tp} ({trouble})" for tp, trouble in list(troubled.items())[:MOST_NAMED]]
     others = len(troubled) - len(named)
     more = f" and {others} others" if others else ""

@@ -1,9 +1,8 @@
-"""Replication quotas: how fast a broker gives, or takes, what is being moved (KIP-73), and how
-fast it moves replicas between its own directories (KIP-113).
+"""Limit the rate of replication between brokers (KIP-73) and between log directories (KIP-113).
 
-A topic lists which of its replicas are throttled, the broker says how many bytes a second they may
-cost it: one quota for what it gives as a leader, one for what it takes as a follower. What is in
-sync is never held back, however much it costs: it would fall out of sync.
+A topic lists its throttled replicas. A broker has two quotas for them, in bytes per second: one for
+what it sends as a leader, one for what it fetches as a follower. A replica in the ISR is counted
+but never held back, because it would fall out of the ISR.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ EVERY_REPLICA = "*"
 
 @attrs.define(eq=False)
 class RateMeter:
-    """Bytes a second over the last `windows` windows of `window_ms`; it is told the time."""
+    """Measures bytes per second over the last `windows` windows of `window_ms` each."""
 
     windows: int = 11
     window_ms: int = 1000
@@ -27,22 +26,22 @@ class RateMeter:
     _bytes: int = 0
 
     def record(self, size: int, monotonic_ms: int) -> None:
-        """So many bytes passed."""
-        self._forget(monotonic_ms)
+        """Count `size` bytes at this time."""
+        self._drop_windows(monotonic_ms)
         if not self._counts or monotonic_ms - self._counts[-1][0] >= self.window_ms:
             self._counts.append([monotonic_ms, 0])
         self._counts[-1][1] += size
         self._bytes += size
 
     def rate(self, monotonic_ms: int) -> float:
-        """Since the oldest window there is began, which is at least one window's time."""
-        self._forget(monotonic_ms)
+        """Return the rate since the beginning of the oldest window, over one window at least."""
+        self._drop_windows(monotonic_ms)
         if not self._counts:
             return 0.0
         return 1000 * self._bytes / max(monotonic_ms - self._counts[0][0], self.window_ms)
 
-    def _forget(self, monotonic_ms: int) -> None:
-        """Drop the windows that are over, and those of a time that the clock was set back from."""
+    def _drop_windows(self, monotonic_ms: int) -> None:
+        """Drop the windows that are too old, and those from before the clock was set back."""
         span_ms = self.windows * self.window_ms
         while self._counts and not 0 <= monotonic_ms - self._counts[0][0] < span_ms:
             self._bytes -= self._counts.popleft()[1]
@@ -50,7 +49,7 @@ class RateMeter:
 
 @attrs.define(eq=False)
 class ReplicationQuota:
-    """What broker `local_id` may spend in one role. `limit` is in bytes a second."""
+    """The quota of broker `local_id` in one role. `limit` is in bytes per second."""
 
     local_id: int
     monotonic_ms: Callable[[], int]
@@ -58,24 +57,24 @@ class ReplicationQuota:
     limit: int = UNLIMITED
 
     def covers(self, partition: int, listed: frozenset[str]) -> bool:
-        """Whether the topic lists this broker's replica of `partition` as throttled."""
+        """Return whether the topic lists this broker's replica of `partition` as throttled."""
         if not listed:
             return False
         return EVERY_REPLICA in listed or f"{partition}:{self.local_id}" in listed
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more was spent than may be."""
+        """True while the measured rate is above the limit."""
         return self.limit < UNLIMITED and self.meter.rate(self.monotonic_ms()) > self.limit
 
     def record(self, size: int) -> None:
-        """A throttled replica cost so many bytes."""
+        """Count `size` bytes of a throttled replica."""
         self.meter.record(size, self.monotonic_ms())
 
 
 @attrs.frozen
 class ReplicationQuotas:
-    """Those of a broker, one for each of its roles, and one for its directories."""
+    """The quotas of a broker: one for each of its roles, and one for its directories."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota
@@ -90,8 +89,11 @@ class ReplicationQuotas:
         between: tuple[int, int],
         within: tuple[int, int],
     ) -> ReplicationQuotas:
-        """Without limits yet. Rates are those over so many windows of so many seconds, `between`
-        brokers and `within` this one."""
+        """Return quotas without limits.
+
+        `between` brokers and `within` this one are pairs: the number of windows over which a rate
+        is measured, and their length in seconds.
+        """
 
         def quota(windows: int, window_seconds: int) -> ReplicationQuota:
             return ReplicationQuota(

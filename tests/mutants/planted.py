@@ -73,14 +73,14 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an ISR counts before it is written",
-        "broker.replication.partition:Partition.advance_high_watermark",
-        "(*self.isr, *self.proposed_isr)",
-        "self.proposed_isr",
+        "broker.replication.partition:Partition.propose_isr",
+        "(*self.isr, *isr)",
+        "isr",
         seed=12,
     ),
     Bug(
         "an ISR is written over whatever is there",
-        "broker.replication.isr_writer:IsrWriter._written",
+        "broker.replication.isr_writer:IsrWriter._write_once",
         "partial(self.zk.set, path, data, zk_version)",
         "partial(self.zk.set, path, data, -1)",
         seed=5,

@@ -1,4 +1,4 @@
-"""A leader and a follower that fetches, with nothing between them: rounds are plain calls."""
+"""A leader and a follower without a network between them: fetch rounds are plain calls."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tests.broker.replication.replicas import NOW_MS, AtOnce, Replicas, batch, c
 
 
 class FetchingPair:
-    """Broker 0, which leads so many partitions, and the fetcher of broker 1. The follower's logs
-    are the leader's, so that all it fetches is there."""
+    """Broker 0, which leads so many partitions, and the fetcher of broker 1.
+
+    The follower's logs are the leader's own, so it has everything that it fetches."""
 
     def __init__(self, partitions: int) -> None:
         self.replicas = Replicas(config=LogConfig(segment_index_bytes=1000))
@@ -46,7 +47,7 @@ class FetchingPair:
             self.fetcher.add(following)
 
     async def call(self, request: Any) -> FetchResponse:
-        """The leader's part; while the request waits, something `happens`, or its time ends."""
+        """Handle the request as the leader; while it waits `happens` is called, or it times out."""
         answer = fetch.handle(
             self.replicas.manager,
             self.replicas.cache,
@@ -73,7 +74,7 @@ class FetchingPair:
         raise AssertionError(reason)
 
     def round(self, happens: Callable[[], None] = lambda: None) -> None:
-        """A round of the follower, run to its end, and what happens while its fetch waits."""
+        """Run one round of the follower; call `happens` while its fetch waits."""
         self.happens = happens
         self.now_ms += 500
         self.fetcher._connection = self

@@ -1,4 +1,4 @@
-"""A broker's replicas without the broker: logs in memory, led as told, no ZooKeeper."""
+"""The replicas of a broker without the broker: logs in memory, no ZooKeeper."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOW_MS = 1_400_000_000_000
 
 
 class AtOnce(Executor):
-    """Does everything in the caller's thread, before `submit` returns."""
+    """An executor that does its work in the caller's thread before `submit` returns."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -60,18 +60,18 @@ class AtOnce(Executor):
 
 @attrs.define(eq=False)
 class Fetchers:
-    """The Followers seam: which partitions are fetched now, and from whom."""
+    """The twin of the fetchers: it notes which partitions are fetched, and from which leader."""
 
     following: dict[TopicPartition, int] = attrs.field(factory=dict)
     flushes: list[TopicPartition] = attrs.field(factory=list)
     starts: list[TopicPartition] = attrs.field(factory=list)
 
     def follow(self, partitions: Iterable[Partition]) -> None:
-        self.following.update((each.topic_partition, each.leader) for each in partitions)
+        self.following.update((p.topic_partition, p.leader) for p in partitions)
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        for each in partitions:
-            self.following.pop(each, None)
+        for tp in partitions:
+            self.following.pop(tp, None)
 
     def start_moved(self, partition: Partition) -> None:
         self.starts.append(partition.topic_partition)
@@ -85,7 +85,7 @@ class Fetchers:
 
 @attrs.define(eq=False)
 class Replicas:
-    """Broker 0 of brokers 0 and 1, and everything handlers are given."""
+    """The replicas of broker 0, and everything that handlers use. Broker 1 is the other one."""
 
     directory: MemoryDirectory = attrs.field(factory=lambda: MemoryDirectory("logs"))
     others: tuple[MemoryDirectory, ...] = ()
@@ -129,7 +129,7 @@ class Replicas:
         replicas: tuple[int, ...] = (0,),
         epoch: int = 0,
     ) -> Replicas:
-        """Have the controller tell this broker about a topic."""
+        """Obey a LeaderAndIsr and an UpdateMetadata for a topic."""
         answer = self.manager.become_leader_or_follower(
             leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=True), NOW_MS
         )
@@ -138,7 +138,7 @@ class Replicas:
         return self
 
     def write(self, tp: TopicPartition, data: bytes, now_ms: int = NOW_MS) -> None:
-        """Append a batch, after a flush if it takes one."""
+        """Append a batch, after a flush if it needs one."""
 
         def append() -> None:
             self.manager.append(tp, data, all_in_sync=False, zstd_allowed=True, now_ms=now_ms)
@@ -150,7 +150,7 @@ class Replicas:
             append()
 
     def flush(self) -> None:
-        """Flush the logs for which that was asked."""
+        """Do the flushes that were started."""
         while self.flushes:
             partition = self.flushes.pop()
             flush = partition.log.begin_flush()
@@ -159,7 +159,7 @@ class Replicas:
             self.manager.flushed(partition)
 
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
-        """What obeys control requests; logs are made in the caller's thread unless told."""
+        """Make what obeys control requests; by default logs are created in the caller's thread."""
         return ControlWork(
             self.manager,
             asyncio.ensure_future,
@@ -170,7 +170,7 @@ class Replicas:
         )
 
     async def ended(self, answer: Any) -> Any:
-        """What a handler answered, after whatever there is to wait for."""
+        """Wait as long as a handler's outcome is a Wait; return the response."""
         while isinstance(answer, Wait):
             done: list[Any] = []
             self.purgatory.park(answer, done.append)
@@ -223,7 +223,7 @@ def update_metadata(
     controller_epoch: int = 1,
     live: Mapping[int, int] | None = None,
 ) -> UpdateMetadataRequest:
-    """`live` maps broker ids to ports."""
+    """Build a request; `live` maps broker ids to ports."""
     states = [
         UpdateMetadataRequestPartitionState(
             partition_index=index,
@@ -262,12 +262,12 @@ def context(api_version: int = 7, client_id: str = "test") -> RequestContext:
 
 
 def batch(*values: bytes, key: bytes | None = None, timestamp_ms: int = 1) -> bytes:
-    """A batch of records with these values."""
+    """Encode a batch of records with these values."""
     return encode_batch([(timestamp_ms, key, value, ()) for value in values])
 
 
 def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: int = 1) -> None:
-    """Let a follower ask for `offset`."""
+    """Fetch from `offset` as a follower."""
     asked = FetchRequestPartition(
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
     )

@@ -1,4 +1,4 @@
-"""Which control requests are obeyed, by all three handlers alike."""
+"""The three handlers of control requests obey and refuse alike."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[[int, int], Any]
 
 @attrs.define(eq=False)
 class KnownConfigs:
-    """The settings of all topics are known already."""
+    """Topic settings that are all known."""
 
     def when_known(self, topics: set[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
         return answer()
@@ -85,21 +85,21 @@ def stop(controller_epoch: int, broker_epoch: int) -> StopReplicaRequest:
 
 
 KINDS = pytest.mark.parametrize("make", [lead, know, stop])
-OTHER_KINDS = pytest.mark.parametrize("heard", [lead, know, stop])
+OTHER_KINDS = pytest.mark.parametrize("earlier", [lead, know, stop])
 
 
 @KINDS
 @pytest.mark.parametrize("broker_epoch", [-1, NOW, NOW + 1])
 def test_the_present_controller_is_obeyed(make: Make, broker_epoch: int) -> None:
-    """A later broker epoch than ours is one we are about to hear of; -1 is none."""
+    """A later broker epoch belongs to a registration that we are about to see; -1 is none."""
     assert Broker().send(make(PRESENT, broker_epoch)) == ErrorCode.NONE
 
 
 @OTHER_KINDS
 @KINDS
-def test_a_controller_that_any_request_has_deposed_is_refused(make: Make, heard: Make) -> None:
+def test_a_controller_that_any_request_has_deposed_is_refused(make: Make, earlier: Make) -> None:
     broker = Broker()
-    broker.send(heard(PRESENT, NOW))
+    broker.send(earlier(PRESENT, NOW))
     partitions, topics = dict(broker.replicas.manager.partitions), broker.replicas.cache.topics()
     assert broker.send(make(PAST, NOW)) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert broker.replicas.manager.partitions == partitions
@@ -131,10 +131,10 @@ def test_a_stranger_on_the_listener_of_the_clients_is_refused(make: Make) -> Non
 @OTHER_KINDS
 @KINDS
 def test_what_a_controller_gave_up_on_an_earlier_connection_is_refused(
-    make: Make, heard: Make
+    make: Make, earlier: Make
 ) -> None:
     broker = Broker()
-    broker.send(heard(PRESENT, NOW), context()._replace(connection=8))
+    broker.send(earlier(PRESENT, NOW), context()._replace(connection=8))
     late = context()._replace(connection=7)
     assert broker.send(make(PRESENT, NOW), late) == ErrorCode.STALE_CONTROLLER_EPOCH
 

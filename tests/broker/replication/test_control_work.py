@@ -1,4 +1,4 @@
-"""Control requests in slices: in order, never half visible, logs made beside the loop."""
+"""Control requests are obeyed in slices and in order; their logs are created beside the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from broker.handlers import leader_and_isr as leader_and_isr_handler
 from broker.handlers import stop_replica as stop_replica_handler
 from broker.replication.control_gate import ControlGate
-from broker.replication.control_work import PARTITIONS_A_TURN, ControlWork
+from broker.replication.control_work import PARTITIONS_PER_TURN, ControlWork
 from broker.replication.partition import append_as_fetched
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
@@ -30,12 +30,12 @@ from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 SLICES = 3
-MANY = (SLICES - 1) * PARTITIONS_A_TURN + 1
+MANY = (SLICES - 1) * PARTITIONS_PER_TURN + 1
 
 
 @attrs.define(eq=False)
 class HeldExecutor(Executor):
-    """Does one thing after the other, each when it is told."""
+    """An executor that does one piece of work after the other, each when the test says so."""
 
     asked: list[tuple[Future[Any], Callable[[], Any]]] = attrs.field(factory=list)
 
@@ -45,7 +45,7 @@ class HeldExecutor(Executor):
         return future
 
     async def do_next(self) -> None:
-        """Do what was asked for first, and let the loop hear of it."""
+        """Do the oldest piece of work, and let the loop take its result."""
         future, work = self.asked.pop(0)
         future.set_result(as_in_thread(work))
         await turns()
@@ -53,7 +53,7 @@ class HeldExecutor(Executor):
 
 @attrs.define(eq=False)
 class KnownConfigs:
-    """The settings of all topics are known already."""
+    """Topic settings that are all known."""
 
     def when_known(self, topics: set[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
         return answer()
@@ -61,7 +61,7 @@ class KnownConfigs:
 
 @attrs.define(eq=False)
 class Broker:
-    """Broker 0, whose disk's threads are slow."""
+    """Broker 0, with slow threads for its disk."""
 
     replicas: Replicas = attrs.field(factory=Replicas)
     executor: HeldExecutor = attrs.field(factory=HeldExecutor)
@@ -72,7 +72,7 @@ class Broker:
         self.control = self.replicas.control(self.executor)
 
     def begin(self, request: Any) -> asyncio.Task[Any]:
-        """Have a request arrive; the task ends with its response."""
+        """Receive a request; the task ends with its response."""
         answer: Any
         if isinstance(request, LeaderAndIsrRequest):
             configs: Any = KnownConfigs()
@@ -110,28 +110,28 @@ def codes(response: LeaderAndIsrResponse | StopReplicaResponse) -> set[int]:
 
 async def test_new_partitions_are_led_a_slice_at_a_time_when_their_logs_are_made() -> None:
     broker = Broker()
-    told = broker.begin(leader_and_isr("t", MANY, is_new=True))
+    request = broker.begin(leader_and_isr("t", MANY, is_new=True))
     for done in range(SLICES):
         await turns()
-        assert broker.led == done * PARTITIONS_A_TURN
-        assert len(broker.replicas.directory.children()) == done * PARTITIONS_A_TURN
-        assert not told.done()
+        assert broker.led == done * PARTITIONS_PER_TURN
+        assert len(broker.replicas.directory.children()) == done * PARTITIONS_PER_TURN
+        assert not request.done()
         await broker.executor.do_next()
-    response = await told
+    response = await request
     assert (broker.led, codes(response)) == (MANY, {ErrorCode.NONE})
     assert [e.partition_index for e in response.partition_errors] == list(range(MANY))
 
 
 async def test_partition_whose_log_is_being_made_is_not_here_yet() -> None:
     broker = Broker()
-    told = broker.begin(leader_and_isr("t", is_new=True))
+    request = broker.begin(leader_and_isr("t", is_new=True))
     await turns()
     with pytest.raises(ApiError) as refused:
         broker.replicas.manager.partition(T0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert not broker.replicas.manager.leadership_known
     await broker.executor.do_next()
-    await told
+    await request
     assert broker.replicas.manager.partition(T0).is_leader
     assert broker.replicas.manager.leadership_known
 
@@ -139,16 +139,16 @@ async def test_partition_whose_log_is_being_made_is_not_here_yet() -> None:
 async def test_no_turn_changes_more_partitions_than_a_slice() -> None:
     broker = Broker()
     for done in (False, True):  # new ones, then known ones that are led in another epoch
-        heard: list[int] = []
+        slices: list[int] = []
         broker.replicas.manager.leadership.subscribe(
-            lambda led, _, heard=heard: heard.append(len(led))
+            lambda led, _, slices=slices: slices.append(len(led))
         )
-        told = broker.begin(leader_and_isr("t", MANY, epoch=int(done), is_new=not done))
+        request = broker.begin(leader_and_isr("t", MANY, epoch=int(done), is_new=not done))
         await turns()
         while broker.executor.asked:
             await broker.executor.do_next()
-        await told
-        assert heard == [PARTITIONS_A_TURN] * (SLICES - 1) + [1]
+        await request
+        assert slices == [PARTITIONS_PER_TURN] * (SLICES - 1) + [1]
 
 
 async def test_what_comes_meanwhile_waits_for_its_turn() -> None:
@@ -195,7 +195,7 @@ async def test_request_is_held_to_the_controller_of_the_time_when_its_turn_comes
 
 
 def grown_old(broker: Broker, epoch: int) -> Log:
-    """A log that is here since the broker's start, last written in an epoch."""
+    """Make a log that was loaded at the start, last written in this epoch."""
     log = broker.replicas.manager.logs.get_or_create(T0, broker.replicas.config)
     log.begin_epoch(epoch)
     append_as_fetched(log, memoryview(batch(b"old")), NOW_MS)
@@ -205,12 +205,12 @@ def grown_old(broker: Broker, epoch: int) -> Log:
 async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() -> None:
     broker = Broker()
     old = grown_old(broker, epoch=7)
-    told = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
-    while not told.done():
+    request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
+    while not request.done():
         await turns()
         if broker.executor.asked:
             await broker.executor.do_next()
-    assert codes(await told) == {ErrorCode.NONE}
+    assert codes(await request) == {ErrorCode.NONE}
     log = broker.replicas.manager.log(T0)
     assert (log.log_end_offset, log.leader_epochs.entries) == (0, [])
     assert old.directory.name.endswith("-delete")
@@ -219,8 +219,8 @@ async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() 
 async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> None:
     broker = Broker()
     log = grown_old(broker, epoch=7)
-    told = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(0,)))
-    assert codes(await told) == {ErrorCode.NONE}
+    request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(0,)))
+    assert codes(await request) == {ErrorCode.NONE}
     assert broker.replicas.manager.log(T0) is log
 
 
@@ -230,26 +230,26 @@ async def test_logs_that_the_controller_does_not_name_are_told_of_once(
     broker = Broker()
     grown_old(broker, epoch=0)
     for epoch in (0, 1):
-        told = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
+        request = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
         await turns()
         while broker.executor.asked:
             await broker.executor.do_next()
-        await told
+        await request
     assert [m for m in caplog.messages if "has not named" in m] == [
-        "1 logs are here of partitions that the controller has not named: t-0"
+        "1 logs belong to partitions that the controller has not named: t-0"
     ]
 
 
 async def test_directory_that_goes_while_logs_are_made_in_it_serves_none_of_them() -> None:
     other = MemoryDirectory("other")
     broker = Broker(Replicas(others=(other,)))
-    told = broker.begin(leader_and_isr("t", is_new=True))
+    request = broker.begin(leader_and_isr("t", is_new=True))
     await turns()
     logs = broker.replicas.manager.logs
     (failing,) = [log_dir for log_dir in logs.dirs if T0 in log_dir.new_logs]
     logs.take_offline(failing, OSError("broken"))
     await broker.executor.do_next()
-    assert codes(await told) == {ErrorCode.NONE}
+    assert codes(await request) == {ErrorCode.NONE}
     log_dir = logs.dir_of(T0)
     assert log_dir is not None
     assert log_dir is not failing
@@ -259,10 +259,10 @@ async def test_log_that_cannot_be_made_fails_alone() -> None:
     broker = Broker()
     broker.replicas.config = attrs.evolve(broker.replicas.config, preallocate=True)
     broker.replicas.directory.disk.free_bytes = 1000
-    told = broker.begin(leader_and_isr("t", is_new=True))
+    request = broker.begin(leader_and_isr("t", is_new=True))
     await turns()
     await broker.executor.do_next()
-    assert codes(await told) == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
+    assert codes(await request) == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
     assert broker.replicas.manager.partitions == {}
 
 

@@ -1,4 +1,4 @@
-"""What a round of fetches costs follows what is new, not the partitions that are idle."""
+"""The cost of a fetch round follows what is new, not the number of idle partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def costs_of(pair: FetchingPair) -> dict[str, int]:
     for _ in range(3):
         pair.round()
     await asyncio.sleep(0)
-    found = {"idle": bytecodes_of(pair.round)}
+    costs = {"idle": bytecodes_of(pair.round)}
 
     def traffic() -> None:
         pair.round(lambda: pair.append(7))
@@ -30,14 +30,14 @@ async def costs_of(pair: FetchingPair) -> dict[str, int]:
     for _ in range(2):  # the first record of a log costs an epoch
         traffic()
     await asyncio.sleep(0)
-    found["one append"] = bytecodes_of(traffic)
+    costs["one append"] = bytecodes_of(traffic)
     pair.round()
     await asyncio.sleep(0)
-    check = pair.replicas.manager.in_sync.check
+    check = pair.replicas.manager.in_sync.shrink_isrs
     for _ in range(2):  # the first after a while looks on
         check(pair.now_ms)
-    found["check of in-sync replicas"] = bytecodes_of(lambda: check(pair.now_ms))
-    return found
+    costs["check of in-sync replicas"] = bytecodes_of(lambda: check(pair.now_ms))
+    return costs
 
 
 def test_a_round_costs_the_same_whatever_is_idle() -> None:
@@ -53,11 +53,11 @@ async def test_an_idle_follower_stays_in_sync_and_one_that_is_silent_does_not() 
     tp = TopicPartition("t", 1)
     for _ in range(100):
         pair.round()
-    pair.replicas.manager.in_sync.check(NOW_MS)
+    pair.replicas.manager.in_sync.shrink_isrs(NOW_MS)
     follower = manager.partition(tp).followers[1]
     assert follower.caught_up_ms == NOW_MS  # the time that requests are given in these tests
     pair.append(1)
-    manager.in_sync.check(NOW_MS + LAG_MS)
+    manager.in_sync.shrink_isrs(NOW_MS + LAG_MS)
     assert pair.replicas.proposals == []
-    manager.in_sync.check(NOW_MS + LAG_MS + 1)
+    manager.in_sync.shrink_isrs(NOW_MS + LAG_MS + 1)
     assert [change.topic_partition for change in pair.replicas.proposals] == [tp]

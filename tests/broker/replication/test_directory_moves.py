@@ -1,4 +1,4 @@
-"""Replicas that are moved between directories while they are written, cut, read and given up."""
+"""Replicas are moved between directories while they are written, truncated and read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LARGE = PIECE_BYTES // 2
 
 
 class Thread(AtOnce):
-    """Does everything at once, after what the test has happen in the meantime."""
+    """An executor that does its work at once, after something that a test lets happen first."""
 
     def __init__(self) -> None:
         self.meanwhile: list[Callable[[], object]] = []
@@ -56,7 +56,7 @@ class Thread(AtOnce):
 
 @attrs.define(eq=False)
 class World:
-    """Broker 0 with three directories; the clock is the loop's."""
+    """Broker 0 with three directories, on the loop's clock."""
 
     replicas: Replicas
     thread: Thread = attrs.field(factory=Thread)
@@ -96,22 +96,22 @@ class World:
         return ErrorCode.of(code)
 
     def values(self, tp: TopicPartition = T0) -> list[bytes]:
-        """What a consumer gets, without the filling."""
-        found: list[bytes] = []
+        """Read everything as a consumer; return the values without their filling."""
+        values: list[bytes] = []
         offset = self.replicas.manager.log(tp).log_start_offset
         while True:
             fetched = self.replicas.manager.read(tp, offset, 10 * LARGE, min_one=True)
             if fetched.range is None:
-                return found
+                return values
             records = decode_records(fetched.range.read(), offset)
-            found += [(record.value or b"").rstrip(b".") for record in records]
+            values += [(record.value or b"").rstrip(b".") for record in records]
             offset = records[-1].offset + 1
 
     def place(self, tp: TopicPartition = T0) -> str:
         return self.replicas.manager.logs.futures.current_dir(tp).path
 
     def described(self) -> dict[str, Sequence[tuple[int, int, bool]]]:
-        """Per directory (partition, lag, is it a future one)."""
+        """Describe the directories: (partition, lag, is_future) of each replica in them."""
         answer = describe_log_dirs.handle(
             self.replicas.manager.logs,
             self.replicas.manager,
@@ -135,10 +135,10 @@ def numbers(count: int) -> list[bytes]:
 def world(partitions: int = 1, *, led: bool = True, **config: Any) -> World:
     disk = Disk()
     a, b, c = (MemoryDirectory(name, disk) for name in "abc")
-    made = World(Replicas(directory=a, others=(b, c), config=LogConfig(**config)))
+    world = World(Replicas(directory=a, others=(b, c), config=LogConfig(**config)))
     if led:
-        made.replicas.lead("t", partitions)
-    return made
+        world.replicas.lead("t", partitions)
+    return world
 
 
 @pytest.mark.virtual_time
@@ -209,14 +209,14 @@ async def test_what_is_cut_off_a_replica_that_follows_is_cut_off_its_copy() -> N
     w.fill(10)
 
     def cut() -> None:
-        """Another leader had only five of them, and then others."""
+        """Follow another leader, which has only five of the records, and then others."""
         manager = w.replicas.manager
         manager.become_leader_or_follower(
             leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1), epoch=1), NOW_MS
         )
         partition = manager.partition(T0)
         partition.log.truncate_to(5)
-        partition.truncated()
+        partition.note_truncation()
         manager.become_leader_or_follower(
             leader_and_isr("t", leader=0, isr=(0,), replicas=(0, 1), epoch=2), NOW_MS
         )
@@ -273,7 +273,7 @@ async def test_one_replica_at_a_time_is_moved_into_a_directory() -> None:
     await w.spawned.ended()
     assert [w.place(T0), w.place(T1)] == [B, B]
     assert w.values(T0) == w.values(T1) == numbers(6)
-    lags = [tuple(lag for _, lag, is_future in sorted(each) if is_future) for each in seen]
+    lags = [tuple(lag for _, lag, is_future in sorted(replicas) if is_future) for replicas in seen]
     assert (6, 6) in lags
     assert all(len(lag) < 2 or lag[1] == 6 for lag in lags)  # the second has not begun
 

@@ -27,7 +27,7 @@ GONE = OSError(EIO, "Input/output error")
 
 
 def half_offline() -> tuple[Replicas, TopicPartition]:
-    """Broker 0, which has t-0 and t-1 on a disk each, and the one that is offline."""
+    """Return broker 0, with t-0 and t-1 on a disk each, and the disk that is off-line."""
     replicas = Replicas()
     dirs = [MemoryDirectory("live"), MemoryDirectory("broken")]
     logs = replicas.manager.logs = LogManager(dirs, LogConfig(), lambda: NOW_MS)
@@ -40,7 +40,7 @@ def half_offline() -> tuple[Replicas, TopicPartition]:
     return replicas, failing
 
 
-def told(replicas: Replicas, topic: str, *, is_new: bool, epoch: int = 0) -> int:
+def code_of_state(replicas: Replicas, topic: str, *, is_new: bool, epoch: int = 0) -> int:
     request = leader_and_isr(topic, is_new=is_new, epoch=epoch)
     (answer,) = replicas.manager.become_leader_or_follower(request, NOW_MS).partition_errors
     return answer.error_code
@@ -48,7 +48,7 @@ def told(replicas: Replicas, topic: str, *, is_new: bool, epoch: int = 0) -> int
 
 def test_new_replicas_are_made_in_the_directory_that_lives() -> None:
     replicas, _ = half_offline()
-    assert told(replicas, "u", is_new=True) == ErrorCode.NONE
+    assert code_of_state(replicas, "u", is_new=True) == ErrorCode.NONE
     directory = replicas.manager.log(TopicPartition("u", 0)).directory
     assert directory.path == "/live/u-0"
 
@@ -56,13 +56,13 @@ def test_new_replicas_are_made_in_the_directory_that_lives() -> None:
 @pytest.mark.parametrize("epoch", [0, 3])
 def test_a_replica_that_may_be_in_the_other_directory_is_not_made_anew(epoch: int) -> None:
     replicas, _ = half_offline()
-    assert told(replicas, "u", is_new=False, epoch=epoch) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert code_of_state(replicas, "u", is_new=False, epoch=epoch) == ErrorCode.KAFKA_STORAGE_ERROR
     assert TopicPartition("u", 0) not in replicas.manager.partitions
 
 
 def test_each_replica_of_it_counts_as_failed_and_no_other() -> None:
     replicas, failing = half_offline()
-    failed = [tp for tp, each in replicas.manager.partitions.items() if each.is_failed]
+    failed = [tp for tp, p in replicas.manager.partitions.items() if p.is_failed]
     assert failed == [failing]
 
 
@@ -71,15 +71,17 @@ def test_the_directory_is_described_with_its_error_and_without_logs() -> None:
     answer = describe_log_dirs.handle(
         replicas.manager.logs, replicas.manager, DescribeLogDirsRequest(topics=None), context(1)
     )
-    found = {each.log_dir: (each.error_code, len(each.topics)) for each in answer.results}
-    assert found == {
+    directories = {
+        result.log_dir: (result.error_code, len(result.topics)) for result in answer.results
+    }
+    assert directories == {
         "/live": (ErrorCode.NONE, 1),
         "/broken": (ErrorCode.KAFKA_STORAGE_ERROR, 0),
     }
 
 
 def on_disks(site: Site, *disks: Disk) -> Broker:
-    """A broker with a log directory on each disk."""
+    """Make a broker with a log directory on each disk."""
     dirs = {f"/disk-{number}": disk for number, disk in enumerate(disks)}
     session = site.zookeeper.session()
     config, _ = load_broker_config(
@@ -116,8 +118,8 @@ async def test_partitions_of_other_disks_are_served_when_one_fails(tmp_path: Pat
 
             async def is_offline() -> bool:
                 answer = await connection.call(DescribeLogDirsRequest(topics=None))
-                found = {each.log_dir: each.error_code for each in answer.results}
-                return bool(found["/disk-0"] == ErrorCode.KAFKA_STORAGE_ERROR)
+                codes = {result.log_dir: result.error_code for result in answer.results}
+                return bool(codes["/disk-0"] == ErrorCode.KAFKA_STORAGE_ERROR)
 
             assert [await written("a"), await written("b")] in ([True, False], [False, True])
             await until(is_offline, "the disk is probed")
@@ -164,8 +166,8 @@ async def test_without_a_directory_that_lives_the_broker_stops_and_says_why(
             disk.is_broken = True
             with pytest.raises(AssertionError):
                 await produce(connection, "a", b"x")
-        told = r"no log directory is left: .*/disk-0.*Input/output error"
-        with pytest.raises(BrokerStopped, match=told):
+        reason = r"no log directory is left: .*/disk-0.*Input/output error"
+        with pytest.raises(BrokerStopped, match=reason):
             await asyncio.wait_for(broker.run_until(asyncio.Event()), DEADLINE_S)
     finally:
         await broker.close()
@@ -184,7 +186,7 @@ async def test_a_directory_that_vanishes_is_found_out_by_its_checkpoints(tmp_pat
 
             async def is_offline() -> bool:
                 answer = await connection.call(DescribeLogDirsRequest(topics=None))
-                failed = [each.log_dir for each in answer.results if each.error_code]
+                failed = [result.log_dir for result in answer.results if result.error_code]
                 return failed == [str(dirs[0])]
 
             await until(is_offline, "the directory is found out")

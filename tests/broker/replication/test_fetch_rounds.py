@@ -1,4 +1,4 @@
-"""Rounds of a session and its leader: what partitions are still owed in which nothing moves."""
+"""Fetch rounds look again at partitions in which nothing moves, as long as a fetch may matter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 @attrs.define(eq=False)
 class Reader:
-    """Broker 1, or with -1 a consumer, that reads these partitions in a session."""
+    """A reader of partitions in a session: broker 1, or with -1 a consumer."""
 
     replicas: Replicas
     offsets: dict[TopicPartition, int]
@@ -28,7 +28,7 @@ class Reader:
     values: list[bytes | None] = attrs.field(factory=list)
 
     def round(self) -> None:
-        """Fetch, take what comes, and do not wait."""
+        """Fetch without waiting."""
         for tp, offset in self.offsets.items():
             asked = FetchRequestPartition(
                 partition=tp.partition,
@@ -92,23 +92,25 @@ def test_who_asks_for_a_partition_no_more_falls_behind_though_its_session_goes_o
         reader.round()
     reader.forget(T0)
     reader.round()
-    in_sync.check(NOW_MS)
+    in_sync.shrink_isrs(NOW_MS)
     append(replicas, T0)
     for later_ms in range(0, 2 * LAG_MS, LAG_MS // 2):
         reader.now_ms = NOW_MS + later_ms
         reader.round()
-        in_sync.check(reader.now_ms)
-    assert {(each.topic_partition, each.state.isr) for each in replicas.proposals} == {(T0, (0,))}
+        in_sync.shrink_isrs(reader.now_ms)
+    assert {(change.topic_partition, change.state.isr) for change in replicas.proposals} == {
+        (T0, (0,))
+    }
 
 
 def test_the_watermark_is_not_held_for_long_by_one_that_was_caught_up_and_is_gone() -> None:
-    """It is not in sync, and fetches no more: another's fetches, with nothing new in them, see
-    that its time is over."""
+    """The follower is not in sync and has stopped fetching. The empty fetches of another follower
+    notice that its lag time is over."""
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1, 2))
     reader = Reader(replicas, {T0: 0})
     reader.round()
     follower_at(replicas, T0, 0, replica=2)
-    replicas.manager.in_sync.isr_superseded(replicas.proposals[0])
+    replicas.manager.in_sync.give_up_isr(replicas.proposals[0])
     append(replicas, T0)
     for _ in range(3):
         reader.round()

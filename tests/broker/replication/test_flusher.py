@@ -1,4 +1,4 @@
-"""fsync off the loop: one at a time for a log, and again while more is due."""
+"""Logs are flushed off the loop: one flush at a time, and again while more is due."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Disk(Executor):
-    """A thread pool that runs nothing until it is told to, and then here."""
+    """A thread pool whose work is run in this thread when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Any]] = []
@@ -39,7 +39,7 @@ class Disk(Executor):
         return future
 
     async def run_next(self, failure: OSError | None = None) -> None:
-        """Do the oldest piece of work, or fail at it; return when that has been taken in."""
+        """Do the oldest piece of work, or fail it; return when the loop has its result."""
         future, work = self.waiting.pop(0)
         if failure is None:
             as_in_thread(work)
@@ -51,7 +51,7 @@ class Disk(Executor):
 
 @attrs.define(eq=False)
 class World:
-    """A led partition whose topic is flushed at every record."""
+    """Make a partition that is led here, and flushed at every record."""
 
     disk: Disk = attrs.field(factory=Disk)
     spawned: Spawned = attrs.field(factory=Spawned)
@@ -77,7 +77,7 @@ class World:
 
 
 async def turns() -> None:
-    """Let every task that can go on go on."""
+    """Run all tasks as far as they can go."""
     for _ in range(5):
         await asyncio.sleep(0)
 

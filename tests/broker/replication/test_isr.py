@@ -1,4 +1,4 @@
-"""Who is in sync, and the high watermark: the first offset that some replica in sync lacks."""
+"""The rules for the ISR and for the high watermark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from broker.replication.isr import (
     Follower,
     LastFetch,
+    find_lagging,
     may_join,
     next_high_watermark,
-    out_of_sync,
 )
 
 LAG_MS = 100
@@ -33,61 +33,62 @@ def test_the_high_watermark_of_a_leader_at_ten_that_was_at_five(
 
 
 def follower(end: int = 0, in_sync: bool = True) -> Follower:
-    """One of a leader whose log ended at 15 when it was elected, at time 0."""
-    made = Follower.unheard(in_sync, 15, 0)
-    made.end_offset = end
-    return made
+    """Make a follower of a leader whose log ended at 15 when it was elected, at time 0."""
+    follower = Follower.at_epoch_start(in_sync, 15, 0)
+    follower.end_offset = end
+    return follower
 
 
-def out(known: Follower, now_ms: int, leader_end: int = 15) -> bool:
-    return out_of_sync((0, 1), {1: known}, leader_end, LAG_MS, now_ms) == {1}
+def is_lagging(follower: Follower, now_ms: int, leader_end: int = 15) -> bool:
+    return find_lagging((0, 1), {1: follower}, leader_end, LAG_MS, now_ms) == {1}
 
 
 def test_a_follower_that_was_caught_up_and_asks_no_more_is_out_when_the_lag_time_is_over() -> None:
     stuck = follower()
-    stuck.fetched(15, 0, 15, 0)
-    assert not out(stuck, 100, leader_end=16)
-    assert out(stuck, 150, leader_end=16)
+    stuck.note_fetch(15, 0, 15, 0)
+    assert not is_lagging(stuck, 100, leader_end=16)
+    assert is_lagging(stuck, 150, leader_end=16)
 
 
 def test_a_follower_that_never_asks_has_one_lag_time() -> None:
-    assert not out(follower(-1), 100)
-    assert out(follower(-1), 101)
+    assert not is_lagging(follower(-1), 100)
+    assert is_lagging(follower(-1), 101)
 
 
 def test_a_follower_that_asks_and_stays_behind_is_out_until_it_reaches_the_end() -> None:
     slow = follower()
-    slow.fetched(3, 0, 15, 75)
-    assert not out(slow, 75)
-    slow.fetched(6, 0, 15, 150)
-    assert out(slow, 150)
-    slow.fetched(15, 0, 15, 160)
-    assert not out(slow, 160)
+    slow.note_fetch(3, 0, 15, 75)
+    assert not is_lagging(slow, 75)
+    slow.note_fetch(6, 0, 15, 150)
+    assert is_lagging(slow, 150)
+    slow.note_fetch(15, 0, 15, 160)
+    assert not is_lagging(slow, 160)
 
 
 def test_a_follower_with_all_there_is_stays_though_it_is_silent() -> None:
     idle = follower()
-    idle.fetched(15, 0, 15, 0)
-    assert not out(idle, 10_000)
+    idle.note_fetch(15, 0, 15, 0)
+    assert not is_lagging(idle, 10_000)
 
 
 def test_a_follower_at_rest_has_a_lag_time_from_the_last_fetch_of_its_session() -> None:
-    known, session = follower(), LastFetch(0)
-    known.fetched(15, 0, 15, 0, session)
+    resting = follower()
+    session = LastFetch(0)
+    resting.note_fetch(15, 0, 15, 0, session)
 
     session.ms = 1000
-    known.end_rest()
+    resting.end_rest()
 
-    assert not out(known, 1100, leader_end=16)
-    assert out(known, 1101, leader_end=16)
+    assert not is_lagging(resting, 1100, leader_end=16)
+    assert is_lagging(resting, 1101, leader_end=16)
 
 
 def test_under_steady_writing_it_is_enough_to_reach_the_end_of_the_fetch_before() -> None:
     behind = follower()
-    behind.fetched(15, 0, 20, 50)
-    behind.fetched(20, 0, 25, 90)
+    behind.note_fetch(15, 0, 20, 50)
+    behind.note_fetch(20, 0, 25, 90)
     assert behind.caught_up_ms == 50
-    behind.fetched(25, 0, 30, 140)
+    behind.note_fetch(25, 0, 30, 140)
     assert behind.caught_up_ms == 90
 
 

@@ -1,4 +1,4 @@
-"""Writing the ISR: over the version that is known, until it is known what became of it."""
+"""An ISR is written over the known version, and again until the result is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from broker.replication.isr import Isr
-from broker.replication.isr_writer import LONGEST_MS, QUIET_MS, TOLD_AT_ONCE, IsrWriter
+from broker.replication.isr_writer import LONGEST_MS, NOTIFIED_AT_ONCE, QUIET_MS, IsrWriter
 from broker.replication.partition import IsrChange
 from protocol.topic_partition import TopicPartition
 from tests.broker.small_cluster import in_virtual_time
@@ -25,12 +25,12 @@ PATH = PartitionState.path(*T0)
 
 @attrs.define(eq=False)
 class World:
-    """Broker 1 leads t-0 in epoch 4, and its node has version 1."""
+    """Broker 1, which leads t-0 in epoch 4; the state node has version 1."""
 
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
     now_ms: int = 1_000_000
     spawned: Spawned = attrs.field(factory=Spawned)
-    heard: list[Any] = attrs.field(factory=list)
+    reports: list[Any] = attrs.field(factory=list)
     session: MemorySession = attrs.field(init=False)
     writer: IsrWriter = attrs.field(init=False)
 
@@ -47,16 +47,16 @@ class World:
         return self
 
     def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:
-        self.heard.append((change.topic_partition, isr, zk_version))
+        self.reports.append((change.topic_partition, isr, zk_version))
 
     def isr_superseded(self, change: IsrChange) -> None:
-        self.heard.append((change.topic_partition, "superseded"))
+        self.reports.append((change.topic_partition, "superseded"))
 
     async def write(self, isr: Isr, zk_version: int = 1, tp: TopicPartition = T0) -> Any:
-        """What the owner hears."""
+        """Write a change; return the writer's report."""
         self.writer.write(IsrChange(tp, state(isr), zk_version))
         await self.spawned.ended()
-        return self.heard[-1]
+        return self.reports[-1]
 
     @property
     def stored(self) -> tuple[Isr, int]:
@@ -64,8 +64,8 @@ class World:
         return PartitionState.decode(node.data).isr, node.version
 
     @property
-    def told(self) -> list[list[tuple[str, int]]]:
-        """The partitions of each notification, in their order."""
+    def notified(self) -> list[list[tuple[str, int]]]:
+        """The partitions of each notification, in order."""
         nodes = [
             node.data
             for path, node in sorted(self.zookeeper.tree.items())
@@ -110,10 +110,10 @@ def test_a_write_whose_answer_was_lost_is_found_in_the_node() -> None:
         world.zookeeper.lose_reply(world.session)
         world.writer.write(IsrChange(T0, state((1,)), 1))
         await asyncio.sleep(0.01)
-        assert (world.heard, world.stored) == ([], ((1,), 2))
+        assert (world.reports, world.stored) == ([], ((1,), 2))
         world.zookeeper.resume(world.session)
         await world.spawned.ended()
-        assert (world.heard, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+        assert (world.reports, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
 
     tell(story)
 
@@ -161,7 +161,7 @@ def test_a_state_that_cannot_be_read_ends_it() -> None:
 
 
 def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_write() -> None:
-    """It may have been applied: until that is known the high watermark waits for both sets."""
+    """The write may be applied; until that is known the high watermark waits for both ISRs."""
 
     async def story(world: World) -> None:
         world.zookeeper.lose_reply(world.session)
@@ -169,8 +169,8 @@ def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_wri
         await asyncio.sleep(0.01)
         world.zookeeper.expire(world.session)
         world.zookeeper.resume(world.session)
-        await until(lambda: world.heard, "nothing is heard")
-        assert world.heard == [(T0, (1, 2, 3), 2)]
+        await until(lambda: world.reports, "no report")
+        assert world.reports == [(T0, (1, 2, 3), 2)]
 
     tell(story)
 
@@ -182,8 +182,8 @@ def test_a_write_that_never_arrived_is_made_in_the_next_session() -> None:
         await asyncio.sleep(0.01)
         world.zookeeper.expire(world.session)
         world.zookeeper.resume(world.session)
-        await until(lambda: world.heard, "nothing is heard")
-        assert (world.heard, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+        await until(lambda: world.reports, "no report")
+        assert (world.reports, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
 
     tell(story)
 
@@ -195,7 +195,7 @@ def test_a_change_is_told_when_none_was_told_for_long() -> None:
     async def story(world: World) -> None:
         await world.write((1,))
         await world.writer.notify()
-        assert world.told == [[("t", 0)]]
+        assert world.notified == [[("t", 0)]]
 
     tell(story)
 
@@ -205,7 +205,7 @@ def test_without_a_change_nothing_is_told() -> None:
         await world.writer.notify()
         world.now_ms += LONGEST_MS
         await world.writer.notify()
-        assert world.told == []
+        assert world.notified == []
 
     tell(story)
 
@@ -218,13 +218,13 @@ def test_changes_are_told_together_once_there_was_none_for_a_while() -> None:
             await world.write((1,), tp=tp)
             world.now_ms += QUIET_MS
             await world.writer.notify()
-        assert len(world.told) == 1
+        assert len(world.notified) == 1
         world.now_ms += 1
         await world.writer.notify()
-        assert world.told == [[("t", 0)], [("t", 0), ("t", 1)]]
+        assert world.notified == [[("t", 0)], [("t", 0), ("t", 1)]]
         world.now_ms += QUIET_MS + 1
         await world.writer.notify()
-        assert len(world.told) == 2
+        assert len(world.notified) == 2
 
     tell(story)
 
@@ -232,11 +232,15 @@ def test_changes_are_told_together_once_there_was_none_for_a_while() -> None:
 def test_changes_of_very_many_partitions_are_told_in_pieces_that_zookeeper_takes() -> None:
     async def story(world: World) -> None:
         name = "n" * 249
-        changed = [TopicPartition(name, number) for number in range(2 * TOLD_AT_ONCE + 1)]
+        changed = [TopicPartition(name, number) for number in range(2 * NOTIFIED_AT_ONCE + 1)]
         world.writer._changed.update(changed)
         await world.writer.notify()
-        assert [len(told) for told in world.told] == [TOLD_AT_ONCE, TOLD_AT_ONCE, 1]
-        assert [tp for told in world.told for tp in told] == changed
+        assert [len(partitions) for partitions in world.notified] == [
+            NOTIFIED_AT_ONCE,
+            NOTIFIED_AT_ONCE,
+            1,
+        ]
+        assert [tp for partitions in world.notified for tp in partitions] == changed
         sizes = [len(n.data or b"") for n in world.zookeeper.tree.values()]
         assert max(sizes) < 900_000
 
@@ -251,10 +255,10 @@ def test_changes_that_never_end_are_told_each_minute() -> None:
             world.now_ms += 1000
             await world.write((1,), tp=T1)
             await world.writer.notify()
-        assert len(world.told) == 1
+        assert len(world.notified) == 1
         world.now_ms += 1
         await world.writer.notify()
-        assert world.told == [[("t", 0)], [("t", 1)]]
+        assert world.notified == [[("t", 0)], [("t", 1)]]
 
     tell(story)
 
@@ -270,10 +274,10 @@ def test_what_changes_again_while_it_is_told_is_told_again() -> None:
         world.zookeeper.resume(world.session)
         await world.write((1, 2), 2)
         await telling
-        told = len(world.told)
+        count = len(world.notified)
         world.now_ms += QUIET_MS + 1
         await world.writer.notify()
-        assert world.told[told:] == [[("t", 0)]]
+        assert world.notified[count:] == [[("t", 0)]]
 
     tell(story)
 
@@ -287,8 +291,8 @@ def test_what_could_not_be_told_is_told_later() -> None:
         world.zookeeper.expire(world.session)
         world.zookeeper.resume(world.session)
         await telling
-        assert world.told == []
+        assert world.notified == []
         await world.writer.notify()
-        assert world.told == [[("t", 0)]]
+        assert world.notified == [[("t", 0)]]
 
     tell(story)

@@ -1,4 +1,4 @@
-"""LeaderAndIsr for topics whose settings are not known yet."""
+"""LeaderAndIsr names topics whose settings are not known yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = LogConfig(segment_bytes=300)
 
 @attrs.define(eq=False)
 class Broker:
-    """A broker, and the settings it reads of ZooKeeper when it is told of a topic."""
+    """A broker that reads the settings of new topics from ZooKeeper."""
 
     replicas: Replicas = attrs.field(factory=lambda: Replicas(config=SMALL))
     spawned: Spawned = attrs.field(factory=Spawned)
@@ -54,15 +54,15 @@ class Broker:
         await self.tool.create(EntityConfig.path("topics", "t"), data)
 
     def loaded(self, config: LogConfig) -> Log:
-        """The log of t-0, as it was opened at the start: ten old records."""
+        """The log of t-0, opened at the start with ten old records."""
         log = self.replicas.manager.logs.get_or_create(T0, config)
         for number in range(10):
             data = batch(b"v" * 100, key=b"key%d" % number, timestamp_ms=number)
             log.append(data, read_header(data), leader_epoch=0, now_ms=NOW_MS, max_timestamp=number)
         return log
 
-    def told(self) -> None:
-        """Have a LeaderAndIsr for t-0 arrive."""
+    def receive(self) -> None:
+        """Receive a LeaderAndIsr for t-0."""
         manager = self.replicas.manager
         answer = handler.handle(
             ControlGate(),
@@ -75,14 +75,14 @@ class Broker:
         self.take(answer)
 
     def take(self, answer: Any) -> None:
-        """As a connection does."""
+        """End the wait as a connection does."""
         if isinstance(answer, Wait):
             self.replicas.purgatory.park(answer, self.take)
         else:
             self.answers.append(answer)
 
     def retained(self) -> int:
-        """How many segments retention takes."""
+        """Apply retention; return how many segments it deletes."""
         manager = self.replicas.manager
         return manager.logs.delete_old_segments(manager.high_watermarks(), NOW_MS)
 
@@ -97,7 +97,7 @@ async def test_while_zookeeper_is_away_no_log_is_held_to_the_brokers_own_setting
     await broker.set(STORED)
     log = broker.loaded(COMPACTED)
     broker.zookeeper.suspend(broker.session)
-    broker.told()
+    broker.receive()
     await asyncio.sleep(10 * TIMEOUT_MS / 1000)
     assert broker.answers == []
     assert log.config == COMPACTED
@@ -118,7 +118,7 @@ async def test_log_whose_settings_cannot_be_understood_is_led_and_keeps_all(data
     broker = await Broker().start()
     await broker.set(data)
     log = broker.loaded(COMPACTED)
-    broker.told()
+    broker.receive()
     await broker.spawned.ended()
     assert [answer.error_code for answer in broker.answers] == [ErrorCode.NONE]
     assert broker.replicas.manager.partition(T0).is_leader

@@ -1,4 +1,4 @@
-"""One replica: what the controller makes of it, and whom it answers."""
+"""One replica: its roles, its followers, its ISR and its watermarks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from zk.znodes import PartitionState
 T0 = TopicPartition("t", 0)
 
 
-def replica(config: LogConfig | None = None, **state: Any) -> Partition:
-    """This broker's, 0 of 0 and 1, once the controller has spoken."""
+def replica(config: LogConfig | None = None, **values: Any) -> Partition:
+    """Make the replica of broker 0, of brokers 0 and 1, and give it its first state."""
     logs = LogManager([MemoryDirectory("logs")], LogConfig(), lambda: NOW_MS)
     logs.load()
     partition = Partition(T0, 0, logs.get_or_create(T0, config or LogConfig()))
-    partition.take_state(told(**state), NOW_MS)
+    partition.take_state(state(**values), NOW_MS)
     return partition
 
 
-def told(
+def state(
     leader: int = 0,
     epoch: int = 3,
     isr: tuple[int, ...] = (0, 1),
@@ -109,7 +109,7 @@ def test_a_client_with_the_right_epoch_or_none_is_answered(epoch: int) -> None:
 def test_a_new_leader_notes_where_its_epoch_begins() -> None:
     partition = replica(isr=(0,))
     append(partition, b"a", b"b")
-    partition.take_state(told(epoch=5), NOW_MS)
+    partition.take_state(state(epoch=5), NOW_MS)
     assert partition.log.leader_epochs.entries == [(3, 0), (5, 2)]
 
 
@@ -122,18 +122,18 @@ def test_a_leader_alone_in_sync_commits_what_its_log_held_already() -> None:
     partition = replica()
     append(partition, b"a")
     assert not partition.advance_high_watermark(NOW_MS)
-    partition.take_state(told(isr=(0,), epoch=4), NOW_MS)
+    partition.take_state(state(isr=(0,), epoch=4), NOW_MS)
     assert partition.high_watermark == 1
 
 
 @pytest.mark.parametrize("between", [[], [1]], ids=["same leader", "another one between"])
 def test_what_followers_had_reached_is_forgotten_with_the_epoch(between: list[int]) -> None:
-    """One that bounced has perhaps lost it, and another leader may have cut it off."""
+    """A follower that bounced may have lost records, and another leader may have truncated them."""
     partition = replica()
     append(partition, b"a", b"b")
     partition.follower_fetched(1, 1, 0, NOW_MS)
     for epoch, leader in enumerate([*between, 0], start=4):
-        partition.take_state(told(epoch=epoch, leader=leader), NOW_MS)
+        partition.take_state(state(epoch=epoch, leader=leader), NOW_MS)
     assert partition.followers[1].end_offset == UNKNOWN_OFFSET
     assert partition.high_watermark == 0
 
@@ -167,16 +167,16 @@ def test_records_carry_the_epoch_they_were_appended_in() -> None:
 LAG_MS = 10_000
 
 
-def led(config: LogConfig | None = None, records: int = 0, **state: Any) -> Partition:
-    """Led here in epoch 3, so many records written, that nobody else has."""
-    partition = replica(config, **state)
+def led(config: LogConfig | None = None, records: int = 0, **values: Any) -> Partition:
+    """Make a replica that leads in epoch 3, with records that no follower has."""
+    partition = replica(config, **values)
     for _ in range(records):
         append(partition, b"x")
     return partition
 
 
 def fetch(partition: Partition, offset: int, after_ms: int = 0, replica: int = 1) -> bool:
-    """A follower asks; whether the high watermark moved."""
+    """Fetch as a follower; return whether the high watermark moved."""
     partition.follower_fetched(replica, offset, 0, NOW_MS + after_ms)
     return partition.advance_high_watermark(NOW_MS + after_ms)
 
@@ -209,7 +209,7 @@ def test_who_is_neither_assigned_nor_in_sync_is_not_known() -> None:
     partition = led(records=1, isr=(0,))
     fetch(partition, 1, replica=9)
     assert 9 not in partition.followers
-    assert partition.grown_isr(9) is None
+    assert partition.isr_with(9) is None
 
 
 def test_a_follower_beyond_the_logs_end_is_not_believed() -> None:
@@ -222,34 +222,34 @@ def test_a_follower_at_the_watermark_and_the_start_of_the_epoch_grows_the_isr() 
     partition = led(records=3, isr=(0,))
     partition.advance_high_watermark(NOW_MS)
     fetch(partition, 2)
-    assert partition.grown_isr(1) is None
+    assert partition.isr_with(1) is None
     fetch(partition, 3)
-    assert partition.grown_isr(1) == (0, 1)
+    assert partition.isr_with(1) == (0, 1)
 
 
 def test_a_new_leader_takes_nobody_in_who_lacks_what_was_before_its_epoch() -> None:
     """Its own watermark lags behind what its predecessor has acknowledged (KAFKA-7128)."""
     partition = led(records=3, isr=(0, 2), replicas=(0, 1, 2))
-    partition.take_state(told(leader=2, epoch=4), NOW_MS)
-    partition.take_state(told(epoch=5, isr=(0, 2), replicas=(0, 1, 2)), NOW_MS)
+    partition.take_state(state(leader=2, epoch=4), NOW_MS)
+    partition.take_state(state(epoch=5, isr=(0, 2), replicas=(0, 1, 2)), NOW_MS)
     assert partition.high_watermark == 0
     fetch(partition, 2)
-    assert partition.grown_isr(1) is None
+    assert partition.isr_with(1) is None
     fetch(partition, 3)
-    assert partition.grown_isr(1) == (0, 2, 1)
+    assert partition.isr_with(1) == (0, 2, 1)
 
 
 def test_a_replica_that_is_being_taken_away_does_not_come_back_into_the_isr() -> None:
     partition = led(records=1, isr=(0, 1), replicas=(0,))
-    partition.isr_written((0,), 9)
+    partition.confirm_isr((0,), 9)
     fetch(partition, 1)
-    assert partition.grown_isr(1) is None
+    assert partition.isr_with(1) is None
 
 
 def test_who_is_behind_for_the_lag_time_leaves_the_isr() -> None:
     partition = led(records=1)
-    assert partition.shrunk_isr(NOW_MS + LAG_MS) is None
-    assert partition.shrunk_isr(NOW_MS + LAG_MS + 1) == (0,)
+    assert partition.isr_without_lagging(NOW_MS + LAG_MS) is None
+    assert partition.isr_without_lagging(NOW_MS + LAG_MS + 1) == (0,)
 
 
 def test_a_burst_that_is_over_within_the_lag_time_writes_nothing() -> None:
@@ -257,9 +257,9 @@ def test_a_burst_that_is_over_within_the_lag_time_writes_nothing() -> None:
     fetch(partition, 1)
     for _ in range(100):
         append(partition, b"x")
-    assert partition.shrunk_isr(NOW_MS + LAG_MS) is None
+    assert partition.isr_without_lagging(NOW_MS + LAG_MS) is None
     fetch(partition, 101, after_ms=LAG_MS)
-    assert partition.shrunk_isr(NOW_MS + 2 * LAG_MS) is None
+    assert partition.isr_without_lagging(NOW_MS + 2 * LAG_MS) is None
 
 
 # ---- changes of the ISR
@@ -276,15 +276,15 @@ def test_while_a_proposal_is_under_way_there_is_no_other() -> None:
     partition.advance_high_watermark(NOW_MS)
     partition.propose_isr((0,))
     fetch(partition, 1, replica=2)
-    assert partition.grown_isr(2) is None
-    assert partition.shrunk_isr(NOW_MS + 2 * LAG_MS) is None
+    assert partition.isr_with(2) is None
+    assert partition.isr_without_lagging(NOW_MS + 2 * LAG_MS) is None
 
 
 def test_who_is_to_leave_holds_the_watermark_until_it_is_written() -> None:
     partition = led(records=1)
     partition.propose_isr((0,))
     assert not partition.advance_high_watermark(NOW_MS + 2 * LAG_MS)
-    partition.isr_written((0,), 9)
+    partition.confirm_isr((0,), 9)
     assert partition.advance_high_watermark(NOW_MS + 2 * LAG_MS)
     assert (partition.isr, partition.zk_version, partition.high_watermark) == ((0,), 9, 1)
 
@@ -300,10 +300,11 @@ def test_who_is_to_come_holds_the_watermark_before_it_is_written() -> None:
 
 def test_what_is_proposed_does_not_count_for_min_insync_replicas() -> None:
     partition = led(LogConfig(min_insync_replicas=2), isr=(0,))
+    fetch(partition, 0)
     partition.propose_isr((0, 1))
     with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
         append(partition, b"x", all_in_sync=True)
-    partition.isr_written((0, 1), 9)
+    partition.confirm_isr((0, 1), 9)
     assert append(partition, b"x", all_in_sync=True) == 0
 
 
@@ -311,7 +312,7 @@ def test_a_new_state_ends_a_proposal() -> None:
     partition = led()
     partition.propose_isr((0,))
     partition.is_superseded = True
-    partition.take_state(told(epoch=4, zk_version=20), NOW_MS)
+    partition.take_state(state(epoch=4, zk_version=20), NOW_MS)
     assert (partition.proposed_isr, partition.is_superseded, partition.zk_version) == (
         None,
         False,
@@ -322,7 +323,7 @@ def test_a_new_state_ends_a_proposal() -> None:
 def test_who_was_superseded_proposes_no_more() -> None:
     partition = led(records=1)
     partition.is_superseded = True
-    assert partition.shrunk_isr(NOW_MS + 2 * LAG_MS) is None
+    assert partition.isr_without_lagging(NOW_MS + 2 * LAG_MS) is None
 
 
 # ---- how far records are kept
@@ -354,9 +355,9 @@ def test_the_low_watermark_is_of_the_replicas_that_live() -> None:
 
 
 def follower(records: int = 0, watermark: int = 0) -> Partition:
-    """Of broker 1 in epoch 3, with so many records of its own."""
+    """Make a replica that follows broker 1 in epoch 4, with records of its own."""
     partition = led(records=records, isr=(0,))
-    partition.take_state(told(leader=1, epoch=4), NOW_MS)
+    partition.take_state(state(leader=1, epoch=4), NOW_MS)
     partition.high_watermark = watermark
     return partition
 
@@ -364,7 +365,7 @@ def follower(records: int = 0, watermark: int = 0) -> Partition:
 def take_fetched(
     partition: Partition, records: memoryview, high_watermark: int, start: int, now_ms: int
 ) -> None:
-    """Take what a leader answered, as a fetcher does."""
+    """Take a leader's response, as a fetcher does."""
     if records:
         append_as_fetched(partition.log, records, now_ms)
     partition.follow_watermarks(high_watermark, start)
@@ -396,24 +397,24 @@ def test_a_leader_that_knows_less_takes_no_watermark_back() -> None:
 def test_a_truncation_takes_the_watermark_with_it() -> None:
     partition = follower(records=3, watermark=3)
     partition.log.truncate_to(1)
-    partition.truncated()
+    partition.note_truncation()
     assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
 
 
 def test_a_log_begun_anew_is_committed_where_it_begins() -> None:
     partition = follower(records=3, watermark=3)
     partition.log.truncate_fully_and_start_at(50)
-    partition.begun_anew()
+    partition.note_new_start()
     assert (partition.log.log_start_offset, partition.high_watermark) == (50, 50)
 
 
 def test_a_truncation_to_the_end_forgets_an_epoch_in_which_nothing_was_written() -> None:
     partition = led(records=2, isr=(0,))
-    partition.take_state(told(epoch=6), NOW_MS)
+    partition.take_state(state(epoch=6), NOW_MS)
     assert partition.log.leader_epochs.entries == [(3, 0), (6, 2)]
-    partition.take_state(told(leader=1, epoch=7), NOW_MS)
+    partition.take_state(state(leader=1, epoch=7), NOW_MS)
     partition.log.truncate_to(2)
-    partition.truncated()
+    partition.note_truncation()
     assert partition.log.leader_epochs.entries == [(3, 0)]
 
 
@@ -430,7 +431,7 @@ def test_below_its_start_a_log_takes_only_the_batch_in_which_it_begins_and_only_
 ):
     partition = follower()
     partition.log.truncate_fully_and_start_at(5)
-    partition.begun_anew()
+    partition.note_new_start()
     with pytest.raises(UnexpectedAppendOffset):
         take_fetched(partition, sent(3, b"d"), 5, 5, NOW_MS)
     take_fetched(partition, sent(4, b"e", b"f", b"g"), 7, 5, NOW_MS)

@@ -1,4 +1,4 @@
-"""Who waits for a partition is tried when what it waits for has moved, and not by anything else."""
+"""A request that waits for a partition is tried when what it waits for moves, and only then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLLOWED = {"isr": (0, 1), "replicas": (0, 1)}
 
 
 def write(replicas: Replicas, *topics: str, acks: int = -1) -> list[Any]:
-    """Produce a record to partition 0 of each; what is answered, later or at once."""
+    """Produce a record to partition 0 of each topic; return the response, when it is there."""
     answers: list[Any] = []
     request = ProduceRequest(
         acks=acks,
@@ -48,7 +48,7 @@ def read(
     replica: int = -1,
     session: tuple[int, int] = (0, -1),
 ) -> list[Any]:
-    """Fetch from partition 0 of t, which a session that goes on need not name; what is answered."""
+    """Fetch partition 0 of t, which an open session need not name; return the response."""
     asked = FetchRequestPartition(
         partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1000
     )
@@ -83,7 +83,7 @@ async def test_producers_that_wait_are_tried_once_each_however_many_they_are(num
     assert replicas.purgatory.tries == 0
     for offset in range(1, number + 1):
         follower_at(replicas, T0, offset)
-        assert [len(each) for each in answers] == [1] * offset + [0] * (number - offset)
+        assert [len(responses) for responses in answers] == [1] * offset + [0] * (number - offset)
     assert (replicas.purgatory.tries, replicas.purgatory.parked) == (number, 0)
 
 
@@ -97,7 +97,7 @@ async def test_consumers_are_tried_when_the_watermark_moves_and_not_by_an_append
         write(replicas, "t")
     assert replicas.purgatory.tries == 0
     follower_at(replicas, T0, 5)
-    assert [len(each) for each in answers] == [1] * 8
+    assert [len(responses) for responses in answers] == [1] * 8
     assert replicas.purgatory.tries == 8 + 5
 
 
@@ -159,7 +159,7 @@ async def test_a_new_partition_ends_the_fetch_of_its_follower_which_can_ask_for_
     other = read(replicas, 0, replica=2, session=(0, 0))
     consumer = read(replicas, 0, session=(0, 0))
     replicas.lead("u", **FOLLOWED)
-    assert ([len(each) for each in (follower, other, consumer)]) == [1, 0, 0]
+    assert ([len(responses) for responses in (follower, other, consumer)]) == [1, 0, 0]
     again = read(replicas, 0, replica=1, session=(follower[0].session_id, 1))
     assert again == []  # once
 
@@ -174,20 +174,20 @@ async def test_where_a_log_begins_after_retention_is_told_though_nothing_is_appe
     for epoch, starts in ((1, []), (2, [1]), (3, [])):
         answers = read(replicas, 1, replica=1, session=(session, epoch))
         if epoch == 2:
-            replicas.manager.tell_of_starts()
+            replicas.manager.announce_log_starts()
         replicas.purgatory.expire_all()
         parts = [part for topic in answers[0].responses for part in topic.partitions]
-        told = [part.log_start_offset for part in parts if part.log_start_offset > 0]
-        assert (epoch, told) == (epoch, starts)
+        starts_told = [part.log_start_offset for part in parts if part.log_start_offset > 0]
+        assert (epoch, starts_told) == (epoch, starts)
 
 
 async def test_a_follower_says_where_its_log_begins_when_retention_moved_that() -> None:
     replicas = Replicas().lead("t", leader=1, **FOLLOWED)
-    replicas.manager.tell_of_starts()
+    replicas.manager.announce_log_starts()
     replicas.fetchers.starts.clear()
-    replicas.manager.tell_of_starts()
+    replicas.manager.announce_log_starts()
     assert replicas.fetchers.starts == []
     log = replicas.manager.log(T0)
     log.truncate_fully_and_start_at(4)
-    replicas.manager.tell_of_starts()
+    replicas.manager.announce_log_starts()
     assert replicas.fetchers.starts == [T0]

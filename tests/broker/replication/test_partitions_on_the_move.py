@@ -1,4 +1,4 @@
-"""Whole brokers: partitions that move, grow, and change their leaders, asked for over the wire."""
+"""Partitions move, grow and change their leaders in whole brokers, seen over the wire."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def state(site: Site, partition: int = 0) -> PartitionState:
 
 
 async def create(connection: Connection, *replicas: int) -> None:
-    """Topic "t" of one partition."""
+    """Create topic "t" with one partition."""
     assigned = CreateTopicsRequestAssignment(partition_index=0, broker_ids=replicas)
     topic = CreateTopicsRequestTopic(
         name="t", num_partitions=-1, replication_factor=-1, assignments=[assigned], configs=()
     )
     response = await call(connection, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-    assert [each.error_code for each in response.topics] == [0]
+    assert [topic.error_code for topic in response.topics] == [0]
 
 
 async def call(connection: Connection, request: Any) -> Any:
@@ -69,10 +69,10 @@ async def arrived(connection: Connection) -> bool:
 def on_two_brokers(site: Site, scenario: Any) -> None:
     async def run() -> None:
         async with contextlib.AsyncExitStack() as running:
-            brokers = [await running.enter_async_context(site.running(each)) for each in (1, 2)]
+            brokers = [await running.enter_async_context(site.running(id)) for id in (1, 2)]
 
             async def both_known() -> bool:
-                return all(len(each._cache.brokers) == 2 for each in brokers)
+                return all(len(broker._cache.brokers) == 2 for broker in brokers)
 
             await until(both_known, "the brokers know each other")
             connection = await running.enter_async_context(connected(brokers[0]))
@@ -114,7 +114,7 @@ def test_added_partition_is_led_and_preferred_leader_is_elected(tmp_path: Path) 
             connection,
             CreatePartitionsRequest(topics=[grown], timeout_ms=10_000, validate_only=False),
         )
-        assert [each.error_code for each in response.results] == [0]
+        assert [result.error_code for result in response.results] == [0]
         assert state(site, 1).leader == 2
         await move(connection, 2, 1)
         await until(lambda: arrived(connection), "the replicas are reordered")
@@ -122,7 +122,7 @@ def test_added_partition_is_led_and_preferred_leader_is_elected(tmp_path: Path) 
         topic = ElectLeadersRequestTopicPartitions(topic="t", partitions=[0])
         elected = await call(connection, ElectLeadersRequest(topic_partitions=[topic]))
         (result,) = elected.replica_election_results
-        assert [each.error_code for each in result.partition_result] == [0]
+        assert [part.error_code for part in result.partition_result] == [0]
         assert state(site).leader == 2
 
     on_two_brokers(site, scenario)

@@ -437,7 +437,7 @@ def test_an_answer_is_dropped_when_the_log_ends_elsewhere_now() -> None:
 
         def meanwhile(request: FetchRequest) -> FetchResponse:
             partition.log.truncate_to(1)
-            partition.truncated()
+            partition.note_truncation()
             return fetched(part(sent(2, b"behind a gap"), 3))
 
         leader.will(OffsetForLeaderEpochRequest, ended((0, EPOCH, 2)))

@@ -1,4 +1,4 @@
-"""All replicas of a broker: what control requests make of them."""
+"""The replicas of a broker: control requests, appends, reads and their progress."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
 
 
-def told(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
-    return world.manager.become_leader_or_follower(leader_and_isr(*args, **kwargs), NOW_MS)
+def lead_or_follow(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
+    request = leader_and_isr(*args, **kwargs)
+    response = world.manager.become_leader_or_follower(request, NOW_MS)
+    return response
 
 
 def stop(
@@ -35,7 +37,7 @@ def stop(
     *partitions: TopicPartition,
     delete: bool = False,
 ) -> StopReplicaResponse:
-    return replicas.manager.stop_replicas(
+    response = replicas.manager.stop_replicas(
         StopReplicaRequest(
             controller_id=0,
             controller_epoch=1,
@@ -46,10 +48,11 @@ def stop(
             ],
         )
     )
+    return response
 
 
 def codes(response: LeaderAndIsrResponse | StopReplicaResponse) -> list[ErrorCode]:
-    """The error of the whole, then of each partition."""
+    """Return the error of the whole response, then of each partition."""
     parts: Sequence[Any] = response.partition_errors
     return [ErrorCode.of(e.error_code) for e in (response, *parts)]
 
@@ -60,27 +63,27 @@ def append(replicas: Replicas, tp: TopicPartition, *values: bytes) -> None:
 
 def test_a_broker_leads_what_it_is_told_to() -> None:
     replicas = Replicas()
-    assert codes(told(replicas, "t", 2)) == [ErrorCode.NONE] * 3
+    assert codes(lead_or_follow(replicas, "t", 2)) == [ErrorCode.NONE] * 3
     assert all(p.is_leader for p in replicas.manager.partitions.values())
     assert replicas.directory.children() == ["t-0", "t-1"]
 
 
 def test_an_empty_request_is_answered() -> None:
-    """A Kafka controller sends one to every broker that starts."""
-    assert codes(told(Replicas(), "t", 0)) == [ErrorCode.NONE]
+    """A Kafka controller sends an empty request to every broker that starts."""
+    assert codes(lead_or_follow(Replicas(), "t", 0)) == [ErrorCode.NONE]
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
 def test_a_leader_epoch_that_is_not_newer_changes_nothing(epoch: int) -> None:
     replicas = Replicas().lead("t", epoch=3)
-    answer = told(replicas, "t", leader=1, replicas=(0, 1), epoch=epoch)
+    answer = lead_or_follow(replicas, "t", leader=1, replicas=(0, 1), epoch=epoch)
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH]
     assert replicas.manager.partition(T0).is_leader
 
 
 def test_a_broker_that_is_no_replica_refuses_and_makes_no_log() -> None:
     replicas = Replicas()
-    answer = told(replicas, "t", leader=1, isr=(1,), replicas=(1, 2))
+    answer = lead_or_follow(replicas, "t", leader=1, isr=(1,), replicas=(1, 2))
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert replicas.directory.children() == []
 
@@ -89,10 +92,10 @@ def test_a_log_that_cannot_be_begun_is_begun_when_asked_again_and_the_others_go_
     replicas = Replicas().lead("t")
     replicas.manager.topic_config = lambda _: LogConfig(preallocate=True)
     replicas.directory.disk.free_bytes = 1000
-    assert codes(told(replicas, "u")) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+    assert codes(lead_or_follow(replicas, "u")) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
     append(replicas, T0, b"a")
     replicas.directory.disk.free_bytes = None
-    assert codes(told(replicas, "u")) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert codes(lead_or_follow(replicas, "u")) == [ErrorCode.NONE, ErrorCode.NONE]
     append(replicas, TopicPartition("u", 0), b"a")
 
 
@@ -101,16 +104,16 @@ def test_leadership_is_told_once_per_request_leaders_apart_from_followers() -> N
     replicas.manager.leadership.subscribe(
         lambda leaders, followers: heard.append((leaders, followers))
     )
-    told(replicas, "t", 2)
-    told(replicas, "t", 1, leader=1, replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", 2)
+    lead_or_follow(replicas, "t", 1, leader=1, replicas=(0, 1), epoch=1)
     assert heard == [([T0, T1], []), ([], [T0])]
 
 
 def test_who_waits_for_a_partition_is_woken_when_its_leader_moves() -> None:
     replicas = Replicas().lead("t")
-    waits = replicas.manager.waits = Heard()
-    told(replicas, "t", leader=1, replicas=(0, 1), epoch=1)
-    assert waits.heard == [("changed", T0)]
+    waits = replicas.manager.waits = NotedWaits()
+    lead_or_follow(replicas, "t", leader=1, replicas=(0, 1), epoch=1)
+    assert waits.woken == [("all", T0)]
 
 
 def test_an_append_moves_the_watermark_and_tells_who_listens() -> None:
@@ -148,7 +151,7 @@ def test_a_stopped_replica_is_not_served_and_keeps_its_log() -> None:
     assert codes(stop(replicas, T0)) == [ErrorCode.NONE] * 2
     with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
         replicas.manager.read(T0, 0, 100, min_one=True)
-    told(replicas, "t", epoch=1)
+    lead_or_follow(replicas, "t", epoch=1)
     assert replicas.manager.log(T0).log_end_offset == 1
 
 
@@ -159,7 +162,7 @@ def test_a_deleted_replica_leaves_an_empty_place() -> None:
     (left,) = replicas.directory.children()
     assert left.startswith("t-0.")
     assert left.endswith("-delete")
-    told(replicas, "t", epoch=0)
+    lead_or_follow(replicas, "t", epoch=0)
     assert replicas.manager.log(T0).log_end_offset == 0
 
 
@@ -239,7 +242,7 @@ def test_until_the_controller_has_spoken_leadership_is_not_known() -> None:
     """The watermarks of before must not be overwritten then."""
     replicas = Replicas()
     assert not replicas.manager.leadership_known
-    told(replicas, "t", 0)
+    lead_or_follow(replicas, "t", 0)
     assert replicas.manager.leadership_known
 
 
@@ -268,32 +271,32 @@ LAG_MS = 10_000
 
 
 @attrs.define(eq=False)
-class Heard:
-    """What is told to those who wait for partitions."""
+class NotedWaits:
+    """Notes the waits that are woken."""
 
-    heard: list[tuple[Any, ...]] = attrs.field(factory=list)
+    woken: list[tuple[Any, ...]] = attrs.field(factory=list)
 
-    def grown(self, tp: TopicPartition) -> None:
-        self.heard.append(("grown", tp))
+    def wake_at_end(self, tp: TopicPartition) -> None:
+        self.woken.append(("end", tp))
 
-    def committed(self, tp: TopicPartition, high_watermark: int) -> None:
-        self.heard.append(("committed", tp, high_watermark))
+    def wake_at_watermark(self, tp: TopicPartition, high_watermark: int) -> None:
+        self.woken.append(("watermark", tp, high_watermark))
 
-    def settled(self, tp: TopicPartition, durable_end_offset: int) -> None:
-        self.heard.append(("settled", tp, durable_end_offset))
+    def wake_at_durable_end(self, tp: TopicPartition, durable_end_offset: int) -> None:
+        self.woken.append(("durable end", tp, durable_end_offset))
 
-    def begins_elsewhere(self, tp: TopicPartition) -> None:
-        self.heard.append(("begins elsewhere", tp))
+    def wake_at_start(self, tp: TopicPartition) -> None:
+        self.woken.append(("start", tp))
 
-    def changed(self, *partitions: TopicPartition) -> None:
-        self.heard += [("changed", tp) for tp in partitions]
+    def wake_all(self, *partitions: TopicPartition) -> None:
+        self.woken += [("all", tp) for tp in partitions]
 
-    def followed_by(self, replicas: Container[int]) -> None:
-        self.heard.append(("followed by", replicas))
+    def wake_followers(self, replicas: Container[int]) -> None:
+        self.woken.append(("followers", replicas))
 
 
 def with_follower(*, isr: tuple[int, ...] = (0, 1), **made: Any) -> Replicas:
-    """Broker 0 leads t-0 in epoch 0, broker 1 follows."""
+    """Make broker 0 the leader of t-0 in epoch 0; broker 1 follows."""
     return Replicas(**made).lead("t", isr=isr, replicas=(0, 1))
 
 
@@ -319,7 +322,7 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
     fetch(replicas, 0)
     assert proposed(replicas) == [(0, 1)]
     assert replicas.manager.partition(T0).isr == (0,)
-    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert (replicas.manager.partition(T0).isr, replicas.manager.partition(T0).zk_version) == (
         (0, 1),
         5,
@@ -329,22 +332,22 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
 def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_is_written() -> None:
     replicas = with_follower()
     append(replicas, T0, b"a")
-    replicas.manager.in_sync.check(NOW_MS + LAG_MS)
-    replicas.manager.in_sync.check(NOW_MS + LAG_MS + 1)
+    replicas.manager.in_sync.shrink_isrs(NOW_MS + LAG_MS)
+    replicas.manager.in_sync.shrink_isrs(NOW_MS + LAG_MS + 1)
     assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
-    waits = replicas.manager.waits = Heard()
-    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
-    assert (replicas.manager.high_watermark(T0), waits.heard) == (1, [("changed", T0)])
+    waits = replicas.manager.waits = NotedWaits()
+    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
+    assert (replicas.manager.high_watermark(T0), waits.woken) == (1, [("all", T0)])
 
 
 def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> None:
     replicas = with_follower()
     append(replicas, T0, b"a")
-    replicas.manager.in_sync.check(NOW_MS)
-    replicas.manager.in_sync.check(NOW_MS + 2 * LAG_MS)
+    replicas.manager.in_sync.shrink_isrs(NOW_MS)
+    replicas.manager.in_sync.shrink_isrs(NOW_MS + 2 * LAG_MS)
     assert proposed(replicas) == []
     fetch(replicas, 1)
-    replicas.manager.in_sync.check(NOW_MS + 2 * LAG_MS + 1)
+    replicas.manager.in_sync.shrink_isrs(NOW_MS + 2 * LAG_MS + 1)
     assert proposed(replicas) == []
 
 
@@ -352,9 +355,9 @@ def test_a_proposal_of_an_epoch_that_is_over_changes_nothing() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
     (stale,) = replicas.proposals
-    told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
-    replicas.manager.in_sync.isr_written(stale, (0, 1), 5, NOW_MS)
-    replicas.manager.in_sync.isr_superseded(stale)
+    lead_or_follow(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
+    replicas.manager.in_sync.confirm_isr(stale, (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.give_up_isr(stale)
     partition = replicas.manager.partition(T0)
     assert (partition.isr, partition.is_superseded) == ((0,), False)
 
@@ -363,17 +366,17 @@ def test_a_proposal_is_of_no_account_to_who_does_not_lead_any_more() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
     stop(replicas, T0)
-    replicas.manager.in_sync.isr_written(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert replicas.manager.partition(T0).isr == (0,)
 
 
 def test_who_was_superseded_proposes_nothing_until_the_controller_speaks() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
-    replicas.manager.in_sync.isr_superseded(replicas.proposals[0])
+    replicas.manager.in_sync.give_up_isr(replicas.proposals[0])
     fetch(replicas, 0)
     assert len(replicas.proposals) == 1
-    told(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
     fetch(replicas, 0)
     assert len(replicas.proposals) == 2
 
@@ -388,15 +391,15 @@ def test_a_follower_of_another_epoch_moves_nothing(epoch: int, reached: int) -> 
 
 def test_who_waits_is_woken_when_a_follower_moves_the_watermark_or_its_own_start() -> None:
     replicas = with_follower()
-    waits = replicas.manager.waits = Heard()
+    waits = replicas.manager.waits = NotedWaits()
     append(replicas, T0, b"a")
     fetch(replicas, 0)
     fetch(replicas, 0)
-    assert waits.heard == [("grown", T0), ("begins elsewhere", T0)]
+    assert waits.woken == [("end", T0), ("start", T0)]
     fetch(replicas, 1)
-    assert waits.heard[2:] == [("committed", T0, 1)]
+    assert waits.woken[2:] == [("watermark", T0, 1)]
     fetch(replicas, 1, start=1)
-    assert waits.heard[3:] == [("begins elsewhere", T0)]
+    assert waits.woken[3:] == [("start", T0)]
 
 
 def test_a_follower_reads_to_the_end_and_a_consumer_to_the_watermark() -> None:
@@ -414,7 +417,7 @@ def test_a_follower_reads_to_the_end_and_a_consumer_to_the_watermark() -> None:
 
 def test_a_follower_answers_nobody_but_who_debugs() -> None:
     replicas = with_follower()
-    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
     replicas.manager.read(T0, 0, 1000, min_one=True, replica_id=-2)
     for replica_id in (-1, 1):
         with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
@@ -423,19 +426,19 @@ def test_a_follower_answers_nobody_but_who_debugs() -> None:
 
 def test_what_is_followed_is_fetched_from_the_leader_of_now() -> None:
     replicas = Replicas()
-    told(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
+    lead_or_follow(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
     assert replicas.fetchers.following == {T0: 1, T1: 1}
-    told(replicas, "t", 1, leader=2, isr=(0, 2), replicas=(0, 1, 2), epoch=1)
+    lead_or_follow(replicas, "t", 1, leader=2, isr=(0, 2), replicas=(0, 1, 2), epoch=1)
     assert replicas.fetchers.following == {T0: 2, T1: 1}
-    told(replicas, "t", 1, leader=0, isr=(0, 2), replicas=(0, 1, 2), epoch=2)
+    lead_or_follow(replicas, "t", 1, leader=0, isr=(0, 2), replicas=(0, 1, 2), epoch=2)
     assert replicas.fetchers.following == {T1: 1}
-    told(replicas, "t", 2, leader=-1, isr=(0,), replicas=(0, 1, 2), epoch=3)
+    lead_or_follow(replicas, "t", 2, leader=-1, isr=(0,), replicas=(0, 1, 2), epoch=3)
     assert replicas.fetchers.following == {}
 
 
 def test_a_stopped_replica_is_fetched_no_more() -> None:
     replicas = Replicas()
-    told(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
+    lead_or_follow(replicas, "t", 2, leader=1, isr=(0, 1), replicas=(0, 1))
     stop(replicas, T0)
     assert replicas.fetchers.following == {T1: 1}
 
@@ -445,8 +448,8 @@ def test_who_led_before_and_leads_again_after_others_hears_that_it_was_a_followe
     replicas.manager.leadership.subscribe(
         lambda leaders, followers: heard.append((leaders, followers))
     )
-    told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=1)
-    told(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=3)
+    lead_or_follow(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", isr=(0, 1), replicas=(0, 1), epoch=3)
     assert heard == [([T0], []), ([T0], [T0])]
 
 
@@ -459,7 +462,7 @@ TRUSTED = {"isr": (0, 1), "replicas": (0, 1), "epoch": 5}
 @pytest.mark.parametrize("leader", [0, 1])
 def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(leader: int) -> None:
     replicas = Replicas()
-    answer = told(replicas, "t", leader=leader, **TRUSTED)
+    answer = lead_or_follow(replicas, "t", leader=leader, **TRUSTED)
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.LOG_DIR_NOT_FOUND]
     assert (replicas.directory.children(), replicas.manager.partitions) == ([], {})
 
@@ -474,7 +477,7 @@ def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(lead
 )
 def test_a_replica_begins_anew_where_that_breaks_no_trust(changed: dict[str, Any]) -> None:
     replicas = Replicas()
-    assert codes(told(replicas, "t", **{**TRUSTED, **changed})) == [ErrorCode.NONE] * 2
+    assert codes(lead_or_follow(replicas, "t", **{**TRUSTED, **changed})) == [ErrorCode.NONE] * 2
     assert replicas.directory.children() == ["t-0"]
 
 
@@ -484,7 +487,7 @@ def test_a_replica_whose_log_is_there_goes_on_with_it() -> None:
     append(before, T0, b"a")
     before.manager.logs.close()
     again = Replicas(directory=disk)
-    assert codes(told(again, "t", **TRUSTED)) == [ErrorCode.NONE] * 2
+    assert codes(lead_or_follow(again, "t", **TRUSTED)) == [ErrorCode.NONE] * 2
     assert again.manager.log(T0).log_end_offset == 1
 
 
@@ -525,7 +528,7 @@ def test_a_damaged_log_is_neither_led_nor_trusted_nor_cut(
 ) -> None:
     replicas = damaged()
     before = stored(replicas)
-    assert codes(told(replicas, "t", **{**TRUSTED, **state})) == [ErrorCode.NONE, code]
+    assert codes(lead_or_follow(replicas, "t", **{**TRUSTED, **state})) == [ErrorCode.NONE, code]
     assert stored(replicas) == before
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR: t-0: it is damaged"):
         replicas.manager.partition(T0)
@@ -543,14 +546,14 @@ def test_a_follower_that_has_lost_what_was_committed_leaves_the_isr_at_once() ->
 
     (proposal,) = replicas.proposals
     assert proposal.state.isr == (0,)
-    replicas.manager.in_sync.isr_written(proposal, (0,), 1, NOW_MS)
+    replicas.manager.in_sync.confirm_isr(proposal, (0,), 1, NOW_MS)
     follower_at(replicas, T0, 2)
     assert replicas.proposals[-1].state.isr == (0, 1)
 
 
 def test_a_damaged_log_out_of_the_isr_is_cut_and_follows() -> None:
     replicas = damaged()
-    answer = told(replicas, "t", **{**TRUSTED, "isr": (1,), "leader": 1})
+    answer = lead_or_follow(replicas, "t", **{**TRUSTED, "isr": (1,), "leader": 1})
     assert codes(answer) == [ErrorCode.NONE] * 2
     assert replicas.manager.log(T0).log_end_offset == 2
     assert replicas.manager.high_watermark(T0) <= 2
@@ -573,7 +576,7 @@ def test_a_log_that_cannot_be_opened_is_not_taken_for_one_that_is_lost() -> None
     disk.child("t-0").write_atomic("x.log", b"")
     again = Replicas(directory=disk)
     for epoch, isr in ((1, (0,)), (2, (1,))):
-        answer = told(again, "t", leader=1, isr=isr, replicas=(0, 1), epoch=epoch)
+        answer = lead_or_follow(again, "t", leader=1, isr=isr, replicas=(0, 1), epoch=epoch)
         assert codes(answer) == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
@@ -590,7 +593,7 @@ def test_a_leaders_flush_moves_the_watermark_and_a_followers_lets_it_fetch_on() 
     partition.log.end_flush(flush)
     replicas.manager.flushed(partition)
     assert replicas.manager.high_watermark(T0) == 1
-    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
     replicas.manager.flushed(partition)
     assert replicas.fetchers.flushes == [T0]
 
@@ -598,14 +601,14 @@ def test_a_leaders_flush_moves_the_watermark_and_a_followers_lets_it_fetch_on() 
 def test_what_a_follower_has_fetched_is_flushed_when_it_is_due() -> None:
     replicas = Replicas(config=LogConfig(flush_messages=1)).lead("t")
     append(replicas, T0, b"a")
-    told(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    lead_or_follow(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
     replicas.flushes.clear()
     replicas.manager.replicated(replicas.manager.partition(T0))
     assert replicas.flushes == [replicas.manager.partition(T0)]
 
 
 class Unwalked(dict[TopicPartition, Any]):
-    """The partitions of a broker that has so many that nobody should go through them all."""
+    """So many partitions that nothing may iterate over all of them."""
 
     def __iter__(self) -> Any:
         raise AssertionError("all partitions were gone through")
@@ -629,7 +632,10 @@ def test_settings_of_a_topic_reach_its_logs_and_cost_nothing_of_the_others() -> 
 @pytest.mark.parametrize("name", ["../outside", "sub/dir", "..", ""])
 def test_name_that_leads_out_of_the_log_directory_is_refused(name: str) -> None:
     replicas = Replicas()
-    assert codes(told(replicas, name)) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert codes(lead_or_follow(replicas, name)) == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
     assert replicas.directory.children() == []
     answer = stop(replicas, TopicPartition(name, 0), delete=True)
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]

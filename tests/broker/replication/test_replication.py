@@ -1,4 +1,4 @@
-"""Leaders and followers together: what must hold through elections, crashes and bad luck.
+"""Leaders and followers keep their promises through elections, crashes and bad luck.
 
 The scenarios of Kafka's EpochDrivenReplicationProtocolAcceptanceTest, LeaderEpochIntegrationTest,
 LogRecoveryTest and of KIP-101 and KIP-279.
@@ -38,8 +38,8 @@ def test_what_is_acknowledged_by_all_is_on_all() -> None:
 
 
 def test_an_acknowledged_record_outlives_a_leader_whose_follower_bounced() -> None:
-    """The first loss of KIP-101: the follower has the record, but not yet heard that it is
-    committed; it bounces, and leads. Had it cut its log at its watermark, it were gone."""
+    """The first loss of KIP-101: the follower has a record, but does not know yet that it is
+    committed. It bounces, and leads. Truncation at its watermark would have lost the record."""
 
     async def story() -> None:
         cluster = await SmallCluster().start()
@@ -59,8 +59,8 @@ def test_an_acknowledged_record_outlives_a_leader_whose_follower_bounced() -> No
 
 
 def test_logs_do_not_part_though_all_lost_their_power_at_once() -> None:
-    """The second: the follower lost what was not on disk, leads, and writes something else at
-    the same offset. The old leader must give up its own."""
+    """The second loss: the follower loses an unflushed record, leads, and writes another one at
+    the same offset. The old leader must truncate its own."""
 
     async def story() -> None:
         cluster = await SmallCluster(config=LogConfig(flush_messages=2)).start()
@@ -83,7 +83,7 @@ def test_logs_do_not_part_though_all_lost_their_power_at_once() -> None:
 
 
 def test_leaders_elected_without_each_others_records_end_with_one_log() -> None:
-    """KIP-279: unclean elections in turn, so that each log has epochs the other has not."""
+    """KIP-279: after unclean elections in turn each log has epochs that the other lacks."""
 
     async def story() -> None:
         cluster = await SmallCluster().start()
@@ -109,7 +109,7 @@ def test_leaders_elected_without_each_others_records_end_with_one_log() -> None:
 
 
 def test_an_idle_partition_that_changes_hands_again_and_again_is_fetched_again() -> None:
-    """No record tells the epochs apart: each leader has one in its list that nobody else has."""
+    """Each leader has an epoch without records that no other broker knows."""
 
     async def story() -> None:
         cluster = await SmallCluster().start()
@@ -162,7 +162,7 @@ def test_through_fast_changes_of_leaders_nothing_acknowledged_is_lost_and_order_
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whoever_crashes_what_all_in_sync_had_acknowledged_is_there_in_the_end(seed: int) -> None:
-    """Processes end and come back, the controller elects from who is in sync; power stays on."""
+    """Processes end and come back, the controller elects from the ISR, and power stays on."""
 
     async def story() -> None:
         chance, acked = random.Random(seed), []
@@ -181,15 +181,15 @@ def test_whoever_crashes_what_all_in_sync_had_acknowledged_is_there_in_the_end(s
                 if left:
                     await cluster.elect(chance.choice(left), tuple(left))
             elif what < 0.6:
-                for each in sorted({0, 1, 2} - set(cluster.brokers))[:1]:
-                    await cluster.start_broker(each)
+                for id in sorted({0, 1, 2} - set(cluster.brokers))[:1]:
+                    await cluster.start_broker(id)
                 left = [n for n in cluster.state.isr if n in cluster.brokers]
                 if left:
                     await cluster.elect(chance.choice(left), tuple(left))
             elif what < 0.7:
                 await pass_time(chance.random() / 10)
-        for each in sorted({0, 1, 2} - set(cluster.brokers)):
-            await cluster.start_broker(each)
+        for id in sorted({0, 1, 2} - set(cluster.brokers)):
+            await cluster.start_broker(id)
         await cluster.elect(cluster.state.isr[0])
         await cluster.in_step()
         assert cluster[0].records == cluster[1].records == cluster[2].records
@@ -256,14 +256,14 @@ def test_a_follower_that_never_led_knows_no_more_than_it_was_told() -> None:
 def test_a_follower_cut_off_leaves_the_isr_and_comes_back_into_it() -> None:
     async def story() -> None:
         cluster = await SmallCluster().start()
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         cluster.part(1)
         assert await cluster[0].produce(b"a", acks=-1, timeout_ms=9_000) == (
             ErrorCode.REQUEST_TIMED_OUT
         )
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         await pass_time(1.5)
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         await until(lambda: cluster.state.isr == (0,), "it stays in the isr")
         assert cluster[0].watermark == 1
         cluster.cut.clear()
@@ -276,12 +276,12 @@ def test_a_follower_cut_off_leaves_the_isr_and_comes_back_into_it() -> None:
 def test_with_too_few_in_sync_a_write_under_way_is_answered_so_and_later_ones_are_refused() -> None:
     async def story() -> None:
         cluster = await SmallCluster(config=LogConfig(min_insync_replicas=2)).start()
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         cluster.part(1)
         waits = asyncio.ensure_future(cluster[0].produce(b"a", acks=-1, timeout_ms=60_000))
         for _ in range(3):
             await pass_time(5)
-            cluster[0].manager.in_sync.check(cluster.now_ms())
+            cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         assert await waits == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert await cluster[0].produce(b"b", acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await cluster[0].produce(b"c", acks=1) == NONE
@@ -293,13 +293,13 @@ def test_with_too_few_in_sync_a_write_under_way_is_answered_so_and_later_ones_ar
 def test_a_leader_that_was_replaced_and_not_told_acknowledges_nothing() -> None:
     async def story() -> None:
         cluster = await SmallCluster().start()
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         await cluster.elect(1, (0, 1), tell=(1,))
         produced = await cluster[0].produce(b"lost", acks=-1, timeout_ms=9_000)
         assert produced == ErrorCode.REQUEST_TIMED_OUT
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         await pass_time(2)
-        cluster[0].manager.in_sync.check(cluster.now_ms())
+        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
         await until(lambda: cluster[0].partition.is_superseded, "it does not find out")
         assert (cluster.state.leader, cluster.state.isr) == (1, (0, 1))
         assert await cluster[0].produce(b"x", acks=-1) == ErrorCode.REQUEST_TIMED_OUT
@@ -351,7 +351,7 @@ def test_a_replica_that_comes_after_a_deletion_within_a_batch_begins_with_that_b
 
 
 def test_with_a_flush_for_each_message_power_may_fail_everywhere() -> None:
-    """What was acknowledged was on the disks of all; so there is an election, and no loss."""
+    """Acknowledged records were on all disks, so an election loses nothing."""
 
     async def story() -> None:
         config = LogConfig(flush_messages=1)

@@ -1,4 +1,4 @@
-"""Whom a failure speaks against, and what people are told of replicas that cannot follow."""
+"""The cause of a failure, and the log line about replicas that cannot follow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker.replication.replication_failures import Culprit, culprit, told_of
+from broker.replication.replication_failures import Culprit, culprit, describe_failures
 from core_log.appending.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
@@ -31,7 +31,7 @@ def test_each_failure_speaks_against_one(error: Exception, blamed: Culprit) -> N
 
 def test_many_replicas_are_counted_and_some_are_named() -> None:
     troubled = {TopicPartition("t", number): "no room" for number in range(12)}
-    line = told_of(troubled)
+    line = describe_failures(troubled)
     assert line.startswith("12 replicas cannot follow their leaders: t-0 (no room), t-1 (no room),")
     assert line.endswith("t-9 (no room) and 2 others")
-    assert told_of({TopicPartition("t", 0): "why"}).endswith("leaders: t-0 (why)")
+    assert describe_failures({TopicPartition("t", 0): "why"}).endswith("leaders: t-0 (why)")

@@ -1,4 +1,4 @@
-"""Replication quotas: the rate over sliding windows, and whom they cover."""
+"""Replication quotas: the rate over sliding windows, and the replicas that they cover."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.replication.replication_quota import RateMeter, ReplicationQuota
 
 
 def rate(*passed: tuple[int, int], at: int, windows: int = 3) -> float:
-    """Of bytes that passed: (ms, size)."""
+    """Return a meter that has counted these bytes: (ms, size)."""
     meter = RateMeter(windows, 1000)
     for now_ms, size in passed:
         meter.record(size, now_ms)

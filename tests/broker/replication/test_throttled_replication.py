@@ -1,4 +1,4 @@
-"""Two brokers, and a partition that moves to the second under a quota."""
+"""A partition moves to a second broker under a quota."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def alter(connection: Connection, kind: int, name: str, settings: Mapping[
 
 
 async def create(connection: Connection) -> None:
-    """The topic, kept by broker 1 alone."""
+    """Create the topic with one replica, on broker 1."""
     kept = [CreateTopicsRequestAssignment(partition_index=0, broker_ids=[1])]
     topic = CreateTopicsRequestTopic(
         name="t", num_partitions=-1, replication_factor=-1, assignments=kept, configs=()
@@ -81,7 +81,7 @@ async def create(connection: Connection) -> None:
 
 
 async def move(connection: Connection) -> None:
-    """To both brokers."""
+    """Connect to both brokers."""
     part = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[1, 2])
     topic = AlterPartitionReassignmentsRequestTopic(name="t", partitions=[part])
     answer = await connection.call(AlterPartitionReassignmentsRequest(topics=[topic]))
@@ -94,9 +94,9 @@ async def is_in_sync(connection: Connection) -> bool:
 
 
 async def size(connection: Connection) -> int:
-    """Of the broker's log, in bytes."""
-    (found,) = (await connection.call(DescribeLogDirsRequest(topics=None))).results
-    return sum(p.partition_size for topic in found.topics for p in topic.partitions)
+    """Return the size of the broker's log in bytes."""
+    (directory,) = (await connection.call(DescribeLogDirsRequest(topics=None))).results
+    return sum(p.partition_size for topic in directory.topics for p in topic.partitions)
 
 
 @pytest.mark.parametrize(("role", "listed"), [("leader", "0:1"), ("follower", "0:2")])

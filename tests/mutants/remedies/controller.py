@@ -100,7 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P22",
         "notifications are as large as ZooKeeper takes",
         "broker.replication.isr_writer:IsrWriter.notify",
-        "range(0, len(changed), TOLD_AT_ONCE)",
+        "range(0, len(changed), NOTIFIED_AT_ONCE)",
         "range(0, len(changed), len(changed))",
     ),
     Remedy(

@@ -89,7 +89,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L1",
         "a replica that was stopped for a full disk takes its epoch again",
-        "broker.replication.partition:Partition.has_heard",
+        "broker.replication.partition:Partition.is_stale",
         "self.was_refused and self.leader == NO_LEADER",
         "False",
         "tests/broker/cluster/test_log_failures.py",
@@ -140,7 +140,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P1",
         "a partition keeps its role until its log is back",
         "broker.replication.control_work:ControlWork._lead_and_follow",
-        "await self.work.wait_until_returned(self.replicas.known_logs(_names(states)))",
+        "await self.work.wait_until_returned(self.replicas.find_logs(_names(states)))",
         "pass",
     ),
     Remedy(

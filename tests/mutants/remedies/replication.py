@@ -92,7 +92,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P8",
         "consumers' sessions are not woken by appends",
-        "broker.replication.partition_waits:PartitionWaits.grown",
+        "broker.replication.partition_waits:PartitionWaits.wake_at_end",
         "session.is_follower",
         "True",
     ),
@@ -136,8 +136,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P5",
         "followers that are level are not looked at again",
-        "broker.replication.follower_progress:InSyncSets.check",
-        "partition is None or not partition.is_leader or partition.is_level",
+        "broker.replication.follower_progress:FollowerProgress.shrink_isrs",
+        "partition is None or not partition.is_leader or partition.is_isr_caught_up",
         "partition is None or not partition.is_leader",
     ),
     Remedy(
