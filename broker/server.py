@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from broker.cluster import assembly as cluster_wing
@@ -40,6 +40,7 @@ from broker.network.purgatory import Purgatory
 from broker.process import Process
 from broker.replication import assembly as replication_wing
 from broker.replication.control_gate import ControlGate
+from broker.replication.partition import Partition
 from broker.settings import assembly as settings_wing
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
@@ -48,6 +49,7 @@ from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
 from core_log.log_work import LogWork
 from core_log.storage import Directory
+from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
 from zk.session import KazooSession
 from zk.znodes import STARTUP_PATHS
@@ -79,6 +81,8 @@ class Broker:
     ) -> None:
         self.config = config
         self.bootstrap = ""
+        self.partitions: Mapping[TopicPartition, Partition] = {}
+        """The replicas of this broker, once its logs are open."""
         self._zk: ZkSession = zk or KazooSession(
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -203,6 +207,7 @@ class Broker:
             peers=peers,
             purgatory=self._purgatory,
         )
+        self.partitions = replication.replicas.partitions
         opened.begin_serving()
         closing.push_async_callback(self._close_logs, replication)
         cluster = cluster_wing.assemble(

@@ -72,6 +72,8 @@ class Partition:
     """True if the last state was refused because the log takes no writes."""
     announced_start: int = -1
     """The log start offset of which the other replicas were last told; -1: none."""
+    _checked: tuple[int, bool, int] = (-1, False, 0)
+    """Leader epoch, leadership and high watermark at the last `check`."""
 
     @property
     def is_leader(self) -> bool:
@@ -349,6 +351,50 @@ class Partition:
     def note_new_start(self) -> None:
         """Move the high watermark after the log was emptied to begin at another offset."""
         self.high_watermark = self.log.log_end_offset
+
+    # ---- invariants
+
+    def check(self) -> None:
+        """Assert what holds between any two callbacks of the event loop.
+
+        Tests call it; it is too slow for a broker. A log that is lent is changed by another thread,
+        so its offsets are not looked at.
+        """
+        epoch, was_leader, high_watermark = self._checked
+        assert self.leader_epoch >= epoch, "the leader epoch went back"
+        if was_leader and self.is_leader and self.leader_epoch == epoch:
+            assert self.high_watermark >= high_watermark, "a leader's high watermark went back"
+        self._checked = (self.leader_epoch, self.is_leader, self.high_watermark)
+
+        if self.is_leader:
+            assert not self.log.is_lent, "the log of a leader is lent to a thread"
+            self._check_leading()
+        else:
+            assert not self.followers, "a replica that does not lead has followers"
+            assert self.proposed_isr is None, "a replica that does not lead proposes an ISR"
+        if not self.log.is_lent:
+            self._check_log()
+
+    def _check_log(self) -> None:
+        log = self.log
+        latest_epoch = log.leader_epochs.latest_epoch
+        assert log.log_start_offset <= self.high_watermark, "the log starts above the watermark"
+        assert self.high_watermark <= log.log_end_offset, "the watermark is above the log's end"
+        assert log.durable_end_offset <= log.log_end_offset, "more is durable than there is"
+        assert latest_epoch <= self.leader_epoch, "the log has an epoch that has not begun"
+
+    def _check_leading(self) -> None:
+        known = {*self.followers, self.local_id}
+        assert self.local_id in self.isr, "the leader is not in the ISR"
+        assert self.local_id not in self.followers, "the leader follows itself"
+        assert known.issuperset(self.replicas), "an assigned replica has no follower entry"
+        assert known.issuperset(self.isr), "a replica in the ISR is neither assigned nor leaving"
+        assert known.issuperset(self.maximal_isr), "a proposed replica is not assigned"
+        assert set(self.maximal_isr).issuperset(self.isr), "the maximal ISR lacks one of the ISR"
+        assert set(self.maximal_isr).issuperset(self.proposed_isr or ()), (
+            "the maximal ISR lacks a replica that is proposed"
+        )
+        assert self.epoch_start_offset <= self.log.log_end_offset, "a leader's log was truncated"
 
 
 def append_as_fetched(log: Log, records: memoryview, now_ms: int) -> None:

@@ -73,9 +73,9 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an ISR counts before it is written",
-        "broker.replication.partition:Partition.propose_isr",
-        "(*self.isr, *isr)",
-        "isr",
+        "broker.replication.partition:Partition.advance_high_watermark",
+        "replica in self.maximal_isr",
+        "replica in (self.proposed_isr or self.isr)",
         seed=12,
     ),
     Bug(
@@ -110,6 +110,12 @@ BUGS: tuple[Bug, ...] = (
         "max(high_watermark, epoch_start_offset)",
         "high_watermark",
         seed=21,
+    ),
+    Bug(
+        "a replica that follows keeps its followers",
+        "broker.replication.partition:Partition.take_state",
+        "self.followers.clear()",
+        "pass",
     ),
     Bug(
         "followers take no note of producers",

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import attrs
 
+from broker.replication.partition import Partition
 from broker.server import Broker, BrokerStopped
 from broker.settings.config import load_broker_config
 from clients.admin import Admin, NewTopic
@@ -114,6 +116,7 @@ class Node:
     powered: bool = True
     serving: bool = False
     """Since then its logs are recovered: before, after a power failure, they hold anything."""
+    _unchecked: list[Partition] = attrs.field(factory=list)
 
     @property
     def host(self) -> str:
@@ -148,6 +151,7 @@ class Node:
         self.process = process = Process(world, self.host)
         process.skew_ms = self.cluster.skews_ms[self.host]
         self.session = self.cluster.zookeeper.session(process, SESSION_TIMEOUT_MS)
+        self._unchecked = []
         given = SETTINGS | self.cluster.settings
         given |= {"broker.id": str(self.broker_id), "listeners": f"PLAINTEXT://{self.host}:{PORT}"}
         with world.within(process):
@@ -160,8 +164,16 @@ class Node:
                 bind=world.network.bind_of(process),
                 workers=Told(world.story, InLoop(lambda: self.chance.random() * CLEANING_STEP_S)),
             )
+        process.after_turn = partial(self._check_next, broker)
         process.spawn(self._live(process, broker), f"broker {self.broker_id}")
         world.story.tell(self.host, "starts")
+
+    def _check_next(self, broker: Broker) -> None:
+        """Check one replica of the broker, after each turn the next: all would take too long."""
+        if not self._unchecked:
+            self._unchecked = list(broker.partitions.values())
+        if self._unchecked:
+            self.cluster.invariants.check_replica(self.host, self._unchecked.pop())
 
     async def _live(self, process: Process, broker: Broker) -> None:
         story = self.cluster.world.story

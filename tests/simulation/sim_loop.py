@@ -78,6 +78,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             handle = ready.popleft()
             if not handle.cancelled():
                 handle._run()
+        self.process.after_turn()
         self.free_at = now + self.process.turn_s()
         self.wake_for_next()
 

@@ -41,7 +41,7 @@ MOST_TURNS = 1_000_000
 
 
 class Process:
-    """A process on `host`. `skew_ms` is how wrong its clock is."""
+    """A process on `host`. `skew_ms` is how wrong its clock is; `after_turn` looks at its state."""
 
     def __init__(self, world: World, name: str, *, exact: bool = False) -> None:
         self.world = world
@@ -49,6 +49,7 @@ class Process:
         self.alive = True
         self.paused = False
         self.skew_ms = 0
+        self.after_turn: Callable[[], None] = lambda: None
         self._exact = exact
         self.loop = SimLoop(self)  # type: ignore[abstract]  # of what it lacks nothing is used
         world.processes.append(self)

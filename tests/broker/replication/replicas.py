@@ -135,7 +135,13 @@ class Replicas:
         )
         assert not any(error.error_code for error in answer.partition_errors)
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))
+        self.check()
         return self
+
+    def check(self) -> None:
+        """Check the invariants of all partitions; call it after every step."""
+        for partition in self.manager.partitions.values():
+            partition.check()
 
     def write(self, tp: TopicPartition, data: bytes, now_ms: int = NOW_MS) -> None:
         """Append a batch, after a flush if it needs one."""
@@ -148,15 +154,17 @@ class Replicas:
         except AppendLater:
             self.flush()
             append()
+        self.check()
 
     def flush(self) -> None:
-        """Do the flushes that were started."""
+        """Do the flushes that were started, and check all partitions."""
         while self.flushes:
             partition = self.flushes.pop()
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
             self.manager.flushed(partition)
+        self.check()
 
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
         """Make what obeys control requests; by default logs are created in the caller's thread."""
@@ -272,3 +280,4 @@ def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: in
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
     )
     replicas.manager.in_sync.follower_fetched(replica, [(tp, asked)], NOW_MS)
+    replicas.check()

@@ -29,6 +29,7 @@ U0 = TopicPartition("u", 0)
 def lead_or_follow(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
     request = leader_and_isr(*args, **kwargs)
     response = world.manager.become_leader_or_follower(request, NOW_MS)
+    world.check()
     return response
 
 
@@ -48,6 +49,9 @@ def stop(
             ],
         )
     )
+    for tp in partitions:
+        if tp in replicas.manager.partitions:
+            replicas.manager.partition(tp).check()
     return response
 
 
