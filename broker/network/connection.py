@@ -196,6 +196,7 @@ class ClientConnection(asyncio.Protocol):
 
         self._request_bytes = len(frame)
         try:
+            # Until the client is authenticated the session takes the frames.
             if not self.session.is_authenticated:
                 self._write(self.session.receive(frame))
                 self._note_origin()
@@ -311,9 +312,12 @@ class ClientConnection(asyncio.Protocol):
         self.turns.serve_or_line_up(self)
 
     async def _send_part(self, part: Part) -> None:
+        # A small range of a file: joined with its neighbours.
         if isinstance(part, FileRange) and part.size < SENDFILE_MIN_BYTES:
             await self._read_in(part)
             self._join(read_part(part))
+
+        # A large one: sent from the file, after the bytes before it.
         elif isinstance(part, FileRange):
             await self._send_joined()
             for piece in split_range(part):
@@ -322,8 +326,11 @@ class ClientConnection(asyncio.Protocol):
         elif isinstance(part, ConvertedRange):
             await self._send_joined()
             await self._send_converted(part)
+
+        # Bytes in memory.
         else:
             self._join(part)
+
         if self._out_bytes >= JOINED_BYTES:
             await self._send_joined()
 
@@ -412,6 +419,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _count(self) -> None:
         """Report how many bytes of requests and responses are kept."""
+        # Incomplete and waiting frames, and responses that are not written.
         held_bytes = self._cutter.held_bytes + self._out_bytes
         if self._busy:
             held_bytes += self._request_bytes

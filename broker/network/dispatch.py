@@ -129,11 +129,13 @@ class Dispatcher:
         if api is None or handler is None:
             raise Refused(f"API key {key} is not served")
 
+        # A version that we do not serve.
         if not api.served.first <= version <= api.served.last:
             if key == ApiKey.API_VERSIONS:
                 return _unsupported_api_versions(correlation_id)
             raise Refused(f"{ApiKey(key).name} version {version} is not served")
 
+        # Read the rest of the header, and the body.
         try:
             header, pos = read_request_header(frame)
             request = read_request(header, frame, pos)
@@ -157,6 +159,7 @@ class Dispatcher:
             handler = _require_authorization(key, handler)
         dispatched = _call_handler(api, header, request, partial(handler, request, context))
 
+        # Note what the connection must know.
         if self.throttle is not None:
             throttle_ms = self.throttle(context, request)
             dispatched = dispatched._replace(throttle_ms=throttle_ms)

@@ -40,6 +40,7 @@ Bind = Callable[[str, int], socket.socket]
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """Bind a socket of the system's network. This is the `Bind` of a real broker."""
+    # A host may be a name or an address, of IPv4 or IPv6.
     if host:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -113,6 +114,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon, loop.time, is_controller)
+
         for name, bound in self._sockets.items():
             protocol = partial(self._protocol, name, dispatcher, turns)
             # asyncio also tries to accept as many connections in one turn as its backlog says.

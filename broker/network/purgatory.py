@@ -77,6 +77,7 @@ class Purgatory:
         loop = asyncio.get_running_loop()
         parked.timer = loop.call_later(wait.timeout_ms / 1000, self._expire, parked)
 
+        # The keys without an offset, then those with one.
         for key in wait.keys:
             self._by_key.setdefault(key, {})[parked] = None
         for key, offset in wait.offsets:
@@ -107,6 +108,7 @@ class Purgatory:
         if waiting:
             number = bisect_right(waiting, _rank(offset, inf), key=_rank_of)
             due += [parked for _, _, parked in waiting[:number]]
+            # They leave the list first: a try may park other requests under the same key.
             del waiting[:number]
             if not waiting:
                 del self._by_offset[key]
@@ -123,12 +125,15 @@ class Purgatory:
         """End every request as if it had timed out, because the broker stops."""
         waiting = [parked for by_key in self._by_key.values() for parked in by_key]
         waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
+
+        # A request that waits under several keys ends once.
         for parked in dict.fromkeys(waiting):
             if parked.timer is not None:
                 self._expire(parked)
 
     def _try(self, waiting: Iterable[Parked]) -> None:
         for parked in waiting:
+            # The end of one request may have ended others.
             if parked.timer is not None:
                 self.tries += 1
                 response = parked.wait.try_complete(False)

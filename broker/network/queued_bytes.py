@@ -94,6 +94,7 @@ class QueuedBytes:
         Call it from time to time. It also resumes reading if there is room and no bytes move.
         """
         favoured = self._favoured
+
         if favoured is None:
             self._balance()
         elif self._taken[favoured] == self._favoured_bytes:
@@ -116,6 +117,7 @@ class QueuedBytes:
             self._pause(favoured)
             self._favoured = None
 
+        # A new connection is read until bytes arrive: they show whether a broker sends them.
         for reader in list(self._reading):
             if reader.is_brokers:
                 del self._reading[reader]
@@ -136,6 +138,7 @@ class QueuedBytes:
 
     def _resume_readers(self) -> None:
         """Resume as many connections as there is room for, at least one."""
+        # The favoured connection is one of many again.
         if self._favoured is not None:
             self._reading[self._favoured] = None
             self._favoured = None

@@ -103,6 +103,7 @@ class Turns:
         if connection.share.in_line:
             return
 
+        # The controller, then those without a share in this round, then the fresh ones.
         connection.share.in_line = True
         if self.is_controller(connection.number):
             self._first.append(connection)
@@ -136,6 +137,7 @@ class Turns:
 
     def _turn(self) -> None:
         """Serve the connections in line until the turn's time or their shares are used up."""
+        # Nobody has anything left of this round's share.
         self._spent_s = 0.0
         if not self._fresh and not self._behind:
             self._begin_round()

@@ -127,6 +127,7 @@ class FetchSession:
         known.high_watermark = part.high_watermark
         known.log_start_offset = part.log_start_offset
 
+        # Removed and added again, the mark moves to the end.
         if has_records or not has_more:
             self.marked.pop(tp, None)
         if has_more:
@@ -210,6 +211,7 @@ class FetchSessions:
 
         Raises ApiError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
         """
+        # A full request ends the session before, and begins another unless it is the final one.
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
             asked = tuple(named_partitions(request))
@@ -241,6 +243,7 @@ class FetchSessions:
 
     def _update(self, session: FetchSession, request: FetchRequest) -> None:
         """Apply the partitions that a request removes, adds and changes."""
+        # Removed partitions.
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 tp = TopicPartition(topic.topic, index)
@@ -248,6 +251,7 @@ class FetchSessions:
                     session.marked.pop(tp, None)
                     self._remove_holder(session, tp)
 
+        # New and changed partitions. Each has a mark, so that the response looks at it.
         for tp, asked in named_partitions(request):
             known = session.partitions.get(tp)
             if known is None:

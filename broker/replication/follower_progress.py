@@ -90,6 +90,9 @@ class FollowerProgress:
         """
         was_away = monotonic_ms - self._checked_ms > self.lag_ms
         self._checked_ms = monotonic_ms
+
+        # A partition is watched until its followers have caught up: the next append watches it
+        # again.
         for tp in () if was_away else list(self._behind):
             partition = self.partitions.get(tp)
             if partition is None or not partition.is_leader or partition.is_isr_caught_up:
@@ -108,6 +111,8 @@ class FollowerProgress:
         partition = self._proposed_by(change)
         if partition is not None:
             partition.confirm_isr(isr, zk_version)
+
+            # The followers that remain may fall behind too.
             partition.advance_high_watermark(monotonic_ms)
             self.watch(partition.topic_partition)
             self.changed(partition.topic_partition)

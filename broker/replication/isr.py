@@ -83,11 +83,13 @@ class Follower:
         """
         self.end_rest()
 
+        # Caught up now, or at the time of the fetch before (KAFKA-4485).
         if offset >= leader_end:
             self._caught_up_ms = max(self._caught_up_ms, monotonic_ms)
         elif offset >= self.leader_end_at_last_fetch:
             self._caught_up_ms = max(self._caught_up_ms, self.last_fetch_ms)
 
+        # At the end of the log the session's later fetches count for this one too.
         self.at_rest = session if offset >= leader_end else None
         self.end_offset = offset
         self.log_start_offset = log_start_offset

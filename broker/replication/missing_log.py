@@ -54,6 +54,7 @@ def is_left_over(
     log with a later epoch than the state's is of another topic. A trusted log is never left over.
     """
     log = logs.get(tp)
+
     return (
         log is not None
         and log.leader_epochs.latest_epoch > state.leader_epoch
@@ -63,6 +64,7 @@ def is_left_over(
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
     """Return whether the cluster counts on the log of this replica."""
+    # In epoch 0, and where the topic is new, nothing was written that could be missing.
     return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
 
 

@@ -99,6 +99,8 @@ class Partition:
         self.controller_epoch = state.controller_epoch
         self.zk_version = state.partition_epoch
         self.replicas = tuple(state.replicas)
+
+        # A proposal of the epoch before is over, whatever comes of its write.
         self.isr = tuple(state.isr)
         self.maximal_isr = self.isr
         self.proposed_isr = None
@@ -138,6 +140,7 @@ class Partition:
             for replica in {*self.replicas, *self.isr} - {self.local_id}
         }
 
+        # A leader that is alone in the ISR commits at once what its log holds.
         self.log.begin_epoch(self.leader_epoch)
         self.advance_high_watermark(monotonic_ms)
 
@@ -250,6 +253,7 @@ class Partition:
 
         `session` is the fetch session of the request. Replicas that are not assigned are ignored.
         """
+        # A follower beyond the end of the log has not truncated its own yet.
         follower = self.followers.get(replica)
         if follower is None or offset > self.log.log_end_offset:
             return False
@@ -277,7 +281,7 @@ class Partition:
             return None
         end = self.log.log_end_offset
         lagging = find_lagging(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
-        return tuple(id for id in self.isr if id not in lagging) if lagging else None
+        return tuple(member for member in self.isr if member not in lagging) if lagging else None
 
     def isr_without_lossy(self, replica: int) -> Isr | None:
         """Return the ISR without a follower that has lost committed records; None if it has not.
@@ -288,7 +292,7 @@ class Partition:
         is_lossy = replica in self.isr and self.followers[replica].end_offset < self.high_watermark
         if not is_lossy or self.proposed_isr is not None or self.is_superseded:
             return None
-        return tuple(id for id in self.isr if id != replica)
+        return tuple(member for member in self.isr if member != replica)
 
     @property
     def is_isr_caught_up(self) -> bool:
@@ -297,16 +301,19 @@ class Partition:
         None of them falls behind before the next append.
         """
         end = self.log.log_end_offset
-        in_sync = (self.followers[id] for id in self.isr if id in self.followers)
-        return all(follower.end_offset == end for follower in in_sync)
+        return all(
+            follower.end_offset == end
+            for replica, follower in self.followers.items()
+            if replica in self.isr
+        )
 
     def propose_isr(self, isr: Isr) -> IsrChange:
         """Propose another ISR; return the change to be written."""
         assert self.is_leader, "only the leader proposes an ISR"
         assert self.proposed_isr is None, "one proposal at a time"
-        joining = [self.followers[id] for id in isr if id not in self.isr]
-        start = self.epoch_start_offset
-        assert all(follower.end_offset >= start for follower in joining), "KAFKA-7128"
+        for replica in set(isr) - set(self.isr):
+            end = self.followers[replica].end_offset
+            assert end >= self.epoch_start_offset, "it lacks records acknowledged (KAFKA-7128)"
 
         self.proposed_isr = isr
         self.maximal_isr = (*self.isr, *isr)

@@ -440,8 +440,10 @@ class ReplicaManager:
         now_ms: int,
     ) -> LogAppendInfo:
         """Append the batch that a producer sent. Raises ApiError and AppendLater."""
+        # Refuse first: validation takes most of the time.
         partition = self.partition(tp)
         partition.require_leader()
+
         batch = validate(
             tp, records, partition.log.config, zstd_allowed=zstd_allowed, now_ms=now_ms
         )
@@ -534,6 +536,7 @@ class ReplicaManager:
         log = partition.log
         if log.config.magic == BATCH_MAGIC:
             return self._append(partition, batch, all_in_sync, now_ms)
+
         messages = convert_to_old_format(
             partition.topic_partition,
             batch,

@@ -28,6 +28,8 @@ class RateMeter:
     def record(self, size: int, monotonic_ms: int) -> None:
         """Count `size` bytes at this time."""
         self._drop_windows(monotonic_ms)
+
+        # The newest window is over: begin another.
         if not self._counts or monotonic_ms - self._counts[-1][0] >= self.window_ms:
             self._counts.append([monotonic_ms, 0])
         self._counts[-1][1] += size
