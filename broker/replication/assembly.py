@@ -17,6 +17,7 @@ from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import IsrWriter
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
@@ -94,7 +95,7 @@ def assemble(
     )
     signals.leadership.subscribe(moves.resume)
     control = ControlWork(
-        replicas,
+        ReplicaRoles(replicas),
         spawn,
         process.touch,
         process.work,

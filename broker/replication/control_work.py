@@ -20,7 +20,7 @@ import attrs
 
 from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
-from broker.replication.replica_manager import ReplicaManager, State
+from broker.replication.replica_roles import ReplicaRoles, State
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.messages.leader_and_isr import (
@@ -47,7 +47,7 @@ class ControlWork:
     that has lasted `timeout_ms` is renewed.
     """
 
-    replicas: ReplicaManager
+    roles: ReplicaRoles
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
     work: LogWork
@@ -60,17 +60,17 @@ class ControlWork:
         """Obey a LeaderAndIsr; return its response, or a Wait for it."""
         states = partition_states(request)
         is_short = len(states) <= PARTITIONS_PER_TURN
-        if self._unfinished or not is_short or self.replicas.needs_log_work(states):
+        if self._unfinished or not is_short or self.roles.needs_log_work(states):
             return self._respond_later(partial(self._lead_and_follow, request, refusal))
-        return refusal() or self.replicas.become_leader_or_follower(request, self.monotonic_ms())
+        return refusal() or self.roles.become_leader_or_follower(request, self.monotonic_ms())
 
     def stop(self, request: StopReplicaRequest, refusal: Refusal) -> Outcome:
         """Obey a StopReplica; return its response, or a Wait for it."""
         stopped = [TopicPartition(*pair) for pair in partitions(request)]
         is_quick = len(stopped) <= PARTITIONS_PER_TURN and not request.delete_partitions
-        if self._unfinished or not is_quick or self.replicas.has_lent(stopped):
+        if self._unfinished or not is_quick or self.roles.has_lent(stopped):
             return self._respond_later(partial(self._stop, request, refusal))
-        return refusal() or self.replicas.stop_replicas(request)
+        return refusal() or self.roles.stop_replicas(request)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
         refused = refusal()
@@ -80,27 +80,27 @@ class ControlWork:
         errors = []
         for states in _slices(partition_states(request)):
             # Prepare the logs. What fails here fails again in `take_states`, which reports it.
-            for tp in self.replicas.find_left_over(states):
+            for tp in self.roles.find_left_over(states):
                 with contextlib.suppress(ApiError):
-                    await self.work.in_thread(self.replicas.delete_left_over(tp))
-            new_logs = self.replicas.plan_logs(states)
+                    await self.work.in_thread(self.roles.delete_left_over(tp))
+            new_logs = self.roles.plan_logs(states)
             if new_logs:
-                await self.work.in_thread(partial(self.replicas.logs.make, new_logs))
-                self.replicas.logs.serve(new_logs)
-            for tp in self.replicas.find_damaged(states):
+                await self.work.in_thread(partial(self.roles.replicas.logs.make, new_logs))
+                self.roles.replicas.logs.serve(new_logs)
+            for tp in self.roles.find_damaged(states):
                 await self._truncate_damage(tp)
 
             # Change the roles, when no thread has a log of these partitions.
-            await self.work.wait_until_returned(self.replicas.find_logs(_names(states)))
-            errors += self.replicas.take_states(states, self.monotonic_ms())
+            await self.work.wait_until_returned(self.roles.find_logs(_names(states)))
+            errors += self.roles.take_states(states, self.monotonic_ms())
             await asyncio.sleep(0)
 
-        self.replicas.note_leadership()
+        self.roles.note_leadership()
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)
 
     async def _truncate_damage(self, tp: TopicPartition) -> None:
         """Truncate a damaged log at its damage. If that fails, `take_states` reports it."""
-        logs = self.replicas.logs
+        logs = self.roles.replicas.logs
         with contextlib.suppress(ApiError):
             reopened = await self.work.lend(logs.logs[tp], partial(logs.reopen_without_damage, tp))
             logs.replace_damaged(reopened)
@@ -112,8 +112,8 @@ class ControlWork:
 
         errors = []
         for stopped in _slices([TopicPartition(*pair) for pair in partitions(request)]):
-            await self.work.wait_until_returned(self.replicas.find_logs(stopped))
-            deletions = self.replicas.stop(stopped, delete=request.delete_partitions)
+            await self.work.wait_until_returned(self.roles.find_logs(stopped))
+            deletions = self.roles.stop(stopped, delete=request.delete_partitions)
             errors += await self.work.in_thread(deletions.run)
         return StopReplicaResponse(error_code=0, partition_errors=errors)
 

@@ -1,24 +1,20 @@
-"""Own all replicas of this broker: obey control requests, append and read.
+"""Own all replicas of this broker, and append to them and read from them.
 
 Every function here runs to its end on the event loop. Requests that wait are woken through `waits`
 and the listeners of `on_high_watermark`. Work that needs a network goes out through two seams:
 `followers` fetches for the replicas that follow, and `write_isr` writes proposed ISRs to ZooKeeper
-(its results come back to `FollowerProgress`).
+(its results come back to `FollowerProgress`). `replica_roles` has the replicas lead and follow.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
 import attrs
 
 from broker.replication.follower_progress import FollowerProgress
-from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
-from broker.replication.partition import NO_LEADER, IsrChange, Partition
+from broker.replication.partition import IsrChange, Partition
 from broker.signals import Signal, Signals
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
@@ -30,36 +26,16 @@ from core_log.appending.message_validator import (
 from core_log.appending.validator import ValidBatch, validate
 from core_log.config import LogConfig
 from core_log.log import AppendLater, Log, WriteBack
-from core_log.log_manager import LogManager, NewLog
+from core_log.log_manager import LogManager
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages import leader_and_isr, stop_replica
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrRequest,
-    LeaderAndIsrRequestPartitionState,
-    LeaderAndIsrResponse,
-    LeaderAndIsrResponsePartitionError,
-)
-from protocol.messages.stop_replica import (
-    StopReplicaRequest,
-    StopReplicaResponse,
-    StopReplicaResponsePartitionError,
-)
 from protocol.records.batch import read_header
-from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
-
-logger = logging.getLogger(__name__)
-
-State = tuple[str, LeaderAndIsrRequestPartitionState]
 
 ValidSet = Sequence[ValidBatch | ValidMessages]
 Check = Callable[[int], ValidSet]
 """Checks sent records and converts them to the log's format. The argument is the most bytes that it
 may decompress. It may run in a thread: it reads nothing that changes. Raises ApiError."""
-
-STRAYS_NAMED = 20
-"""Most logs without a partition that one line of the log names."""
 
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
@@ -97,22 +73,6 @@ class FetchedRange:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-
-
-@attrs.frozen
-class Deletions:
-    """Logs to be deleted: their partitions, each with the function that deletes the log."""
-
-    deletions: Sequence[tuple[TopicPartition, Callable[[], None]]]
-
-    def run(self) -> list[StopReplicaResponsePartitionError]:
-        """Delete the logs. Any thread may call it."""
-        return [
-            StopReplicaResponsePartitionError(
-                topic_name=tp.topic, partition_index=tp.partition, error_code=_code_of(deletion)
-            )
-            for tp, deletion in self.deletions
-        ]
 
 
 class Waits(Protocol):
@@ -176,7 +136,7 @@ class ReplicaManager:
             self.lag_ms,
             self._notify_watermark,
             self.begins_elsewhere,
-            self._notify_change,
+            self.notify_change,
         )
 
     def subscribe(self, signals: Signals) -> None:
@@ -186,225 +146,16 @@ class ReplicaManager:
         signals.isr_written.subscribe(self.in_sync.confirm_isr)
         signals.isr_superseded.subscribe(self.in_sync.give_up_isr)
 
-    # ---- control requests
+    # ---- partitions
 
-    def become_leader_or_follower(
-        self, request: LeaderAndIsrRequest, monotonic_ms: int
-    ) -> LeaderAndIsrResponse:
-        """Obey a whole LeaderAndIsr request."""
-        errors = self.take_states(leader_and_isr.partition_states(request), monotonic_ms)
-        self.note_leadership()
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-
-    def note_leadership(self) -> None:
-        """Note that a whole LeaderAndIsr was obeyed.
-
-        The first one names all partitions of this broker, so the logs of any others are strays.
-        """
-        if self.leadership_known:
-            return
-
-        self.leadership_known = True
-        strays = sorted(map(str, self.logs.logs.keys() - self.partitions.keys()))
-        if strays:
-            logger.warning(
-                "%d logs belong to partitions that the controller has not named: %s%s",
-                len(strays),
-                ", ".join(strays[:STRAYS_NAMED]),
-                ", …" if len(strays) > STRAYS_NAMED else "",
-            )
-
-    def needs_log_work(self, states: Sequence[State]) -> bool:
-        """Return whether a thread must work on any of these logs before `take_states`.
-
-        A log may have to be created, truncated at its damage or deleted, or be lent to a thread.
-        """
-        names = [TopicPartition(topic, state.partition_index) for topic, state in states]
-        return (
-            any(self._needs_log(topic, state) for topic, state in states)
-            or self.has_lent(names)
-            or bool(self.find_damaged(states))
-            or bool(self.find_left_over(states))
-        )
-
-    def find_left_over(self, states: Iterable[State]) -> list[TopicPartition]:
-        """Return the partitions whose logs here belong to earlier topics of the same name."""
-        return [
-            tp
-            for topic, state in states
-            if (tp := TopicPartition(topic, state.partition_index)) not in self.partitions
-            and self.local_id in state.replicas
-            and is_left_over(tp, state, self.local_id, self.logs)
-        ]
-
-    def delete_left_over(self, tp: TopicPartition) -> Callable[[], None]:
-        """Give up a log that is left over; return the function that deletes it.
-
-        Any thread may call that function. It raises ApiError KAFKA_STORAGE_ERROR.
-        """
-        logger.warning("%s belongs to an earlier topic of this name: deleted", self.logs.get(tp))
-        return self.logs.begin_deletion(tp)
-
-    def find_damaged(self, states: Iterable[State]) -> list[TopicPartition]:
-        """Return the partitions whose logs must be truncated at damage before `take_states`."""
-        damaged = []
-        for topic, state in states:
-            tp = TopicPartition(topic, state.partition_index)
-            with contextlib.suppress(ApiError):
-                if tp not in self.partitions and is_damaged(tp, self.logs):
-                    require_log(tp, state, self.local_id, self.logs)
-                    damaged.append(tp)
-        return damaged
-
-    def has_lent(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Return whether the log of any of these partitions is lent or held."""
-        return any(log.is_lent or log.is_held for log in self.find_logs(partitions))
-
-    def find_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
-        """Return the logs of those of these partitions that are served here."""
-        served = (self.partitions.get(tp) for tp in partitions)
-        return [partition.log for partition in served if partition is not None]
-
-    def plan_logs(self, states: Iterable[State]) -> list[NewLog]:
-        """Return the logs to be created before `take_states`.
-
-        A log that cannot be planned is left out. `take_states` creates it, or reports the error.
-        """
-        planned: dict[TopicPartition, NewLog] = {}
-        for topic, state in states:
-            tp = TopicPartition(topic, state.partition_index)
-            if tp not in planned and self._needs_log(topic, state):
-                config = self.topic_config(topic)
-                with contextlib.suppress(ApiError):
-                    planned[tp] = self.logs.plan(tp, config, is_new=state.is_new)
-        return list(planned.values())
-
-    def _needs_log(self, topic: str, state: LeaderAndIsrRequestPartitionState) -> bool:
-        tp = TopicPartition(topic, state.partition_index)
-        return (
-            tp not in self.partitions
-            and self.logs.get(tp) is None
-            and self.local_id in state.replicas
-            and not is_trusted(state, self.local_id)
-            and is_path(tp)
-        )
-
-    def take_states(
-        self, states: Iterable[State], monotonic_ms: int
-    ) -> list[LeaderAndIsrResponsePartitionError]:
-        """Lead and follow as a LeaderAndIsr, or a part of one, says."""
-        errors = []
-        changed: list[Partition] = []
-        # Partitions that are led here again, though others may have led them in between.
-        regained: list[TopicPartition] = []
-
-        for topic, state in states:
-            tp = TopicPartition(topic, state.partition_index)
-            previous = self.partitions.get(tp)
-            was_leader = previous is not None and previous.is_leader
-            leads_on = previous is not None and previous.leads_until(state.leader_epoch)
-            try:
-                partition = self._take_state(tp, state, monotonic_ms)
-                changed.append(partition)
-                if was_leader and partition.is_leader and not leads_on:
-                    regained.append(tp)
-                code = ErrorCode.NONE
-            except ApiError as error:
-                code = error.code
-            errors.append(
-                LeaderAndIsrResponsePartitionError(
-                    topic_name=topic, partition_index=tp.partition, error_code=code
-                )
-            )
-
-        # Start and stop to fetch, then tell the others. A partition that was regained is named as
-        # following too: subscribers must not trust what they know of it.
-        self.logs.sync_names()
-        self.followers.stop(partition.topic_partition for partition in changed)
-        self.followers.follow(
-            partition for partition in changed if partition.leader not in (NO_LEADER, self.local_id)
-        )
-        led = [partition.topic_partition for partition in changed if partition.is_leader]
-        followed = [partition.topic_partition for partition in changed if not partition.is_leader]
-        self._announce_leadership(led, [*regained, *followed])
-        return errors
-
-    def _take_state(
-        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
-    ) -> Partition:
-        """Take one state. Raises ApiError if it is refused."""
-        partition = self.partitions.get(tp)
-        if partition is not None and partition.is_failed:
-            partition.was_refused = True
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
-        if partition is not None and partition.is_stale(state.leader_epoch):
-            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
-        if self.local_id not in state.replicas:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-
-        if partition is None:
-            partition = self._create(tp, state)
-            self._add(partition)
-        partition.take_state(state, monotonic_ms)
-        logger.debug(
-            "%s: leader %s epoch %s, high watermark %s",
-            tp,
-            state.leader,
-            state.leader_epoch,
-            partition.high_watermark,
-        )
-        return partition
-
-    def _create(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> Partition:
-        """Serve the log of a partition, or a new one. Raises ApiError."""
-        _check_path(tp)
-        if is_left_over(tp, state, self.local_id, self.logs):
-            self.delete_left_over(tp)()
-        require_log(tp, state, self.local_id, self.logs)
-        if is_damaged(tp, self.logs):
-            self.logs.truncate_damage(tp)
-
-        config = self.topic_config(tp.topic)
-        log = self.logs.get_or_create(tp, config, is_new=state.is_new)
-        log.update_config(config)
-        log.write_back = self.write_back
-
-        watermark = min(self.checkpointed.get(tp, 0), log.log_end_offset)
-        return Partition(tp, self.local_id, log, max(watermark, log.log_start_offset), self.lag_ms)
-
-    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Obey a StopReplica request at once; with `delete_partitions` delete the logs too."""
-        stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
-        errors = self.stop(stopped, delete=request.delete_partitions).run()
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-
-    def stop(self, stopped: Sequence[TopicPartition], *, delete: bool) -> Deletions:
-        """Stop these replicas; return the deletions of their logs, which are still to be run."""
-        self.followers.stop(stopped)
-        deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
-        self._announce_leadership([], list(stopped))
-        return deletions
-
-    def _stop(self, tp: TopicPartition, delete: bool) -> Callable[[], None]:
-        partition = self.partitions.get(tp)
-        if partition is not None:
-            partition.stop()
-        if not delete:
-            return _do_nothing
-
-        try:
-            _check_path(tp)
-            self._remove(tp)
-            return self.logs.begin_deletion(tp)
-        except ApiError as error:
-            return partial(_raise, error)
-
-    def _add(self, partition: Partition) -> None:
+    def add(self, partition: Partition) -> None:
+        """Add a replica that is new here."""
         tp = partition.topic_partition
         self.partitions[tp] = partition
         self._by_topic.setdefault(tp.topic, {})[tp.partition] = partition
 
-    def _remove(self, tp: TopicPartition) -> None:
+    def remove(self, tp: TopicPartition) -> None:
+        """Remove a replica whose log is deleted; keep its high watermark for the checkpoint."""
         partition = self.partitions.pop(tp, None)
         if partition is not None:
             self.checkpointed[tp] = partition.high_watermark
@@ -413,20 +164,6 @@ class ReplicaManager:
         of_topic.pop(tp.partition, None)
         if not of_topic:
             self._by_topic.pop(tp.topic, None)
-
-    def _announce_leadership(
-        self, leaders: list[TopicPartition], followers: list[TopicPartition]
-    ) -> None:
-        """Call the subscribers of leadership, and wake all who wait for these partitions."""
-        self.leadership(leaders, followers)
-
-        following_brokers = set[int]()
-        for tp in leaders:
-            self.in_sync.watch(tp)
-            following_brokers.update(self.partitions[tp].followers)
-        if following_brokers:
-            self.waits.wake_followers(following_brokers)
-        self._notify_change(*leaders, *followers)
 
     # ---- appends
 
@@ -586,7 +323,7 @@ class ReplicaManager:
             listener()
         self.waits.wake_at_watermark(tp, partition.high_watermark)
 
-    def _notify_change(self, *partitions: TopicPartition) -> None:
+    def notify_change(self, *partitions: TopicPartition) -> None:
         """Call listeners and wake all waiting requests of these partitions."""
         for tp in partitions:
             for listener in self._watermark_listeners.get(tp, ()):
@@ -616,7 +353,7 @@ class ReplicaManager:
         tp = partition.topic_partition
         if partition.log.failure is not None or tp in self._awaiting_flush:
             self._awaiting_flush.discard(tp)
-            self._notify_change(tp)
+            self.notify_change(tp)
 
         if not partition.is_leader:
             self.followers.flushed(partition)
@@ -721,30 +458,3 @@ class ReplicaManager:
         others.
         """
         return {**self.checkpointed, **self.high_watermarks()}
-
-
-def is_path(tp: TopicPartition) -> bool:
-    """Return whether a directory can be named after this partition."""
-    return is_legal(tp.topic) and tp.partition >= 0
-
-
-def _check_path(tp: TopicPartition) -> None:
-    """Refuse a name that would lead out of the log directory. Raises ApiError."""
-    if not is_path(tp):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is not a legal partition name")
-
-
-def _code_of(deletion: Callable[[], None]) -> ErrorCode:
-    try:
-        deletion()
-    except ApiError as error:
-        return error.code
-    return ErrorCode.NONE
-
-
-def _do_nothing() -> None:
-    """Delete nothing."""
-
-
-def _raise(error: ApiError) -> None:
-    raise error

@@ -25,6 +25,7 @@ from broker.replication.partition import Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuota
 from broker.signals import Signals
 from clients.errors import ConnectionFailed
@@ -358,7 +359,7 @@ class SmallCluster:
             request = leader_and_isr(
                 "t", 1, leader, isr, replicas, self.epoch, is_new=is_new, zk_version=stat.version
             )
-            broker.manager.become_leader_or_follower(request, self.now_ms())
+            ReplicaRoles(broker.manager).become_leader_or_follower(request, self.now_ms())
 
     async def in_step(self) -> None:
         """Wait until every live replica has all that the leader has, and knows it committed."""

@@ -121,7 +121,7 @@ def test_when_the_time_is_up_it_says_so_and_the_leader_has_deleted_all_the_same(
 def test_who_loses_the_partition_meanwhile_says_so() -> None:
     replicas = filled(**BOTH)
     wait = delete(replicas, 3)
-    replicas.manager.become_leader_or_follower(leader_and_isr("t", leader=1, epoch=1, **BOTH), 1)
+    replicas.roles.become_leader_or_follower(leader_and_isr("t", leader=1, epoch=1, **BOTH), 1)
     assert found(wait.try_complete(False)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 

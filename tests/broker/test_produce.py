@@ -207,7 +207,7 @@ def test_with_acks_of_all_it_is_answered_when_the_follower_has_it() -> None:
 def test_a_waiting_producer_hears_that_the_leader_moved() -> None:
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
     wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
-    replicas.manager.become_leader_or_follower(
+    replicas.roles.become_leader_or_follower(
         leader_and_isr("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1), NOW_MS
     )
     assert codes(wait.try_complete(False)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

@@ -150,7 +150,7 @@ async def test_in_an_old_format_what_comes_meanwhile_moves_its_offsets() -> None
 async def test_who_leads_no_longer_when_it_is_checked_appends_nothing() -> None:
     replicas = leading()
     waiting = handle(replicas, request(("t", 0, LARGE)))
-    replicas.manager.become_leader_or_follower(
+    replicas.roles.become_leader_or_follower(
         leader_and_isr("t", 2, leader=1, epoch=9, replicas=(0, 1)), NOW_MS
     )
     assert codes(await replicas.ended(waiting)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

@@ -81,13 +81,13 @@ def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_aga
     again = leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1))
 
     def codes() -> list[int]:
-        response = replicas.manager.become_leader_or_follower(again, NOW_MS)
+        response = replicas.roles.become_leader_or_follower(again, NOW_MS)
         return [error.error_code for error in response.partition_errors]
 
     assert codes() == [ErrorCode.STALE_CONTROLLER_EPOCH]
     guard.refuse(FULL)
     assert codes() == [ErrorCode.KAFKA_STORAGE_ERROR]
-    replicas.manager.stop([T0], delete=False).run()
+    replicas.roles.stop([T0], delete=False).run()
     assert replicas.fetchers.following == {}
     guard.clear_lack_of_room()
     assert codes() == [ErrorCode.NONE]
@@ -98,7 +98,7 @@ def test_replica_that_refused_and_was_stopped_takes_the_same_epoch_with_room_aga
 def test_response_names_the_failed_log_even_to_a_stale_leader_and_isr() -> None:
     replicas = Replicas().lead("t", 2, replicas=(0, 1))
     replicas.manager.log(T0).guard.fail("the disk is gone")
-    response = replicas.manager.become_leader_or_follower(
+    response = replicas.roles.become_leader_or_follower(
         leader_and_isr("t", 2, replicas=(0, 1)), NOW_MS
     )
     assert [error.error_code for error in response.partition_errors] == [

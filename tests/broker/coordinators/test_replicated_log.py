@@ -11,6 +11,7 @@ from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_roles import ReplicaRoles
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
@@ -89,7 +90,7 @@ class BrokerCluster:
         request = LeaderAndIsrRequest(
             controller_id=LOCAL, controller_epoch=1, topic_states=[topic], live_leaders=[]
         )
-        self.replicas.become_leader_or_follower(request, NOW_MS)
+        ReplicaRoles(self.replicas).become_leader_or_follower(request, NOW_MS)
 
     def replicate(self) -> None:
         self.lead([LOCAL])

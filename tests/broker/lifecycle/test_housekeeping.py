@@ -120,7 +120,7 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
     loop, wall_ms = asyncio.get_running_loop(), [NOW_MS]
     config = LogConfig(segment_bytes=72, retention_ms=1000, flush_ms=5000)
     replicas = Replicas(config=config, monotonic_ms=lambda: int(loop.time() * 1000))
-    replicas.manager.become_leader_or_follower(
+    replicas.roles.become_leader_or_follower(
         leader_and_isr("t", isr=(0, 1), replicas=(0, 1), is_new=True), replicas.monotonic_ms()
     )
     flushed: list[Any] = []

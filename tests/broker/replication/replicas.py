@@ -20,6 +20,7 @@ from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.partition import IsrChange, Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
 from core_log.log import AppendLater
@@ -93,6 +94,7 @@ class Replicas:
     purgatory: Purgatory = attrs.field(factory=Purgatory)
     config: LogConfig = attrs.field(factory=LogConfig)
     manager: ReplicaManager = attrs.field(init=False)
+    roles: ReplicaRoles = attrs.field(init=False)
     deferred: Deferred = attrs.field(init=False)
     flushes: list[Any] = attrs.field(factory=list)
     fetchers: Fetchers = attrs.field(factory=lambda: Fetchers())
@@ -117,6 +119,7 @@ class Replicas:
             self.monotonic_ms,
             checkpointed=logs.read_high_watermarks(),
         )
+        self.roles = ReplicaRoles(self.manager)
         self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
 
     def lead(
@@ -130,7 +133,7 @@ class Replicas:
         epoch: int = 0,
     ) -> Replicas:
         """Obey a LeaderAndIsr and an UpdateMetadata for a topic."""
-        answer = self.manager.become_leader_or_follower(
+        answer = self.roles.become_leader_or_follower(
             leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=True), NOW_MS
         )
         assert not any(error.error_code for error in answer.partition_errors)
@@ -169,7 +172,7 @@ class Replicas:
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
         """Make what obeys control requests; by default logs are created in the caller's thread."""
         return ControlWork(
-            self.manager,
+            self.roles,
             asyncio.ensure_future,
             self.purgatory.touch,
             LogWork(executor or AtOnce()),

@@ -152,7 +152,7 @@ async def test_while_a_thread_does_the_last_step_the_log_is_read_and_who_appends
         if log.is_held:
             with pytest.raises(AppendLater):
                 w.append(b"late")
-            others = w.replicas.manager.has_lent([T0]), w.move(T0, C)
+            others = w.replicas.roles.has_lent([T0]), w.move(T0, C)
             held.append([w.values(), w.replicas.manager.log(T0) is log, *others])
 
     w.thread.meanwhile = [look] * 20
@@ -210,14 +210,14 @@ async def test_what_is_cut_off_a_replica_that_follows_is_cut_off_its_copy() -> N
 
     def cut() -> None:
         """Follow another leader, which has only five of the records, and then others."""
-        manager = w.replicas.manager
-        manager.become_leader_or_follower(
+        roles = w.replicas.roles
+        roles.become_leader_or_follower(
             leader_and_isr("t", leader=1, isr=(1,), replicas=(0, 1), epoch=1), NOW_MS
         )
-        partition = manager.partition(T0)
+        partition = w.replicas.manager.partition(T0)
         partition.log.truncate_to(5)
         partition.note_truncation()
-        manager.become_leader_or_follower(
+        roles.become_leader_or_follower(
             leader_and_isr("t", leader=0, isr=(0,), replicas=(0, 1), epoch=2), NOW_MS
         )
         for number in range(3):
@@ -334,7 +334,7 @@ async def test_a_directory_is_remembered_for_a_partition_that_is_not_here_yet() 
 async def test_what_cannot_be_moved_is_refused() -> None:
     w = world()
     assert w.move(T0, "/elsewhere") is ErrorCode.LOG_DIR_NOT_FOUND
-    w.replicas.manager.become_leader_or_follower(
+    w.replicas.roles.become_leader_or_follower(
         leader_and_isr("t", isr=(0, 1), replicas=(0, 1), epoch=1), NOW_MS
     )
     w.replicas.manager.log(T0).guard.fail("broken")
@@ -348,7 +348,7 @@ async def test_a_deleted_partition_is_not_moved_any_more() -> None:
     w.fill(10)
 
     def delete() -> None:
-        w.replicas.manager.stop_replicas(
+        w.replicas.roles.stop_replicas(
             StopReplicaRequest(
                 controller_id=0,
                 controller_epoch=1,

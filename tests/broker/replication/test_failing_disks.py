@@ -42,7 +42,7 @@ def half_offline() -> tuple[Replicas, TopicPartition]:
 
 def code_of_state(replicas: Replicas, topic: str, *, is_new: bool, epoch: int = 0) -> int:
     request = leader_and_isr(topic, is_new=is_new, epoch=epoch)
-    (answer,) = replicas.manager.become_leader_or_follower(request, NOW_MS).partition_errors
+    (answer,) = replicas.roles.become_leader_or_follower(request, NOW_MS).partition_errors
     return answer.error_code
 
 

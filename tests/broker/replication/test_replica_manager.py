@@ -28,7 +28,7 @@ U0 = TopicPartition("u", 0)
 
 def lead_or_follow(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
     request = leader_and_isr(*args, **kwargs)
-    response = world.manager.become_leader_or_follower(request, NOW_MS)
+    response = world.roles.become_leader_or_follower(request, NOW_MS)
     world.check()
     return response
 
@@ -38,7 +38,7 @@ def stop(
     *partitions: TopicPartition,
     delete: bool = False,
 ) -> StopReplicaResponse:
-    response = replicas.manager.stop_replicas(
+    response = replicas.roles.stop_replicas(
         StopReplicaRequest(
             controller_id=0,
             controller_epoch=1,
@@ -227,8 +227,8 @@ def test_watermark_of_a_replica_that_is_stopped_stays_and_goes_with_its_log() ->
     replicas = Replicas().lead("t").lead("u")
     append(replicas, T0, b"a", b"b")
     append(replicas, U0, b"a")
-    replicas.manager.stop([T0], delete=False)
-    replicas.manager.stop([U0], delete=True)
+    replicas.roles.stop([T0], delete=False)
+    replicas.roles.stop([U0], delete=True)
     assert checkpoint(replicas) == {T0: 2}
 
 

@@ -9,6 +9,7 @@ TESTS: dict[str, str] = {
     ),
     "broker.settings.config_changes": "tests/broker/settings/test_config_changes.py",
     "broker.replication.replica_manager": "tests/broker/replication/test_replica_manager.py",
+    "broker.replication.replica_roles": "tests/broker/replication/test_replica_manager.py",
     "broker.controller.reassignment": "tests/broker/controller/test_reassignment.py",
     "compaction.cleaner": "tests/compaction/test_cleaner.py",
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
@@ -92,7 +93,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P22",
         "names that lead out of a log directory are refused",
-        "broker.replication.replica_manager:is_path",
+        "broker.replication.replica_roles:is_path",
         "is_legal(tp.topic) and tp.partition >= 0",
         "True",
     ),

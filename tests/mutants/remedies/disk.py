@@ -140,7 +140,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P1",
         "a partition keeps its role until its log is back",
         "broker.replication.control_work:ControlWork._lead_and_follow",
-        "await self.work.wait_until_returned(self.replicas.find_logs(_names(states)))",
+        "await self.work.wait_until_returned(self.roles.find_logs(_names(states)))",
         "pass",
     ),
     Remedy(
