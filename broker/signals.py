@@ -15,7 +15,7 @@ import attrs
 
 if TYPE_CHECKING:
     from broker.replication.isr import Isr
-    from broker.replication.partition import IsrChange, Partition
+    from broker.replication.partition import IsrProposal, Partition
     from broker.settings.config import BrokerConfig
     from core_log.config import LogConfig
     from protocol.topic_partition import TopicPartition
@@ -60,8 +60,8 @@ class Signals:
     leadership: Signal[list[TopicPartition], list[TopicPartition]] = attrs.field(factory=Signal)
     replicated: Signal[Partition] = attrs.field(factory=Signal)
     flushed: Signal[Partition] = attrs.field(factory=Signal)
-    isr_written: Signal[IsrChange, Isr, int, int] = attrs.field(factory=Signal)
-    isr_superseded: Signal[IsrChange] = attrs.field(factory=Signal)
+    isr_written: Signal[IsrProposal, Isr, int, int] = attrs.field(factory=Signal)
+    isr_superseded: Signal[IsrProposal] = attrs.field(factory=Signal)
     topic_named: Signal[str] = attrs.field(factory=Signal)
     topic_settings: Signal[str, LogConfig] = attrs.field(factory=Signal)
     broker_settings: Signal[BrokerConfig] = attrs.field(factory=Signal)

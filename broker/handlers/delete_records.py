@@ -81,7 +81,7 @@ def _delete(
         if not 0 <= offset <= partition.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp} has no {offset} to delete up to")
         if partition.log.increment_log_start_offset(offset):
-            replicas.begins_elsewhere(tp)
+            replicas.notify_log_start(tp)
     except ApiError as error:
         return _Deletion(tp, error=error.code)
     return _Deletion(tp, offset)

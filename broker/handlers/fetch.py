@@ -25,11 +25,11 @@ from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_TIMEOUT_MS,
     Conversion,
-    for_old_reader,
+    convert_for_old_reader,
 )
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
-from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
+from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, group_by_topic
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
 from broker.replication.replica_manager import ReplicaManager
@@ -117,9 +117,9 @@ class _Reader:
         if answer.error_code != ErrorCode.NONE or partition is None or self.context.session is None:
             return True
         known = self.context.session.partitions.get(tp)
-        if known is None or known.asked.fetch_offset < self.end_of(partition):
+        if known is None or known.request.fetch_offset < self.end_of(partition):
             return True
-        return self.is_follower and not partition.owes_nothing(self.request.replica_id)
+        return self.is_follower and not partition.needs_nothing_from(self.request.replica_id)
 
     def is_throttled(self, partition: Partition) -> bool:
         """Whether what a follower reads of this partition counts towards the quota."""
@@ -165,8 +165,8 @@ def handle(
     )
     if reader.is_follower:
         session = None if fetch.session is None else fetch.session.fetches
-        replicas.in_sync.follower_fetched(
-            request.replica_id, fetch.asked, context.monotonic_ms, session
+        replicas.follower_progress.note_follower_fetch(
+            request.replica_id, fetch.requested, context.monotonic_ms, session
         )
     if request.max_wait_ms <= 0 or _enough(reader):
         return _answer(reader)
@@ -185,22 +185,22 @@ def _waits_under(reader: _Reader) -> tuple[Hashable, ...]:
     if context.session is not None:
         return (context.session,)
     what = END if reader.is_follower else WATERMARK
-    return tuple((what, tp) for tp, _ in context.asked)
+    return tuple((what, tp) for tp, _ in context.requested)
 
 
 def _answer(reader: _Reader) -> Outcome:
     parts = _read(reader)
     if reader.old is None:
-        return reader.context.answer(parts, reader.has_more)
+        return reader.context.build_response(parts, reader.has_more)
     return _readable(reader.request, reader.old, parts)
 
 
 def _enough(reader: _Reader) -> bool:
     """Whether to answer now: enough bytes, nothing asked, or something to say at once."""
     wanted, found = reader.request.min_bytes, 0
-    if wanted <= 0 or reader.context.is_to_be_answered:
+    if wanted <= 0 or reader.context.is_due:
         return True
-    for tp, p in reader.context.asked:
+    for tp, p in reader.context.requested:
         try:
             partition = reader.replicas.partition(tp)
             partition.require_leader(p.current_leader_epoch)
@@ -225,7 +225,7 @@ def _enough(reader: _Reader) -> bool:
 def _read(reader: _Reader) -> list[Part]:
     left, first = reader.max_bytes, True
     parts = []
-    for tp, p in reader.context.asked:
+    for tp, p in reader.context.requested:
         part = _read_partition(reader, tp, p, left, first)
         size = getattr(part.records, "size", 0)
         first = first and not size
@@ -270,7 +270,7 @@ def _read_partition(
             data = None
         records: Any = _EMPTY if data is None else data
         if old is not None and data is not None:
-            records = for_old_reader(
+            records = convert_for_old_reader(
                 data,
                 replicas.log(tp).config,
                 magic=old.magic,
@@ -303,11 +303,11 @@ def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outc
     """The response, after what must be converted in it is, or has begun to be."""
     conversions = [part.records for _, part in parts if isinstance(part.records, Conversion)]
     if not conversions:
-        return FetchResponse(responses=by_topic(parts))
+        return FetchResponse(responses=group_by_topic(parts))
 
     def convert() -> FetchResponse:
         converted = [(tp, _converted(part, old.deferred.executor)) for tp, part in parts]
-        return FetchResponse(responses=by_topic(converted))
+        return FetchResponse(responses=group_by_topic(converted))
 
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):

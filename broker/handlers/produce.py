@@ -21,7 +21,7 @@ from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
 from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
-from broker.replication.partition_waits import SETTLED, WATERMARK
+from broker.replication.partition_waits import DURABLE_END, WATERMARK
 from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.validator import (
@@ -197,9 +197,9 @@ def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pend
         return _response(request, parts)
 
     return Wait(
-        keys=tuple((key, part.tp) for part in held for key in (SETTLED, WATERMARK)),
+        keys=tuple((key, part.tp) for part in held for key in (DURABLE_END, WATERMARK)),
         offsets=tuple(
-            ((WATERMARK if part.all_in_sync else SETTLED, part.tp), part.until)
+            ((WATERMARK if part.all_in_sync else DURABLE_END, part.tp), part.until)
             for part in parts
             if part.until >= 0
         ),
@@ -404,7 +404,7 @@ def _handle_batches(
 
     def begin(tp: TopicPartition, records: Any) -> Check:
         _check_topic(cache, tp, context)
-        return replicas.check_of_batch(
+        return replicas.make_batch_check(
             tp, records, zstd_allowed=zstd_allowed, now_ms=context.now_ms
         )
 
@@ -436,7 +436,7 @@ def _handle_sets(
 
     def begin(tp: TopicPartition, records: Any) -> Check:
         _check_topic(cache, tp, context)
-        return replicas.check_of_set(tp, records, context.now_ms)
+        return replicas.make_message_set_check(tp, records, context.now_ms)
 
     parts = _unchecked(request, begin)
     sets = [p.records or b"" for topic in request.topic_data for p in topic.partition_data]

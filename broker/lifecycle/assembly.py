@@ -102,7 +102,7 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
     of it gets a response.
     """
     replicas = replication.replicas
-    watermarks = replicas.watermarks_to_checkpoint() if replicas.leadership_known else None
+    watermarks = replicas.watermarks_to_checkpoint() if replicas.is_leadership_known else None
 
     def close() -> None:
         disk.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file

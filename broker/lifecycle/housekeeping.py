@@ -99,7 +99,7 @@ class Housekeeping:
 
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks, once the controller has said which partitions are here."""
-        if self.replicas.leadership_known:
+        if self.replicas.is_leadership_known:
             self.logs.checkpoint_high_watermarks(self.replicas.watermarks_to_checkpoint())
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
@@ -171,4 +171,4 @@ class Housekeeping:
             logger.warning("%s", describe_failures(troubled))
 
     def _check_isr(self) -> None:
-        self.replicas.in_sync.shrink_isrs(self.monotonic_ms())
+        self.replicas.follower_progress.shrink_isrs(self.monotonic_ms())

@@ -81,7 +81,7 @@ class Conversion:
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor)
 
 
-def for_old_reader(
+def convert_for_old_reader(
     source: FileRange, config: LogConfig, *, magic: int, fetch_offset: int, limit: int, hard: bool
 ) -> FileRange | Conversion:
     """Return a range as it is if a reader of formats up to `magic` can read it, else a Conversion.

@@ -42,7 +42,7 @@ MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 """A session that was not used for so long gives way to any other session."""
 
-Asked = tuple[TopicPartition, FetchRequestPartition]
+RequestedPartition = tuple[TopicPartition, FetchRequestPartition]
 Part = tuple[TopicPartition, FetchResponsePartition]
 
 
@@ -51,14 +51,14 @@ def next_epoch(epoch: int) -> int:
     return epoch + 1 if 0 <= epoch < MAX_EPOCH else 1
 
 
-def named_partitions(request: FetchRequest) -> Iterator[Asked]:
+def named_partitions(request: FetchRequest) -> Iterator[RequestedPartition]:
     """Yield the partitions that a request names, in its order."""
     for topic in request.topics:
         for partition in topic.partitions:
             yield TopicPartition(topic.topic, partition.partition), partition
 
 
-def by_topic(parts: Iterable[Part]) -> list[FetchResponseTopic]:
+def group_by_topic(parts: Iterable[Part]) -> list[FetchResponseTopic]:
     """Group the parts of a response by topic, as the protocol does; keep their order."""
     return [
         FetchResponseTopic(topic=topic, partitions=[part for _, part in group])
@@ -70,7 +70,7 @@ def by_topic(parts: Iterable[Part]) -> list[FetchResponseTopic]:
 class _Remembered:
     """A partition of a session: its last request, and the bounds in its last response."""
 
-    asked: FetchRequestPartition
+    request: FetchRequestPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -101,9 +101,9 @@ class FetchSession:
         return self.replica_id >= 0
 
     @property
-    def asked(self) -> list[Asked]:
+    def requested(self) -> list[RequestedPartition]:
         """The marked partitions, as they were last requested."""
-        return [(tp, self.partitions[tp].asked) for tp in self.marked]
+        return [(tp, self.partitions[tp].request) for tp in self.marked]
 
     def note(self, tp: TopicPartition, part: FetchResponsePartition, has_more: bool) -> bool:
         """Note a part of a response; return whether it has news for the reader.
@@ -143,23 +143,23 @@ class FetchContext:
     new, so that the response has only news.
     """
 
-    named: Sequence[Asked]
+    named: Sequence[RequestedPartition]
     session: FetchSession | None = None
     incremental: bool = False
 
     @property
-    def asked(self) -> Sequence[Asked]:
+    def requested(self) -> Sequence[RequestedPartition]:
         """The partitions to look at now; of a session those that are marked."""
-        return self.named if self.session is None else self.session.asked
+        return self.named if self.session is None else self.session.requested
 
     @property
-    def is_to_be_answered(self) -> bool:
+    def is_due(self) -> bool:
         """True if there is nothing to wait for: no partitions, or the session is hurried."""
         if self.session is None:
             return not self.named
         return self.session.is_hurried or not self.session.partitions
 
-    def answer(
+    def build_response(
         self, parts: Sequence[Part], has_more: Callable[[Part], bool] = lambda part: False
     ) -> FetchResponse:
         """Build the response from these parts; for an incremental request, from those with news.
@@ -169,7 +169,7 @@ class FetchContext:
         """
         session = self.session
         if session is None:
-            return FetchResponse(responses=by_topic(parts))
+            return FetchResponse(responses=group_by_topic(parts))
 
         session.is_hurried = False
         news = [
@@ -177,7 +177,7 @@ class FetchContext:
             for tp, part in parts
             if session.note(tp, part, has_more((tp, part))) or not self.incremental
         ]
-        return FetchResponse(session_id=session.id, responses=by_topic(news))
+        return FetchResponse(session_id=session.id, responses=group_by_topic(news))
 
 
 _NO_SESSIONS: dict[FetchSession, None] = {}
@@ -214,10 +214,10 @@ class FetchSessions:
         # A full request ends the session before, and begins another unless it is the final one.
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
-            asked = tuple(named_partitions(request))
-            if request.session_epoch == FINAL_EPOCH or not asked:
-                return FetchContext(asked)
-            return FetchContext(asked, self._create(request, asked, monotonic_ms))
+            requested = tuple(named_partitions(request))
+            if request.session_epoch == FINAL_EPOCH or not requested:
+                return FetchContext(requested)
+            return FetchContext(requested, self._create(request, requested, monotonic_ms))
         return self._resume(request, monotonic_ms)
 
     def _resume(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
@@ -252,16 +252,16 @@ class FetchSessions:
                     self._remove_holder(session, tp)
 
         # New and changed partitions. Each has a mark, so that the response looks at it.
-        for tp, asked in named_partitions(request):
+        for tp, requested in named_partitions(request):
             known = session.partitions.get(tp)
             if known is None:
-                session.partitions[tp] = _Remembered(asked)
+                session.partitions[tp] = _Remembered(requested)
                 self._holders.setdefault(tp, {})[session] = None
             else:
                 # In a new leader epoch the reader gets the high watermark again.
-                if known.asked.current_leader_epoch != asked.current_leader_epoch:
+                if known.request.current_leader_epoch != requested.current_leader_epoch:
                     known.high_watermark = -1
-                known.asked = asked
+                known.request = requested
             session.marked[tp] = None
 
     def _remove_holder(self, session: FetchSession, tp: TopicPartition) -> None:
@@ -277,12 +277,12 @@ class FetchSessions:
                 self._remove_holder(session, tp)
 
     def _create(
-        self, request: FetchRequest, asked: Sequence[Asked], monotonic_ms: int
+        self, request: FetchRequest, requested: Sequence[RequestedPartition], monotonic_ms: int
     ) -> FetchSession | None:
         """Return a new session with the partitions of a request; None if there is no room."""
         is_follower = request.replica_id >= 0
         if len(self._sessions) >= self.slots and not self._evict(
-            is_follower, len(asked), monotonic_ms
+            is_follower, len(requested), monotonic_ms
         ):
             return None
 
@@ -339,11 +339,11 @@ class SessionReader:
     _changed: dict[TopicPartition, None] = attrs.field(factory=dict)
     _forgotten: dict[TopicPartition, None] = attrs.field(factory=dict)
 
-    def want(self, tp: TopicPartition, asked: FetchRequestPartition) -> None:
+    def want(self, tp: TopicPartition, requested: FetchRequestPartition) -> None:
         """Request the partition like this from now on, after all others."""
-        if self.wanted.get(tp) != asked:
+        if self.wanted.get(tp) != requested:
             self.wanted.pop(tp, None)
-            self.wanted[tp] = asked
+            self.wanted[tp] = requested
             self._changed[tp] = None
             self._forgotten.pop(tp, None)
 
@@ -360,7 +360,7 @@ class SessionReader:
         last request, so that partitions at rest cost nothing.
         """
         is_full = self.epoch == INITIAL_EPOCH
-        asked = self.wanted if is_full else self._changed
+        requested = self.wanted if is_full else self._changed
         forgotten = () if is_full else self._forgotten
 
         request = attrs.evolve(  # type: ignore[misc]  # mypy sees no attrs class in a message
@@ -369,7 +369,7 @@ class SessionReader:
             session_epoch=self.epoch,
             topics=[
                 FetchRequestTopic(topic=topic, partitions=[self.wanted[tp] for tp in group])
-                for topic, group in groupby(asked, key=lambda tp: tp.topic)
+                for topic, group in groupby(requested, key=lambda tp: tp.topic)
             ],
             forgotten_topics_data=[
                 FetchRequestForgottenTopic(topic=topic, partitions=[tp.partition for tp in group])
@@ -381,10 +381,10 @@ class SessionReader:
         self._forgotten = {}
         return request
 
-    def answered(self, response: FetchResponse) -> None:
+    def handle_response(self, response: FetchResponse) -> None:
         """Go on with the session; after an error begin a new one."""
         if response.error_code != ErrorCode.NONE:
-            self.lost()
+            self.restart()
         elif response.session_id == NO_SESSION:
             self.session_id = NO_SESSION
             self.epoch = INITIAL_EPOCH
@@ -392,6 +392,6 @@ class SessionReader:
             self.session_id = response.session_id
             self.epoch = next_epoch(self.epoch)
 
-    def lost(self) -> None:
+    def restart(self) -> None:
         """Begin a new session with the next request: the broker may not have got the last one."""
         self.epoch = INITIAL_EPOCH

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
-from broker.replication.fetch_sessions import Asked
+from broker.replication.fetch_sessions import RequestedPartition
 from broker.replication.isr import LONG_AGO_MS, Isr, LastFetch
-from broker.replication.partition import IsrChange, Partition
+from broker.replication.partition import IsrProposal, Partition
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -23,25 +23,25 @@ logger = logging.getLogger(__name__)
 class FollowerProgress:
     """The followers of all `partitions` of the broker that it leads.
 
-    `committed(partition)` is called when a high watermark has moved, `begins_elsewhere` when the
-    log start of a follower has, `changed` when a partition has another ISR. `lag_ms` is
+    `notify_watermark(partition)` is called when a high watermark has moved, `notify_log_start` when
+    the log start of a follower has, `notify_change` when a partition has another ISR. `lag_ms` is
     replica.lag.time.max.ms.
     """
 
     partitions: Mapping[TopicPartition, Partition]
-    write: Callable[[IsrChange], None]
+    write: Callable[[IsrProposal], None]
     lag_ms: int
-    committed: Callable[[Partition], None]
-    begins_elsewhere: Callable[[TopicPartition], None]
-    changed: Callable[[TopicPartition], None]
+    notify_watermark: Callable[[Partition], None]
+    notify_log_start: Callable[[TopicPartition], None]
+    notify_change: Callable[[TopicPartition], None]
     _checked_ms: int = LONG_AGO_MS
     _behind: dict[TopicPartition, None] = attrs.field(factory=dict)
     """Partitions with followers that may have fallen behind."""
 
-    def follower_fetched(
+    def note_follower_fetch(
         self,
         replica: int,
-        asked: Iterable[Asked],
+        requested: Iterable[RequestedPartition],
         monotonic_ms: int,
         session: LastFetch | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class FollowerProgress:
         The high watermark may move, and the ISR may grow or shrink. `session` is the fetch session
         of the request, if it has one; other partitions of it may be at rest.
         """
-        for tp, part in asked:
+        for tp, part in requested:
             # Only a fetch in the present leader epoch says what the follower has.
             partition = self.partitions.get(tp)
             if partition is None or not partition.is_leader:
@@ -58,7 +58,7 @@ class FollowerProgress:
             if part.current_leader_epoch not in (-1, partition.leader_epoch):
                 continue
 
-            start_moved = partition.follower_fetched(
+            start_moved = partition.note_follower_fetch(
                 replica, part.fetch_offset, part.log_start_offset, monotonic_ms, session
             )
             if part.fetch_offset < partition.log.log_end_offset:
@@ -70,9 +70,9 @@ class FollowerProgress:
             else:
                 self._propose_isr(partition, partition.isr_with(replica))
             if partition.advance_high_watermark(monotonic_ms):
-                self.committed(partition)
+                self.notify_watermark(partition)
             if start_moved:
-                self.begins_elsewhere(tp)
+                self.notify_log_start(tp)
 
         # Last, because partitions that end their rest above need the time of the fetch before.
         if session is not None:
@@ -102,33 +102,35 @@ class FollowerProgress:
 
     def _propose_isr(self, partition: Partition, isr: Isr | None) -> None:
         if isr is not None:
-            change = partition.propose_isr(isr)
+            proposal = partition.propose_isr(isr)
             logger.info("%s: isr %s, proposed %s", partition.topic_partition, partition.isr, isr)
-            self.write(change)
+            self.write(proposal)
 
-    def confirm_isr(self, change: IsrChange, isr: Isr, zk_version: int, monotonic_ms: int) -> None:
+    def confirm_isr(
+        self, proposal: IsrProposal, isr: Isr, zk_version: int, monotonic_ms: int
+    ) -> None:
         """Take the ISR that the state node has now, in the leader epoch of the proposal."""
-        partition = self._proposed_by(change)
+        partition = self._proposed_by(proposal)
         if partition is not None:
             partition.confirm_isr(isr, zk_version)
 
             # The followers that remain may fall behind too.
             partition.advance_high_watermark(monotonic_ms)
             self.watch(partition.topic_partition)
-            self.changed(partition.topic_partition)
+            self.notify_change(partition.topic_partition)
 
-    def give_up_isr(self, change: IsrChange) -> None:
+    def give_up_isr(self, proposal: IsrProposal) -> None:
         """Give up a proposal that was not written.
 
         The state node belongs to another leader or epoch, and a control request is on its way.
         """
-        partition = self._proposed_by(change)
+        partition = self._proposed_by(proposal)
         if partition is not None:
             partition.give_up_isr()
 
-    def _proposed_by(self, change: IsrChange) -> Partition | None:
+    def _proposed_by(self, proposal: IsrProposal) -> Partition | None:
         """Return the partition of a proposal, if it is still led in the same epoch."""
-        partition = self.partitions.get(change.topic_partition)
-        if partition is None or partition.leader_epoch != change.state.leader_epoch:
+        partition = self.partitions.get(proposal.topic_partition)
+        if partition is None or partition.leader_epoch != proposal.state.leader_epoch:
             return None
         return partition if partition.is_leader else None

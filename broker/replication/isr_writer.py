@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 
 from broker.replication.isr import LONG_AGO_MS, Isr
-from broker.replication.partition import IsrChange
+from broker.replication.partition import IsrProposal
 from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import IsrChange as IsrChangeNode
@@ -48,86 +48,86 @@ RETRY_S = 1.0
 class IsrWriter:
     """Writes the proposals of all partitions that this broker leads.
 
-    `spawn` starts a task of the broker. `written(change, isr, zk_version, monotonic_ms)` is called
-    with the ISR that the node has in the leader's epoch, `superseded(change)` when the node belongs
-    to another leader or epoch, or is gone.
+    `spawn` starts a task of the broker. `written(proposal, isr, zk_version, monotonic_ms)` is
+    called with the ISR that the node has in the leader's epoch, `superseded(proposal)` when the
+    node belongs to another leader or epoch, or is gone.
     """
 
     zk: ZkSession
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     monotonic_ms: Callable[[], int]
-    written: Callable[[IsrChange, Isr, int, int], None]
-    superseded: Callable[[IsrChange], None]
+    written: Callable[[IsrProposal, Isr, int, int], None]
+    superseded: Callable[[IsrProposal], None]
     _changed: set[TopicPartition] = attrs.field(factory=set)
     _last_change_ms: int = LONG_AGO_MS
     _last_notified_ms: int = LONG_AGO_MS
 
-    def write(self, change: IsrChange) -> None:
+    def write(self, proposal: IsrProposal) -> None:
         """Start to write; `written` or `superseded` is called at the end."""
-        self.spawn(self._write(change))
+        self.spawn(self._write(proposal))
 
-    async def _write(self, change: IsrChange) -> None:
+    async def _write(self, proposal: IsrProposal) -> None:
         # Repeat until the result is known.
         while True:
             try:
-                result = await self._write_once(change)
+                result = await self._write_once(proposal)
                 break
             except ZkError as error:
                 level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(
-                    level, "%s: isr not written, trying again: %r", change.topic_partition, error
+                    level, "%s: isr not written, trying again: %r", proposal.topic_partition, error
                 )
                 await asyncio.sleep(RETRY_S)
 
         if result is None:
-            self.superseded(change)
+            self.superseded(proposal)
             return
 
         isr, zk_version = result
-        self._changed.add(change.topic_partition)
+        self._changed.add(proposal.topic_partition)
         self._last_change_ms = self.monotonic_ms()
-        self.written(change, isr, zk_version, self._last_change_ms)
+        self.written(proposal, isr, zk_version, self._last_change_ms)
 
-    async def _write_once(self, change: IsrChange) -> tuple[Isr, int] | None:
+    async def _write_once(self, proposal: IsrProposal) -> tuple[Isr, int] | None:
         """Write an ISR; return the ISR and version of the node, or None if it is not ours."""
-        path = PartitionState.path(*change.topic_partition)
+        path = PartitionState.path(*proposal.topic_partition)
         while True:
-            node = await self._read_own_state(change, path)
+            node = await self._read_own_state(proposal, path)
             if node is None:
                 return None
 
             # Another version in our epoch: an earlier try has written, and its response was lost.
             state, zk_version = node
-            if zk_version != change.zk_version:
+            if zk_version != proposal.zk_version:
                 return tuple(state.isr), zk_version
 
-            data = attrs.evolve(change.state, extra=state.extra).encode()
+            data = attrs.evolve(proposal.state, extra=state.extra).encode()
             try:
                 stat = await retry_until_connected(
                     self.zk, partial(self.zk.set, path, data, zk_version)
                 )
-                return change.state.isr, stat.version
+                return proposal.state.isr, stat.version
             except NoNode:
                 return None
             except BadVersion:
                 continue
 
     async def _read_own_state(
-        self, change: IsrChange, path: str
+        self, proposal: IsrProposal, path: str
     ) -> tuple[PartitionState, int] | None:
         """Read the state node; return state and version, or None if it is not of our epoch."""
         try:
             data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
             state = PartitionState.decode(data, path)
         except (NoNode, ZnodeError) as error:
-            logger.warning("%s: %s", change.topic_partition, error)
+            logger.warning("%s: %s", proposal.topic_partition, error)
             return None
 
-        proposed = change.state
+        proposed = proposal.state
         if (state.leader, state.leader_epoch) != (proposed.leader, proposed.leader_epoch):
             logger.info(
                 "%s: led by %s in epoch %s now, not by us in %s",
-                change.topic_partition,
+                proposal.topic_partition,
                 state.leader,
                 state.leader_epoch,
                 proposed.leader_epoch,

@@ -33,7 +33,7 @@ NO_LEADER = -1
 
 
 @attrs.frozen
-class IsrChange:
+class IsrProposal:
     """A proposed ISR, to be written over version `zk_version` of the partition's state node."""
 
     topic_partition: TopicPartition
@@ -234,14 +234,14 @@ class Partition:
         """True if the high watermark covers everything acknowledged under earlier leaders."""
         return self.high_watermark >= self.epoch_start_offset
 
-    def owes_nothing(self, replica: int) -> bool:
+    def needs_nothing_from(self, replica: int) -> bool:
         """Return whether the next fetch of this follower can change nothing.
 
         That is so while it is in sync and the whole log is committed.
         """
         return replica in self.isr and self.high_watermark >= self.log.log_end_offset
 
-    def follower_fetched(
+    def note_follower_fetch(
         self,
         replica: int,
         offset: int,
@@ -307,7 +307,7 @@ class Partition:
             if replica in self.isr
         )
 
-    def propose_isr(self, isr: Isr) -> IsrChange:
+    def propose_isr(self, isr: Isr) -> IsrProposal:
         """Propose another ISR; return the change to be written."""
         assert self.is_leader, "only the leader proposes an ISR"
         assert self.proposed_isr is None, "one proposal at a time"
@@ -318,7 +318,7 @@ class Partition:
         self.proposed_isr = isr
         self.maximal_isr = (*self.isr, *isr)
         state = PartitionState(self.leader, self.leader_epoch, isr, self.controller_epoch)
-        return IsrChange(self.topic_partition, state, self.zk_version)
+        return IsrProposal(self.topic_partition, state, self.zk_version)
 
     def confirm_isr(self, isr: Isr, zk_version: int) -> None:
         """Take the ISR that the state node has now. The caller has checked the leader epoch."""

@@ -4,7 +4,7 @@
 |---|---|---|
 | END | with each append | followers |
 | WATERMARK | when the in-sync replicas have fetched | consumers, producers with acks=all, commits |
-| SETTLED | with a flush | producers with acks=1, where flushes are due |
+| DURABLE_END | with a flush | producers with acks=1, where flushes are due |
 | START | when the log start offset of a replica moves | DeleteRecords |
 
 Another leader, another ISR or a failed log may end any of these waits. A fetch of a session waits
@@ -28,12 +28,12 @@ class Moving(IntEnum):
 
     END = 0
     WATERMARK = 1
-    SETTLED = 2
+    DURABLE_END = 2
     START = 3
 
 
 Key = tuple[int, TopicPartition]
-END, WATERMARK, SETTLED, START = map(int, Moving)
+END, WATERMARK, DURABLE_END, START = map(int, Moving)
 
 
 @attrs.define(eq=False)
@@ -62,7 +62,7 @@ class PartitionWaits:
 
     def wake_at_durable_end(self, tp: TopicPartition, durable_end_offset: int) -> None:
         """Wake those who wait until the log is flushed up to this offset."""
-        self.purgatory.advance((SETTLED, tp), durable_end_offset)
+        self.purgatory.advance((DURABLE_END, tp), durable_end_offset)
 
     def wake_at_start(self, tp: TopicPartition) -> None:
         """Wake those who wait for log start offsets: that of a replica has moved."""
@@ -73,7 +73,7 @@ class PartitionWaits:
         """Wake all who wait for these partitions: their leader, ISR or log state changed."""
         keys: list[Hashable] = []
         for tp in partitions:
-            keys += [(END, tp), (WATERMARK, tp), (SETTLED, tp), (START, tp)]
+            keys += [(END, tp), (WATERMARK, tp), (DURABLE_END, tp), (START, tp)]
             keys += self.sessions.mark(tp)
         self.purgatory.touch(*keys)
 

@@ -29,7 +29,7 @@ from broker.replication.following import (
     offsets_request,
 )
 from broker.replication.partition import Partition, append_as_fetched
-from broker.replication.replication_failures import Culprit, culprit
+from broker.replication.replication_failures import Cause, cause_of
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.truncation import Truncation, truncation
 from clients.transport.connection import ConnectionFailed
@@ -247,13 +247,13 @@ class _Fetcher:
         if self._connection is not None:
             self._connection.abort("fetching ends")
         self._connection = None
-        self._session.lost()
+        self._session.restart()
 
     # ---- a round: cut what must be cut, then fetch
 
     async def _round(self) -> None:
         if self._connection is None or self._connection.closed:
-            self._session.lost()
+            self._session.restart()
             self._connection = await self.owner.connect(self.leader)
         connection = self._connection
 
@@ -338,7 +338,7 @@ class _Fetcher:
         """What the leader sent cannot be kept; people are told once, not with each trial."""
         tp, trouble = each.partition.topic_partition, str(error) or type(error).__name__
         if trouble != each.trouble:
-            unexpected = error if culprit(error) == Culprit.OURSELVES else None
+            unexpected = error if cause_of(error) == Cause.OURSELVES else None
             logger.error("%s: from broker %s: %s", tp, self.leader, trouble, exc_info=unexpected)
         self._delay(each, trouble)
 
@@ -434,7 +434,7 @@ class _Fetcher:
             topics=(),
         )
         response: FetchResponse = await self._ask(connection, self._session.request(template))
-        self._session.answered(response)
+        self._session.handle_response(response)
         for topic in response.responses:
             for p in topic.partitions:
                 tp = TopicPartition(topic.topic, p.partition_index)

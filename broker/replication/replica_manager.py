@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 
 from broker.replication.follower_progress import FollowerProgress
-from broker.replication.partition import IsrChange, Partition
+from broker.replication.partition import IsrProposal, Partition
 from broker.signals import Signal, Signals
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
@@ -112,7 +112,7 @@ class ReplicaManager:
     waits: Waits
     start_flush: Callable[[Partition], None]
     followers: Followers
-    write_isr: Callable[[IsrChange], None]
+    write_isr: Callable[[IsrProposal], None]
     monotonic_ms: Callable[[], int]
     lag_ms: int = 10_000
     checkpointed: dict[TopicPartition, int] = attrs.field(factory=dict)
@@ -121,21 +121,21 @@ class ReplicaManager:
     write_back: WriteBack = lambda file, start, size: None
     """The function with which logs tell the disk to begin with their bytes."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
-    leadership_known: bool = False
+    is_leadership_known: bool = False
     """True after the first LeaderAndIsr."""
-    in_sync: FollowerProgress = attrs.field(init=False)
+    follower_progress: FollowerProgress = attrs.field(init=False)
     _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
     _awaiting_flush: set[TopicPartition] = attrs.field(factory=set)
     """Partitions to which nothing can be appended before a flush ends."""
     _watermark_listeners: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.in_sync = FollowerProgress(
+        self.follower_progress = FollowerProgress(
             self.partitions,
             self.write_isr,
             self.lag_ms,
             self._notify_watermark,
-            self.begins_elsewhere,
+            self.notify_log_start,
             self.notify_change,
         )
 
@@ -143,8 +143,8 @@ class ReplicaManager:
         """Subscribe to the ends of flushes, of fetches, and of writes of ISRs."""
         signals.replicated.subscribe(self.replicated)
         signals.flushed.subscribe(self.flushed)
-        signals.isr_written.subscribe(self.in_sync.confirm_isr)
-        signals.isr_superseded.subscribe(self.in_sync.give_up_isr)
+        signals.isr_written.subscribe(self.follower_progress.confirm_isr)
+        signals.isr_superseded.subscribe(self.follower_progress.give_up_isr)
 
     # ---- partitions
 
@@ -186,7 +186,7 @@ class ReplicaManager:
         )
         return self._append_batch(partition, batch, all_in_sync, now_ms)
 
-    def check_of_batch(
+    def make_batch_check(
         self,
         tp: TopicPartition,
         records: bytes | memoryview | None,
@@ -212,7 +212,7 @@ class ReplicaManager:
 
         return check
 
-    def check_of_set(
+    def make_message_set_check(
         self, tp: TopicPartition, records: bytes | memoryview | None, now_ms: int
     ) -> Check:
         """Return the check of a message set of Produce v0-2, for a thread. Raises ApiError."""
@@ -305,7 +305,7 @@ class ReplicaManager:
         if partition.log.is_flush_due(monotonic_ms):
             self.start_flush(partition)
 
-        self.in_sync.watch(partition.topic_partition)
+        self.follower_progress.watch(partition.topic_partition)
         self.waits.wake_at_end(partition.topic_partition)
         if partition.advance_high_watermark(monotonic_ms):
             self._notify_watermark(partition)
@@ -330,7 +330,7 @@ class ReplicaManager:
                 listener()
         self.waits.wake_all(*partitions)
 
-    def begins_elsewhere(self, tp: TopicPartition) -> None:
+    def notify_log_start(self, tp: TopicPartition) -> None:
         """Wake those who wait for log start offsets: that of a replica has moved."""
         self.waits.wake_at_start(tp)
 
@@ -344,7 +344,7 @@ class ReplicaManager:
             if partition.announced_start != start:
                 partition.announced_start = start
                 if partition.is_leader:
-                    self.begins_elsewhere(tp)
+                    self.notify_log_start(tp)
                 else:
                     self.followers.start_moved(partition)
 

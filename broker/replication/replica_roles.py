@@ -79,10 +79,10 @@ class ReplicaRoles:
 
         The first one names all partitions of this broker, so the logs of any others are strays.
         """
-        if self.replicas.leadership_known:
+        if self.replicas.is_leadership_known:
             return
 
-        self.replicas.leadership_known = True
+        self.replicas.is_leadership_known = True
         strays = sorted(map(str, self.replicas.logs.logs.keys() - self.replicas.partitions.keys()))
         if strays:
             logger.warning(
@@ -295,7 +295,7 @@ class ReplicaRoles:
 
         following_brokers = set[int]()
         for tp in leaders:
-            self.replicas.in_sync.watch(tp)
+            self.replicas.follower_progress.watch(tp)
             following_brokers.update(self.replicas.partitions[tp].followers)
         if following_brokers:
             self.replicas.waits.wake_followers(following_brokers)

@@ -23,7 +23,7 @@ MOST_NAMED = 10
 """Most partitions that a message names; it has the number of the others."""
 
 
-class Culprit(Enum):
+class Cause(Enum):
     """The party that caused a failure."""
 
     DISK = "our disk"
@@ -31,19 +31,19 @@ class Culprit(Enum):
     OURSELVES = "ourselves"
 
 
-CULPRITS: tuple[tuple[type[Exception], Culprit], ...] = (
-    (ApiError, Culprit.DISK),  # raised by our own log: an error of the leader is no exception
-    (CorruptRecord, Culprit.LEADER),
-    (UnexpectedAppendOffset, Culprit.LEADER),
+CAUSES: tuple[tuple[type[Exception], Cause], ...] = (
+    (ApiError, Cause.DISK),  # raised by our own log: an error of the leader is no exception
+    (CorruptRecord, Cause.LEADER),
+    (UnexpectedAppendOffset, Cause.LEADER),
 )
 
 
-def culprit(error: Exception) -> Culprit:
+def cause_of(error: Exception) -> Cause:
     """Return the party that caused the failure of one partition."""
-    for error_type, party in CULPRITS:
+    for error_type, party in CAUSES:
         if isinstance(error, error_type):
             return party
-    return Culprit.OURSELVES
+    return Cause.OURSELVES
 
 
 def describe_failures(troubled: Mapping[TopicPartition, str]) -> str:

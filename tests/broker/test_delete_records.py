@@ -50,7 +50,7 @@ def follower_begins_at(replicas: Replicas, start: int) -> None:
     asked = FetchRequestPartition(
         partition=0, fetch_offset=4, log_start_offset=start, partition_max_bytes=1
     )
-    replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], NOW_MS)
+    replicas.manager.follower_progress.note_follower_fetch(1, [(T0, asked)], NOW_MS)
 
 
 def delete(replicas: Replicas, offset: int, topic: str = "t") -> Any:

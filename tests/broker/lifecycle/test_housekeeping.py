@@ -134,7 +134,9 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
         partition = FetchRequestPartition(
             partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
         )
-        replicas.manager.in_sync.follower_fetched(1, [(T0, partition)], replicas.monotonic_ms())
+        replicas.manager.follower_progress.note_follower_fetch(
+            1, [(T0, partition)], replicas.monotonic_ms()
+        )
 
     def append(timestamp_ms: int) -> None:
         sent = batch(b"abc", timestamp_ms=timestamp_ms)

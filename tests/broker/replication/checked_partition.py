@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from broker.replication.isr import Isr
-from broker.replication.partition import IsrChange, Partition
+from broker.replication.partition import IsrProposal, Partition
 from core_log.appending.appended import LogAppendInfo
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 
@@ -34,12 +34,12 @@ class CheckedPartition(Partition):
         self.check()
         return has_moved
 
-    def follower_fetched(self, *arguments: Any, **keywords: Any) -> bool:
-        has_moved = super().follower_fetched(*arguments, **keywords)
+    def note_follower_fetch(self, *arguments: Any, **keywords: Any) -> bool:
+        has_moved = super().note_follower_fetch(*arguments, **keywords)
         self.check()
         return has_moved
 
-    def propose_isr(self, isr: Isr) -> IsrChange:
+    def propose_isr(self, isr: Isr) -> IsrProposal:
         change = super().propose_isr(isr)
         self.check()
         return change

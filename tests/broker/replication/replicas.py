@@ -17,7 +17,7 @@ from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import RequestContext
 from broker.replication.control_work import ControlWork
 from broker.replication.fetch_sessions import FetchSessions
-from broker.replication.partition import IsrChange, Partition
+from broker.replication.partition import IsrProposal, Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
@@ -99,7 +99,7 @@ class Replicas:
     flushes: list[Any] = attrs.field(factory=list)
     fetchers: Fetchers = attrs.field(factory=lambda: Fetchers())
     sessions: FetchSessions = attrs.field(factory=lambda: FetchSessions(10, count(1).__next__))
-    proposals: list[IsrChange] = attrs.field(factory=list)
+    proposals: list[IsrProposal] = attrs.field(factory=list)
     monotonic_ms: Callable[[], int] = lambda: NOW_MS
     leader_quota: ReplicationQuota = attrs.field(
         factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
@@ -282,5 +282,5 @@ def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: in
     asked = FetchRequestPartition(
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
     )
-    replicas.manager.in_sync.follower_fetched(replica, [(tp, asked)], NOW_MS)
+    replicas.manager.follower_progress.note_follower_fetch(replica, [(tp, asked)], NOW_MS)
     replicas.check()

@@ -129,11 +129,11 @@ async def test_partition_whose_log_is_being_made_is_not_here_yet() -> None:
     with pytest.raises(ApiError) as refused:
         broker.replicas.manager.partition(T0)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert not broker.replicas.manager.leadership_known
+    assert not broker.replicas.manager.is_leadership_known
     await broker.executor.do_next()
     await request
     assert broker.replicas.manager.partition(T0).is_leader
-    assert broker.replicas.manager.leadership_known
+    assert broker.replicas.manager.is_leadership_known
 
 
 async def test_no_turn_changes_more_partitions_than_a_slice() -> None:

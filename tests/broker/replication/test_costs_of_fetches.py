@@ -33,7 +33,7 @@ async def costs_of(pair: FetchingPair) -> dict[str, int]:
     costs["one append"] = bytecodes_of(traffic)
     pair.round()
     await asyncio.sleep(0)
-    check = pair.replicas.manager.in_sync.shrink_isrs
+    check = pair.replicas.manager.follower_progress.shrink_isrs
     for _ in range(2):  # the first after a while looks on
         check(pair.now_ms)
     costs["check of in-sync replicas"] = bytecodes_of(lambda: check(pair.now_ms))
@@ -53,11 +53,11 @@ async def test_an_idle_follower_stays_in_sync_and_one_that_is_silent_does_not() 
     tp = TopicPartition("t", 1)
     for _ in range(100):
         pair.round()
-    pair.replicas.manager.in_sync.shrink_isrs(NOW_MS)
+    pair.replicas.manager.follower_progress.shrink_isrs(NOW_MS)
     follower = manager.partition(tp).followers[1]
     assert follower.caught_up_ms == NOW_MS  # the time that requests are given in these tests
     pair.append(1)
-    manager.in_sync.shrink_isrs(NOW_MS + LAG_MS)
+    manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS)
     assert pair.replicas.proposals == []
-    manager.in_sync.shrink_isrs(NOW_MS + LAG_MS + 1)
+    manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS + 1)
     assert [change.topic_partition for change in pair.replicas.proposals] == [tp]

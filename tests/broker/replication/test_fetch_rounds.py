@@ -54,7 +54,7 @@ class Reader:
             self.session.request(template),
             context(11)._replace(monotonic_ms=self.now_ms),
         )
-        self.session.answered(response)
+        self.session.handle_response(response)
         for topic in response.responses:
             for part in topic.partitions:
                 if part.records:
@@ -86,18 +86,18 @@ def test_what_did_not_fit_comes_without_being_asked_for_again() -> None:
 
 def test_who_asks_for_a_partition_no_more_falls_behind_though_its_session_goes_on() -> None:
     replicas = Replicas().lead("t", 2, isr=(0, 1), replicas=(0, 1))
-    in_sync = replicas.manager.in_sync
+    progress = replicas.manager.follower_progress
     reader = Reader(replicas, {T0: 0, T1: 0})
     for _ in range(3):
         reader.round()
     reader.forget(T0)
     reader.round()
-    in_sync.shrink_isrs(NOW_MS)
+    progress.shrink_isrs(NOW_MS)
     append(replicas, T0)
     for later_ms in range(0, 2 * LAG_MS, LAG_MS // 2):
         reader.now_ms = NOW_MS + later_ms
         reader.round()
-        in_sync.shrink_isrs(reader.now_ms)
+        progress.shrink_isrs(reader.now_ms)
     assert {(change.topic_partition, change.state.isr) for change in replicas.proposals} == {
         (T0, (0,))
     }
@@ -110,7 +110,7 @@ def test_the_watermark_is_not_held_for_long_by_one_that_was_caught_up_and_is_gon
     reader = Reader(replicas, {T0: 0})
     reader.round()
     follower_at(replicas, T0, 0, replica=2)
-    replicas.manager.in_sync.give_up_isr(replicas.proposals[0])
+    replicas.manager.follower_progress.give_up_isr(replicas.proposals[0])
     append(replicas, T0)
     for _ in range(3):
         reader.round()

@@ -77,13 +77,13 @@ def part(
 
 
 def names(context: FetchContext) -> list[TopicPartition]:
-    return [tp for tp, _ in context.asked]
+    return [tp for tp, _ in context.requested]
 
 
 def answer(context: FetchContext, *parts: FetchResponsePartition) -> list[int]:
     """Return the numbers of the partitions in the response."""
     named = [(TopicPartition("t", part.partition_index), part) for part in parts]
-    response = context.answer(named)
+    response = context.build_response(named)
     return [part.partition_index for topic in response.responses for part in topic.partitions]
 
 
@@ -97,7 +97,7 @@ def created(known: FetchSessions, size: int, now_ms: int = 0, replica: int = -1)
     """Return the id of a new session of so many partitions; 0 if there was no room."""
     partitions = [TopicPartition("t", number) for number in range(size)]
     context = known.open(request(*partitions, replica=replica), now_ms)
-    return context.answer([]).session_id
+    return context.build_response([]).session_id
 
 
 # ---- ids and epochs
@@ -112,7 +112,7 @@ def test_a_full_request_begins_a_session_and_is_answered_whole() -> None:
     known = sessions()
     context = known.open(request(A, B), 0)
     assert names(context) == [A, B]
-    assert context.answer([(A, part(A)), (B, part(B))]).session_id == 1
+    assert context.build_response([(A, part(A)), (B, part(B))]).session_id == 1
     assert answer(known.open(request(A, B), 0), part(A), part(B)) == [0, 1]
 
 
@@ -125,7 +125,7 @@ def test_an_id_in_use_and_zero_are_not_given() -> None:
 def test_who_wants_no_session_gets_none() -> None:
     known = sessions()
     context = known.open(request(A, session=(0, -1)), 0)
-    assert context.answer([(A, part(A))]).session_id == 0
+    assert context.build_response([(A, part(A))]).session_id == 0
     assert refusal(known, request(session=(1, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -152,7 +152,7 @@ def test_a_full_request_that_names_a_session_ends_it(epoch: int) -> None:
     known.open(request(A), 0)
     context = known.open(request(B, session=(1, epoch)), 0)
     assert names(context) == [B]
-    assert context.answer([]).session_id == (0 if epoch else 2)
+    assert context.build_response([]).session_id == (0 if epoch else 2)
     assert refusal(known, request(session=(1, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -163,14 +163,14 @@ def test_what_was_asked_before_is_remembered_changed_added_and_forgotten() -> No
     known = sessions()
     known.open(request(A, B, C), 0)
     context = known.open(request(B, D, session=(1, 1), forgotten=(A,), offset=9), 0)
-    assert [(tp, p.fetch_offset) for tp, p in context.asked] == [(B, 9), (C, 0), (D, 9)]
+    assert [(tp, p.fetch_offset) for tp, p in context.requested] == [(B, 9), (C, 0), (D, 9)]
 
 
 def test_a_session_of_nothing_ends() -> None:
     known = sessions()
     known.open(request(A), 0)
     context = known.open(request(session=(1, 1), forgotten=(A,)), 0)
-    assert context.answer([]).session_id == 0
+    assert context.build_response([]).session_id == 0
     assert refusal(known, request(session=(1, 2))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -221,7 +221,7 @@ def test_what_has_more_stays_marked_and_is_read_last_if_it_brought_records() -> 
     first = known.open(request(A, B, C), 0)
     has_more = {A, B}
     parts = [(A, part(A, records=b"x")), (B, part(B)), (C, part(C))]
-    first.answer(parts, lambda each: each[0] in has_more)
+    first.build_response(parts, lambda each: each[0] in has_more)
     assert names(known.open(request(session=(1, 1)), 0)) == [B, A]
 
 
@@ -350,9 +350,9 @@ def ask(
 def test_a_reader_names_all_then_what_differs() -> None:
     reader = SessionReader()
     assert said(ask(reader, wanted(A=1, B=2))) == (0, 0, [(0, 1), (1, 2)], [])
-    reader.answered(replied(7))
+    reader.handle_response(replied(7))
     assert said(ask(reader, wanted(A=1, B=3, C=0))) == (7, 1, [(1, 3), (2, 0)], [])
-    reader.answered(replied(7))
+    reader.handle_response(replied(7))
     assert said(ask(reader, wanted(B=3, C=0))) == (7, 2, [], [0])
 
 
@@ -360,21 +360,21 @@ def test_without_a_session_a_reader_goes_on_naming_all() -> None:
     reader = SessionReader()
     for _ in range(2):
         assert said(ask(reader, wanted(A=1))) == (0, 0, [(0, 1)], [])
-        reader.answered(replied(0))
+        reader.handle_response(replied(0))
 
 
 @pytest.mark.parametrize("how", ["error", "lost", "closed"])
 def test_after_a_session_ends_a_reader_names_all_again(how: str) -> None:
     reader = SessionReader()
     ask(reader, wanted(A=1))
-    reader.answered(replied(7))
+    reader.handle_response(replied(7))
     ask(reader, wanted(A=1))
     if how == "lost":
-        reader.lost()
+        reader.restart()
     elif how == "error":
-        reader.answered(replied(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+        reader.handle_response(replied(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
     else:
-        reader.answered(replied(0))
+        reader.handle_response(replied(0))
     _, epoch, named, forgotten = said(ask(reader, wanted(A=1)))
     assert (epoch, named, forgotten) == (0, [(0, 1)], [])
 
@@ -383,10 +383,10 @@ def test_a_reader_that_begins_anew_has_the_broker_forget_the_session_before() ->
     reader, known = SessionReader(), sessions(1)
     for number in (1, 2, 3):
         opened = known.open(ask(reader, wanted(A=1)), 0)
-        response = opened.answer([(A, part(A))])
+        response = opened.build_response([(A, part(A))])
         assert response.session_id == number
-        reader.answered(response)
-        reader.lost()
+        reader.handle_response(response)
+        reader.restart()
 
 
 @pytest.mark.parametrize("field", [field.name for field in attrs.fields(FetchRequest)])
@@ -440,20 +440,20 @@ class Pair:
         asks = {tp: asked(tp, at) for tp, at in offsets.items()}
         request = ask(self.reader, asks)
         if self.rng.random() < 0.1:  # not heard by the broker
-            self.reader.lost()
+            self.reader.restart()
             return False
         try:
             context = self.known.open(request, now_ms)
         except ApiError as error:
-            self.reader.answered(replied(error=error.code))
+            self.reader.handle_response(replied(error=error.code))
             return False
         assert self.remembered(context) == dict(offsets)
-        parts = [(tp, self.part(tp, state)) for tp, _ in context.asked]
-        response = context.answer(parts)
+        parts = [(tp, self.part(tp, state)) for tp, _ in context.requested]
+        response = context.build_response(parts)
         if self.rng.random() < 0.1:  # not heard by the reader
-            self.reader.lost()
+            self.reader.restart()
             return False
-        self.reader.answered(response)
+        self.reader.handle_response(response)
         if request.session_epoch == 0:
             self.heard.clear()
         for topic in response.responses:
@@ -465,8 +465,8 @@ class Pair:
     def remembered(self, context: FetchContext) -> dict[TopicPartition, int]:
         """Return the offsets that the broker knows from this request and earlier ones."""
         if context.session is None:
-            return {tp: p.fetch_offset for tp, p in context.asked}
-        return {tp: known.asked.fetch_offset for tp, known in context.session.partitions.items()}
+            return {tp: p.fetch_offset for tp, p in context.requested}
+        return {tp: known.request.fetch_offset for tp, known in context.session.partitions.items()}
 
     def part(self, tp: TopicPartition, state: State) -> FetchResponsePartition:
         watermark, start = state[tp]

@@ -10,7 +10,7 @@ import attrs
 
 from broker.replication.isr import Isr
 from broker.replication.isr_writer import LONGEST_MS, NOTIFIED_AT_ONCE, QUIET_MS, IsrWriter
-from broker.replication.partition import IsrChange
+from broker.replication.partition import IsrProposal
 from protocol.topic_partition import TopicPartition
 from tests.broker.small_cluster import in_virtual_time
 from tests.broker.spawning import Spawned
@@ -46,15 +46,15 @@ class World:
         )
         return self
 
-    def isr_written(self, change: IsrChange, isr: Isr, zk_version: int, now_ms: int) -> None:
+    def isr_written(self, change: IsrProposal, isr: Isr, zk_version: int, now_ms: int) -> None:
         self.reports.append((change.topic_partition, isr, zk_version))
 
-    def isr_superseded(self, change: IsrChange) -> None:
+    def isr_superseded(self, change: IsrProposal) -> None:
         self.reports.append((change.topic_partition, "superseded"))
 
     async def write(self, isr: Isr, zk_version: int = 1, tp: TopicPartition = T0) -> Any:
         """Write a change; return the writer's report."""
-        self.writer.write(IsrChange(tp, state(isr), zk_version))
+        self.writer.write(IsrProposal(tp, state(isr), zk_version))
         await self.spawned.ended()
         return self.reports[-1]
 
@@ -97,7 +97,7 @@ def test_what_another_version_added_to_the_node_is_kept() -> None:
     async def story(world: World) -> None:
         later = attrs.evolve(state((1, 2)), extra={"leader_recovery_state": 0})
         stat = await world.session.set(PATH, later.encode())
-        world.writer.write(IsrChange(T0, state((1,)), stat.version))
+        world.writer.write(IsrProposal(T0, state((1,)), stat.version))
         await world.spawned.ended()
         data, _ = await world.session.get(PATH)
         assert PartitionState.decode(data) == attrs.evolve(later, isr=(1,))
@@ -108,7 +108,7 @@ def test_what_another_version_added_to_the_node_is_kept() -> None:
 def test_a_write_whose_answer_was_lost_is_found_in_the_node() -> None:
     async def story(world: World) -> None:
         world.zookeeper.lose_reply(world.session)
-        world.writer.write(IsrChange(T0, state((1,)), 1))
+        world.writer.write(IsrProposal(T0, state((1,)), 1))
         await asyncio.sleep(0.01)
         assert (world.reports, world.stored) == ([], ((1,), 2))
         world.zookeeper.resume(world.session)
@@ -165,7 +165,7 @@ def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_wri
 
     async def story(world: World) -> None:
         world.zookeeper.lose_reply(world.session)
-        world.writer.write(IsrChange(T0, state((1, 2, 3)), 1))
+        world.writer.write(IsrProposal(T0, state((1, 2, 3)), 1))
         await asyncio.sleep(0.01)
         world.zookeeper.expire(world.session)
         world.zookeeper.resume(world.session)
@@ -178,7 +178,7 @@ def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_wri
 def test_a_write_that_never_arrived_is_made_in_the_next_session() -> None:
     async def story(world: World) -> None:
         world.zookeeper.suspend(world.session)
-        world.writer.write(IsrChange(T0, state((1,)), 1))
+        world.writer.write(IsrProposal(T0, state((1,)), 1))
         await asyncio.sleep(0.01)
         world.zookeeper.expire(world.session)
         world.zookeeper.resume(world.session)

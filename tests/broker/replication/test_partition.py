@@ -132,7 +132,7 @@ def test_what_followers_had_reached_is_forgotten_with_the_epoch(between: list[in
     """A follower that bounced may have lost records, and another leader may have truncated them."""
     partition = replica()
     append(partition, b"a", b"b")
-    partition.follower_fetched(1, 1, 0, NOW_MS)
+    partition.note_follower_fetch(1, 1, 0, NOW_MS)
     for epoch, leader in enumerate([*between, 0], start=4):
         partition.take_state(state(epoch=epoch, leader=leader), NOW_MS)
     assert partition.followers[1].end_offset == UNKNOWN_OFFSET
@@ -178,7 +178,7 @@ def led(config: LogConfig | None = None, records: int = 0, **values: Any) -> Par
 
 def fetch(partition: Partition, offset: int, after_ms: int = 0, replica: int = 1) -> bool:
     """Fetch as a follower; return whether the high watermark moved."""
-    partition.follower_fetched(replica, offset, 0, NOW_MS + after_ms)
+    partition.note_follower_fetch(replica, offset, 0, NOW_MS + after_ms)
     return partition.advance_high_watermark(NOW_MS + after_ms)
 
 
@@ -346,7 +346,7 @@ def test_a_leader_counts_itself_for_what_flush_messages_lets_it() -> None:
 def test_the_low_watermark_is_of_the_replicas_that_live() -> None:
     partition = led(records=3, isr=(0, 1, 2), replicas=(0, 1, 2))
     for offset, start in ((1, 1), (2, 3)):
-        partition.follower_fetched(offset, 3, start, NOW_MS)
+        partition.note_follower_fetch(offset, 3, start, NOW_MS)
     partition.log.increment_log_start_offset(2)
     assert partition.low_watermark({0, 1, 2}) == 1
     assert partition.low_watermark({0, 2}) == 2

@@ -245,9 +245,9 @@ def test_a_checkpointed_watermark_beyond_the_log_is_cut_to_it() -> None:
 def test_until_the_controller_has_spoken_leadership_is_not_known() -> None:
     """The watermarks of before must not be overwritten then."""
     replicas = Replicas()
-    assert not replicas.manager.leadership_known
+    assert not replicas.manager.is_leadership_known
     lead_or_follow(replicas, "t", 0)
-    assert replicas.manager.leadership_known
+    assert replicas.manager.is_leadership_known
 
 
 def test_new_settings_reach_the_logs_of_their_topic_alone() -> None:
@@ -313,7 +313,7 @@ def fetch(replicas: Replicas, offset: int, *, epoch: int = -1, start: int = 0) -
         log_start_offset=start,
         partition_max_bytes=1,
     )
-    replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], NOW_MS)
+    replicas.manager.follower_progress.note_follower_fetch(1, [(T0, asked)], NOW_MS)
 
 
 def proposed(replicas: Replicas) -> list[tuple[int, ...]]:
@@ -326,7 +326,7 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
     fetch(replicas, 0)
     assert proposed(replicas) == [(0, 1)]
     assert replicas.manager.partition(T0).isr == (0,)
-    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.follower_progress.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert (replicas.manager.partition(T0).isr, replicas.manager.partition(T0).zk_version) == (
         (0, 1),
         5,
@@ -336,22 +336,24 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
 def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_is_written() -> None:
     replicas = with_follower()
     append(replicas, T0, b"a")
-    replicas.manager.in_sync.shrink_isrs(NOW_MS + LAG_MS)
-    replicas.manager.in_sync.shrink_isrs(NOW_MS + LAG_MS + 1)
+    replicas.manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS)
+    replicas.manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS + 1)
     assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
     waits = replicas.manager.waits = NotedWaits()
-    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1)
+    replicas.manager.follower_progress.confirm_isr(
+        replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1
+    )
     assert (replicas.manager.high_watermark(T0), waits.woken) == (1, [("all", T0)])
 
 
 def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> None:
     replicas = with_follower()
     append(replicas, T0, b"a")
-    replicas.manager.in_sync.shrink_isrs(NOW_MS)
-    replicas.manager.in_sync.shrink_isrs(NOW_MS + 2 * LAG_MS)
+    replicas.manager.follower_progress.shrink_isrs(NOW_MS)
+    replicas.manager.follower_progress.shrink_isrs(NOW_MS + 2 * LAG_MS)
     assert proposed(replicas) == []
     fetch(replicas, 1)
-    replicas.manager.in_sync.shrink_isrs(NOW_MS + 2 * LAG_MS + 1)
+    replicas.manager.follower_progress.shrink_isrs(NOW_MS + 2 * LAG_MS + 1)
     assert proposed(replicas) == []
 
 
@@ -360,8 +362,8 @@ def test_a_proposal_of_an_epoch_that_is_over_changes_nothing() -> None:
     fetch(replicas, 0)
     (stale,) = replicas.proposals
     lead_or_follow(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
-    replicas.manager.in_sync.confirm_isr(stale, (0, 1), 5, NOW_MS)
-    replicas.manager.in_sync.give_up_isr(stale)
+    replicas.manager.follower_progress.confirm_isr(stale, (0, 1), 5, NOW_MS)
+    replicas.manager.follower_progress.give_up_isr(stale)
     partition = replicas.manager.partition(T0)
     assert (partition.isr, partition.is_superseded) == ((0,), False)
 
@@ -370,14 +372,14 @@ def test_a_proposal_is_of_no_account_to_who_does_not_lead_any_more() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
     stop(replicas, T0)
-    replicas.manager.in_sync.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
+    replicas.manager.follower_progress.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert replicas.manager.partition(T0).isr == (0,)
 
 
 def test_who_was_superseded_proposes_nothing_until_the_controller_speaks() -> None:
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
-    replicas.manager.in_sync.give_up_isr(replicas.proposals[0])
+    replicas.manager.follower_progress.give_up_isr(replicas.proposals[0])
     fetch(replicas, 0)
     assert len(replicas.proposals) == 1
     lead_or_follow(replicas, "t", isr=(0,), replicas=(0, 1), epoch=1)
@@ -550,7 +552,7 @@ def test_a_follower_that_has_lost_what_was_committed_leaves_the_isr_at_once() ->
 
     (proposal,) = replicas.proposals
     assert proposal.state.isr == (0,)
-    replicas.manager.in_sync.confirm_isr(proposal, (0,), 1, NOW_MS)
+    replicas.manager.follower_progress.confirm_isr(proposal, (0,), 1, NOW_MS)
     follower_at(replicas, T0, 2)
     assert replicas.proposals[-1].state.isr == (0, 1)
 

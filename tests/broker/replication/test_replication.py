@@ -256,14 +256,14 @@ def test_a_follower_that_never_led_knows_no_more_than_it_was_told() -> None:
 def test_a_follower_cut_off_leaves_the_isr_and_comes_back_into_it() -> None:
     async def story() -> None:
         cluster = await SmallCluster().start()
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         cluster.part(1)
         assert await cluster[0].produce(b"a", acks=-1, timeout_ms=9_000) == (
             ErrorCode.REQUEST_TIMED_OUT
         )
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         await pass_time(1.5)
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         await until(lambda: cluster.state.isr == (0,), "it stays in the isr")
         assert cluster[0].watermark == 1
         cluster.cut.clear()
@@ -276,12 +276,12 @@ def test_a_follower_cut_off_leaves_the_isr_and_comes_back_into_it() -> None:
 def test_with_too_few_in_sync_a_write_under_way_is_answered_so_and_later_ones_are_refused() -> None:
     async def story() -> None:
         cluster = await SmallCluster(config=LogConfig(min_insync_replicas=2)).start()
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         cluster.part(1)
         waits = asyncio.ensure_future(cluster[0].produce(b"a", acks=-1, timeout_ms=60_000))
         for _ in range(3):
             await pass_time(5)
-            cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+            cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         assert await waits == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert await cluster[0].produce(b"b", acks=-1) == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await cluster[0].produce(b"c", acks=1) == NONE
@@ -293,13 +293,13 @@ def test_with_too_few_in_sync_a_write_under_way_is_answered_so_and_later_ones_ar
 def test_a_leader_that_was_replaced_and_not_told_acknowledges_nothing() -> None:
     async def story() -> None:
         cluster = await SmallCluster().start()
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         await cluster.elect(1, (0, 1), tell=(1,))
         produced = await cluster[0].produce(b"lost", acks=-1, timeout_ms=9_000)
         assert produced == ErrorCode.REQUEST_TIMED_OUT
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         await pass_time(2)
-        cluster[0].manager.in_sync.shrink_isrs(cluster.now_ms())
+        cluster[0].manager.follower_progress.shrink_isrs(cluster.now_ms())
         await until(lambda: cluster[0].partition.is_superseded, "it does not find out")
         assert (cluster.state.leader, cluster.state.isr) == (1, (0, 1))
         assert await cluster[0].produce(b"x", acks=-1) == ErrorCode.REQUEST_TIMED_OUT

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker.replication.replication_failures import Culprit, culprit, describe_failures
+from broker.replication.replication_failures import Cause, cause_of, describe_failures
 from core_log.appending.replicated_run import UnexpectedAppendOffset
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
@@ -16,17 +16,17 @@ from protocol.topic_partition import TopicPartition
 @pytest.mark.parametrize(
     ("error", "blamed"),
     [
-        (ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no room"), Culprit.DISK),
-        (ApiError(ErrorCode.CORRUPT_MESSAGE, "no batch"), Culprit.DISK),
-        (CorruptRecord("checksum"), Culprit.LEADER),
-        (UnexpectedAppendOffset(1, 2, 3), Culprit.LEADER),
-        (AssertionError(), Culprit.OURSELVES),
-        (struct.error("short"), Culprit.OURSELVES),
-        (KeyError("t"), Culprit.OURSELVES),
+        (ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no room"), Cause.DISK),
+        (ApiError(ErrorCode.CORRUPT_MESSAGE, "no batch"), Cause.DISK),
+        (CorruptRecord("checksum"), Cause.LEADER),
+        (UnexpectedAppendOffset(1, 2, 3), Cause.LEADER),
+        (AssertionError(), Cause.OURSELVES),
+        (struct.error("short"), Cause.OURSELVES),
+        (KeyError("t"), Cause.OURSELVES),
     ],
 )
-def test_each_failure_speaks_against_one(error: Exception, blamed: Culprit) -> None:
-    assert culprit(error) == blamed
+def test_each_failure_speaks_against_one(error: Exception, blamed: Cause) -> None:
+    assert cause_of(error) == blamed
 
 
 def test_many_replicas_are_counted_and_some_are_named() -> None:

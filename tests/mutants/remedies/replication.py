@@ -107,7 +107,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P5",
         "what has more to give keeps its mark",
         "broker.handlers.fetch:_Reader.has_more",
-        "known is None or known.asked.fetch_offset < self.end_of(partition)",
+        "known is None or known.request.fetch_offset < self.end_of(partition)",
         "known is None",
         f"{_B}test_fetch.py {_WAITS} {_R}test_fetch_rounds.py",
     ),
@@ -143,7 +143,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P5",
         "a follower of which the high watermark waits is looked at with each fetch",
-        "broker.replication.partition:Partition.owes_nothing",
+        "broker.replication.partition:Partition.needs_nothing_from",
         "replica in self.isr and self.high_watermark >= self.log.log_end_offset",
         "True",
         f"{_R}test_fetch_rounds.py",
