@@ -9,7 +9,7 @@ TESTS: dict[str, str] = {
     ),
     "broker.settings.config_changes": "tests/broker/settings/test_config_changes.py",
     "broker.replication.replica_manager": "tests/broker/replication/test_replica_manager.py",
-    "broker.replication.replica_roles": "tests/broker/replication/test_replica_manager.py",
+    "broker.replication.replica_roles": "tests/broker/replication/test_replica_roles.py",
     "broker.controller.reassignment": "tests/broker/controller/test_reassignment.py",
     "compaction.cleaner": "tests/compaction/test_cleaner.py",
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
