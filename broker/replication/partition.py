@@ -264,12 +264,17 @@ class Partition:
         )
         return previous_start != log_start_offset
 
+    @property
+    def can_propose_isr(self) -> bool:
+        """True if no proposal is in flight, and the state node is this leader's."""
+        return self.proposed_isr is None and not self.is_superseded
+
     def isr_with(self, replica: int) -> Isr | None:
         """Return the ISR with this follower added; None if it is in it or may not join."""
         follower = self.followers.get(replica)
         if follower is None or replica in self.isr or replica not in self.replicas:
             return None
-        if self.proposed_isr is not None or self.is_superseded:
+        if not self.can_propose_isr:
             return None
         if not may_join(follower, self.high_watermark, self.epoch_start_offset):
             return None
@@ -277,7 +282,7 @@ class Partition:
 
     def isr_without_lagging(self, monotonic_ms: int) -> Isr | None:
         """Return the ISR without the followers that have fallen behind; None if none has."""
-        if self.proposed_isr is not None or self.is_superseded:
+        if not self.can_propose_isr:
             return None
         end = self.log.log_end_offset
         lagging = find_lagging(self.isr, self.followers, end, self.lag_ms, monotonic_ms)
@@ -290,7 +295,7 @@ class Partition:
         has fetched everything again; then it joins the ISR again.
         """
         is_lossy = replica in self.isr and self.followers[replica].end_offset < self.high_watermark
-        if not is_lossy or self.proposed_isr is not None or self.is_superseded:
+        if not is_lossy or not self.can_propose_isr:
             return None
         return tuple(member for member in self.isr if member != replica)
 
@@ -310,7 +315,7 @@ class Partition:
     def propose_isr(self, isr: Isr) -> IsrProposal:
         """Propose another ISR; return the change to be written."""
         assert self.is_leader, "only the leader proposes an ISR"
-        assert self.proposed_isr is None, "one proposal at a time"
+        assert self.can_propose_isr, "one proposal at a time, and none when superseded"
         for replica in set(isr) - set(self.isr):
             end = self.followers[replica].end_offset
             assert end >= self.epoch_start_offset, "it lacks records acknowledged (KAFKA-7128)"
