@@ -33,6 +33,7 @@ from broker.handler_table import (
 from broker.lifecycle import assembly as lifecycle
 from broker.lifecycle.process_limits import wall_clock_ms
 from broker.lifecycle.tasks import Tasks
+from broker.network.authorization import Authorizer
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Dispatcher
 from broker.network.listener import Bind, Listener, bind_socket
@@ -78,6 +79,7 @@ class Broker:
         open_directory: Callable[[str], Directory] = LogDirectory,
         bind: Bind = bind_socket,
         workers: Workers | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.config = config
         self.bootstrap = ""
@@ -92,6 +94,7 @@ class Broker:
         self._open_directory = open_directory
         self._bind = bind
         self._workers: Workers = workers or WorkerPool()
+        self._authorizer = authorizer
         self._purgatory = Purgatory()
         self._cache = MetadataCache()
         self._tasks = Tasks()
@@ -248,7 +251,7 @@ class Broker:
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
-        dispatcher = Dispatcher(handlers, process.now_ms, process.monotonic_ms)
+        dispatcher = Dispatcher(handlers, process.now_ms, process.monotonic_ms, self._authorizer)
 
         # From here on others see the broker.
         await registration.register()

@@ -1,17 +1,17 @@
 """Offsets in ZooKeeper on behalf of clients: OffsetCommit and OffsetFetch version 0.
 
-Any broker takes them for any group. Metadata has no place there and is dropped. A request has a
-store of its own, for a store remembers what it wrote, and others write here too.
+Any broker serves them for any group. The znodes have no place for metadata, which is discarded.
+Each request has its own store: a store remembers what it wrote, and others write here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any
 
 import attrs
 
 from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from offsets.store import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
@@ -19,13 +19,16 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkSession
 
-Committed = Mapping[TopicPartition, ErrorCode]
-Fetched = Mapping[TopicPartition, tuple[int, ErrorCode]]
+CommitErrors = Mapping[TopicPartition, ErrorCode]
+FetchedOffsets = Mapping[TopicPartition, tuple[int, ErrorCode]]
 
 
 @attrs.define(eq=False)
 class ZooKeeperOffsets:
-    """`known_partitions(topic)` are those there are; a client waits at most `timeout_ms`."""
+    """The offsets of all groups in ZooKeeper.
+
+    `known_partitions(topic)` are the existing ones. A client waits at most `timeout_ms`.
+    """
 
     zk: ZkSession
     deferred: Deferred
@@ -34,54 +37,60 @@ class ZooKeeperOffsets:
 
     def commit(
         self,
-        group: str,
+        group_id: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        answer: Callable[[Committed], Any],
+        render: Callable[[CommitErrors], Outcome],
     ) -> Wait:
-        """Write; `answer` makes the response from each partition's error. Raises ApiError."""
-        _check(group)
+        """Write; `render` makes the response from the error of each partition. Raises ApiError."""
+        _check_group_id(group_id)
 
-        async def write() -> Any:
-            codes = dict.fromkeys(offsets, ErrorCode.NONE)
+        async def write() -> Outcome:
+            errors = dict.fromkeys(offsets, ErrorCode.NONE)
             try:
-                await ZooKeeperStore(self.zk).commit(group, offsets)
-            except CommitFailed as failed:
-                codes |= dict.fromkeys(failed.errors, ErrorCode.UNKNOWN_SERVER_ERROR)
-            return answer(codes)
+                await ZooKeeperStore(self.zk).commit(group_id, offsets)
+            except CommitFailed as failure:
+                errors |= dict.fromkeys(failure.errors, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return render(errors)
 
         late = dict.fromkeys(offsets, ErrorCode.REQUEST_TIMED_OUT)
-        return self.deferred.respond(write(), self.timeout_ms, lambda: answer(late))
+        return self.deferred.respond(write(), self.timeout_ms, lambda: render(late))
 
     def fetch(
         self,
-        group: str,
+        group_id: str,
         partitions: Iterable[TopicPartition],
-        answer: Callable[[Fetched], Any],
+        render: Callable[[FetchedOffsets], Outcome],
     ) -> Wait:
-        """Read; a partition without an offset, or that is none, has -1 and an error.
+        """Read; `render` makes the response from offset and error of each partition.
 
-        Raises ApiError.
+        A partition without an offset, or whose node holds no number, has -1 and an error. Raises
+        ApiError.
         """
-        _check(group)
+        _check_group_id(group_id)
         asked = list(partitions)
-        known = [tp for tp in asked if tp.partition in self.known_partitions(tp.topic)]
+        known = [
+            topic_partition
+            for topic_partition in asked
+            if topic_partition.partition in self.known_partitions(topic_partition.topic)
+        ]
 
-        async def read() -> Any:
-            found: dict[TopicPartition, tuple[int, ErrorCode]]
-            found = dict.fromkeys(asked, (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        async def read() -> Outcome:
+            fetched: dict[TopicPartition, tuple[int, ErrorCode]]
+            fetched = dict.fromkeys(asked, (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             try:
-                offsets = await ZooKeeperStore(self.zk).fetch(group, known)
-            except OffsetFetchFailed as failed:
-                offsets = failed.offsets
-                found |= dict.fromkeys(failed.errors, (-1, ErrorCode.UNKNOWN_SERVER_ERROR))
-            found |= {tp: (kept.offset, ErrorCode.NONE) for tp, kept in offsets.items()}
-            return answer(found)
+                offsets = await ZooKeeperStore(self.zk).fetch(group_id, known)
+            except OffsetFetchFailed as failure:
+                offsets = failure.offsets
+                fetched |= dict.fromkeys(failure.errors, (-1, ErrorCode.UNKNOWN_SERVER_ERROR))
+            for topic_partition, committed in offsets.items():
+                fetched[topic_partition] = (committed.offset, ErrorCode.NONE)
+            return render(fetched)
 
         late = dict.fromkeys(asked, (-1, ErrorCode.REQUEST_TIMED_OUT))
-        return self.deferred.respond(read(), self.timeout_ms, lambda: answer(late))
+        return self.deferred.respond(read(), self.timeout_ms, lambda: render(late))
 
 
-def _check(group: str) -> None:
-    """A group's name is part of a path, and must not lead to another one."""
-    if not group or "/" in group:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID, repr(group))
+def _check_group_id(group_id: str) -> None:
+    """Refuse a group id that would lead to another path than the group's own. Raises ApiError."""
+    if not group_id or "/" in group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, repr(group_id))

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: move replicas of this broker to other directories of it (KIP-113)."""
+"""AlterReplicaLogDirs: move replicas of this broker to other of its directories (KIP-113)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,37 @@ from protocol.topic_partition import TopicPartition
 def handle(
     moves: DirectoryMoves, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Begin each move, change it or give it up; of a partition named twice the last one counts."""
+    """Begin each move, change it or cancel it. If a partition is named twice, the last counts."""
     paths = {
         TopicPartition(topic.name, index): directory.path
         for directory in request.dirs
         for topic in directory.topics
         for index in topic.partitions
     }
-    codes = {tp: _moved(moves, tp, path) for tp, path in sorted(paths.items())}
+    codes = {
+        topic_partition: _move(moves, topic_partition, path)
+        for topic_partition, path in sorted(paths.items())
+    }
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirsResponseTopic(
                 topic_name=topic,
                 partitions=[
                     AlterReplicaLogDirsResponsePartition(
-                        partition_index=tp.partition, error_code=codes[tp]
+                        partition_index=topic_partition.partition,
+                        error_code=codes[topic_partition],
                     )
-                    for tp in group
+                    for topic_partition in same_topic
                 ],
             )
-            for topic, group in groupby(codes, key=lambda tp: tp.topic)
+            for topic, same_topic in groupby(codes, key=lambda partition: partition.topic)
         ]
     )
 
 
-def _moved(moves: DirectoryMoves, tp: TopicPartition, path: str) -> ErrorCode:
+def _move(moves: DirectoryMoves, topic_partition: TopicPartition, path: str) -> ErrorCode:
     try:
-        moves.move(tp, path)
+        moves.move(topic_partition, path)
     except ApiError as error:
         return error.code
     return ErrorCode.NONE

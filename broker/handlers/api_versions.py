@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves."""
+"""ApiVersions: the versions of each API that this broker serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def served(keys: Iterable[ApiKey]) -> ApiVersionsResponse:
-    """The answer, made once: the versions of each API that has a handler."""
+    """Build the response, once: the versions of each API that has a handler."""
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[
@@ -36,7 +36,7 @@ def served(keys: Iterable[ApiKey]) -> ApiVersionsResponse:
 def handle(
     response: ApiVersionsResponse, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    """Answer; from v3 the client must name itself properly (KIP-511)."""
+    """Respond; from v3 on the client must give a legal name and version (KIP-511)."""
     if context.api_version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):

@@ -1,4 +1,4 @@
-"""ControlledShutdown: the controller moves what a broker leads to others, before it stops."""
+"""ControlledShutdown: the controller moves leadership away from a broker before it stops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def handle(
     request: ControlledShutdownRequest,
     context: RequestContext,
 ) -> Wait:
-    """Answer with what the broker leads still; it will ask again, or stop all the same."""
+    """Respond with the partitions that the broker still leads; it asks again, or stops anyway."""
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.respond(_prepare(controller, request), timeout_ms, late)
 

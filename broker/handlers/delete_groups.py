@@ -1,13 +1,14 @@
-"""DeleteGroups: forget groups without members; answered once that is replicated.
+"""DeleteGroups: delete groups without members; the response waits until that is replicated.
 
 Each group has an error of its own. The empty name is a group like any other, as it may commit.
 """
 
 from __future__ import annotations
 
+from broker.network.authorization import Operation, group
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
 from groups.runtime.runtime import Pending
@@ -22,23 +23,26 @@ from protocol.messages.delete_groups import (
 def handle(
     coordinator: GroupCoordinator, request: DeleteGroupsRequest, context: RequestContext
 ) -> Outcome:
-    """Delete what is coordinated here."""
+    """Delete the groups that are coordinated here."""
     pending: dict[str, Pending] = {}
     refused: dict[str, ErrorCode] = {}
     for group_id in dict.fromkeys(request.groups_names):
+        if not authorize(context, Operation.DELETE, group(group_id)):
+            refused[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            continue
         try:
             pending[group_id] = coordinator.delete_group(group_id)
         except ApiError as error:
             refused[group_id] = error.code
 
-    def render(done: list[Done]) -> DeleteGroupsResponse:
-        errors = refused | {
-            group_id: each.error for group_id, each in zip(pending, done, strict=True)
+    def render(responses: list[Done]) -> DeleteGroupsResponse:
+        deleted = {
+            group_id: response.error for group_id, response in zip(pending, responses, strict=True)
         }
         return DeleteGroupsResponse(
             results=[
                 DeleteGroupsResponseResult(group_id=group_id, error_code=error)
-                for group_id, error in errors.items()
+                for group_id, error in (refused | deleted).items()
             ]
         )
 

@@ -1,4 +1,4 @@
-"""LeaderAndIsr: obey the controller, once the settings of topics that are new here are known."""
+"""LeaderAndIsr: lead and follow, when the settings of topics that are new here are known."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def handle(
     request: LeaderAndIsrRequest,
     context: RequestContext,
 ) -> Outcome:
-    """Lead and follow what the request says."""
-    new = {
+    """Lead and follow the partitions of the request."""
+    new_topics = {
         topic
         for topic, state in partition_states(request)
         if TopicPartition(topic, state.partition_index) not in replicas.partitions
@@ -38,7 +38,7 @@ def handle(
         code = gate.refusal(request, context)
         return None if code is None else error_response(request, code)
 
-    def obey() -> Outcome:
+    def lead_and_follow() -> Outcome:
         return control.lead_and_follow(request, refusal)
 
-    return configs.when_known(new, obey, control.timeout_ms)
+    return configs.when_known(new_topics, lead_and_follow, control.timeout_ms)

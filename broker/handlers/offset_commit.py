@@ -1,6 +1,6 @@
-"""OffsetCommit: positions to the group's coordinator; answered once they are replicated.
+"""OffsetCommit: offsets to the group's coordinator; the response waits until they are replicated.
 
-Version 0 is from before there were coordinators: any broker puts it into ZooKeeper.
+Version 0 is older than coordinators: any broker writes it to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 
-from broker.coordinators.zookeeper_offsets import Committed, ZooKeeperOffsets
+from broker.coordinators.zookeeper_offsets import CommitErrors, ZooKeeperOffsets
+from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.purgatory import Wait
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, refused_topics
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
@@ -40,8 +41,13 @@ def handle(
 ) -> Outcome:
     """Commit. `known_partitions(topic)` are those of the metadata cache."""
     config = coordinator.config
+
+    # Partitions that the sender may not read, or that cannot be committed, get their own errors.
+    refused_names = refused_topics(
+        context, Operation.READ, (topic.name for topic in request.topics)
+    )
     records, refused = records_of(
-        request, known_partitions, config.metadata_max_bytes, context.now_ms
+        request, known_partitions, refused_names, config.metadata_max_bytes, context.now_ms
     )
     if refused:
         logger.debug("group %s, client %s: %s", request.group_id, context.client_id, refused)
@@ -49,13 +55,15 @@ def handle(
         return _commit_to_zookeeper(zookeeper, request, refused)
     if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
         return _response(request, refused, ErrorCode.NONE)
+
     try:
         pending = coordinator.submit(_event(coordinator, request, records))
     except ApiError as error:
         return _response(request, refused, error.code)
 
-    def render(done: list[Done]) -> OffsetCommitResponse:
-        return _response(request, refused, done[0].error)
+    def render(responses: list[Done]) -> OffsetCommitResponse:
+        (done,) = responses
+        return _response(request, refused, done.error)
 
     late = Done(ErrorCode.REQUEST_TIMED_OUT)
     return respond_when_done([pending], config.commit_timeout_ms, late, render)
@@ -65,17 +73,22 @@ def _commit_to_zookeeper(
     zookeeper: ZooKeeperOffsets, request: OffsetCommitRequest, refused: Refused
 ) -> Wait:
     offsets = {
-        TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(p.committed_offset)
+        TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
+            partition.committed_offset
+        )
         for topic in request.topics
-        for p in topic.partitions
-        if (topic.name, p.partition_index) not in refused
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) not in refused
     }
 
-    def answer(codes: Committed) -> OffsetCommitResponse:
-        written = {(tp.topic, tp.partition): code for tp, code in codes.items()}
+    def render(errors: CommitErrors) -> OffsetCommitResponse:
+        written = {
+            (topic_partition.topic, topic_partition.partition): code
+            for topic_partition, code in errors.items()
+        }
         return _response(request, written | refused, ErrorCode.NONE)
 
-    return zookeeper.commit(request.group_id, offsets, answer)
+    return zookeeper.commit(request.group_id, offsets, render)
 
 
 def _event(
@@ -92,20 +105,21 @@ def _event(
 
 
 def _response(
-    request: OffsetCommitRequest, refused: Refused, others: ErrorCode
+    request: OffsetCommitRequest, refused: Refused, code: ErrorCode
 ) -> OffsetCommitResponse:
+    """Return the errors of `refused` for its partitions, and `code` for all others."""
     if not refused:
-        return error_response(request, others)
+        return error_response(request, code)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=p.partition_index,
-                        error_code=refused.get((topic.name, p.partition_index), others),
+                        partition_index=partition.partition_index,
+                        error_code=refused.get((topic.name, partition.partition_index), code),
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

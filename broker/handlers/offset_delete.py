@@ -1,13 +1,16 @@
-"""OffsetDelete: forget what a group has committed for some partitions; answered once that is
-replicated."""
+"""OffsetDelete: delete what a group has committed for some partitions (KIP-496).
+
+The response waits until the deletion is replicated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
+from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, refused_topics
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
 from protocol.errors import ApiError, ErrorCode
@@ -30,27 +33,38 @@ def handle(
     """Delete. `known_partitions(topic)` are those of the metadata cache."""
     if not request.group_id:
         return error_response(request, ErrorCode.INVALID_GROUP_ID)
-    asked = [
-        TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions
-    ]
-    known = [tp for tp in asked if tp.partition in known_partitions(tp.topic)]
-    unknown = dict.fromkeys(set(asked).difference(known), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    names = (topic.name for topic in request.topics)
+    refused = refused_topics(context, Operation.READ, names)
+    allowed: list[TopicPartition] = []
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if topic.name in refused:
+                errors[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif partition.partition_index not in known_partitions(topic.name):
+                errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                allowed.append(topic_partition)
+
     try:
-        pending = coordinator.delete_offsets(request.group_id, known)
+        pending = coordinator.delete_offsets(request.group_id, allowed)
     except ApiError as error:
         return error_response(request, error.code)
 
-    def render(done: list[Done]) -> OffsetDeleteResponse:
-        if done[0].error:
-            return error_response(request, done[0].error)
-        return _response(request, {**unknown, **done[0].refused})
+    def render(responses: list[Done]) -> OffsetDeleteResponse:
+        (done,) = responses
+        if done.error:
+            return error_response(request, done.error)
+        return _response(request, {**errors, **done.refused})
 
     late = Done(ErrorCode.REQUEST_TIMED_OUT)
     return respond_when_done([pending], coordinator.config.commit_timeout_ms, late, render)
 
 
 def _response(
-    request: OffsetDeleteRequest, refused: Mapping[TopicPartition, ErrorCode]
+    request: OffsetDeleteRequest, errors: Mapping[TopicPartition, ErrorCode]
 ) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(
         topics=[
@@ -58,12 +72,12 @@ def _response(
                 name=topic.name,
                 partitions=[
                     OffsetDeleteResponsePartition(
-                        partition_index=p.partition_index,
-                        error_code=refused.get(
-                            TopicPartition(topic.name, p.partition_index), ErrorCode.NONE
+                        partition_index=partition.partition_index,
+                        error_code=errors.get(
+                            TopicPartition(topic.name, partition.partition_index), ErrorCode.NONE
                         ),
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

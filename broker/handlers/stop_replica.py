@@ -1,4 +1,4 @@
-"""StopReplica: let replicas go."""
+"""StopReplica: stop replicas that the controller gives to other brokers, or deletes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def handle(
     request: StopReplicaRequest,
     context: RequestContext,
 ) -> Outcome:
-    """Stop, and delete where the request says so."""
+    """Stop, and delete if the request says so."""
 
     def refusal() -> StopReplicaResponse | None:
         code = gate.refusal(request, context)

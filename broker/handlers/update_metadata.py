@@ -1,4 +1,4 @@
-"""UpdateMetadata: take the controller's picture of the cluster, and wake who waited for it."""
+"""UpdateMetadata: take the controller's metadata, and wake the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def handle(
     request: UpdateMetadataRequest,
     context: RequestContext,
 ) -> UpdateMetadataResponse:
-    """Update the cache, if the request is to be obeyed."""
+    """Update the cache, unless the request is refused."""
     refusal = gate.refusal(request, context)
     if refusal is not None:
         return UpdateMetadataResponse(error_code=refusal)
+
     touched, deleted = cache.update(request)
     if deleted:
         on_deleted(deleted)

@@ -1,8 +1,9 @@
 """Say which operation on which resource a request needs, in the words of ACLs (KIP-11).
 
 Dispatch checks requests that need one resource: the cluster or a group. A request that names
-several topics is checked by its handler, topic by topic (`request_context.authorize`), because one
-topic may be refused and the others not. There are no ACLs yet, so everything is allowed.
+several topics or groups is checked by its handler, name by name (`request_context.authorize`,
+`refused_topics`), because one may be refused and the others not. A refused name gets the error of
+its resource type, whether or not it exists. Without an authorizer everything is allowed.
 """
 
 from __future__ import annotations
@@ -57,9 +58,8 @@ REFUSALS: Mapping[ResourceType, ErrorCode] = {
 }
 
 
-def allow_everything(principal: Principal, operation: Operation, resource: Resource) -> bool:
-    """Allow: there are no ACLs."""
-    return True
+Authorizer = Callable[[Principal, Operation, Resource], bool]
+"""Returns whether a principal may do this to a resource."""
 
 
 def topic(name: str) -> Resource:
@@ -67,8 +67,18 @@ def topic(name: str) -> Resource:
     return Resource(ResourceType.TOPIC, name)
 
 
+def group(group_id: str) -> Resource:
+    """Return a group as a resource."""
+    return Resource(ResourceType.GROUP, group_id)
+
+
+def transactional_id(name: str) -> Resource:
+    """Return a transactional id as a resource."""
+    return Resource(ResourceType.TRANSACTIONAL_ID, name)
+
+
 def _group(request: Any) -> Resource:
-    return Resource(ResourceType.GROUP, request.group_id)
+    return group(request.group_id)
 
 
 def _cluster(request: Any) -> Resource:

@@ -28,16 +28,9 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from broker.network.authorization import (
-    NEEDS,
-    REFUSALS,
-    Operation,
-    Resource,
-    allow_everything,
-)
+from broker.network.authorization import NEEDS, Authorizer
 from broker.network.purgatory import Wait
-from broker.network.request_context import Origin, RequestContext, authorize
-from broker.network.session import Principal
+from broker.network.request_context import Origin, RequestContext, require_authorized
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded
 from protocol.errors import ApiError, ErrorCode
@@ -106,14 +99,14 @@ class Dispatched(NamedTuple):
 class Dispatcher:
     """A dispatcher has the table of handlers, and calls them.
 
-    `allows(principal, operation, resource)` is the authorizer. `throttle(context, request)` returns
-    for how many milliseconds a client that exceeds its quota is not read. None means no quotas.
+    `allows` is the authorizer; None allows everything. `throttle(context, request)` returns for how
+    many milliseconds a client that exceeds its quota is not read. None means no quotas.
     """
 
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
-    allows: Callable[[Principal, Operation, Resource], bool] = allow_everything
+    allows: Authorizer | None = None
     throttle: Callable[[RequestContext, Any], int] | None = None
 
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
@@ -155,7 +148,7 @@ class Dispatcher:
             principal,
             self.allows,
         )
-        if key in NEEDS:
+        if self.allows is not None and key in NEEDS:
             handler = _require_authorization(key, handler)
         dispatched = _call_handler(api, header, request, partial(handler, request, context))
 
@@ -173,9 +166,7 @@ def _require_authorization(key: int, handler: Handler) -> Handler:
     operation, resource_of = NEEDS[key]
 
     def handle(request: Any, context: RequestContext) -> Outcome:
-        resource = resource_of(request)
-        if not authorize(context, operation, resource):
-            raise ApiError(REFUSALS[resource.kind], f"{context.principal} on {resource.name}")
+        require_authorized(context, operation, resource_of(request))
         return handler(request, context)
 
     return handle

@@ -1,8 +1,8 @@
-"""Respond once a coordinator has responded, for handlers of requests that it keeps pending."""
+"""Respond when something is done: for handlers that can tell at any time whether it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from broker.network.dispatch import Outcome
@@ -12,10 +12,23 @@ from groups.runtime.runtime import Pending
 R = TypeVar("R")
 
 
+def respond_or_wait(
+    try_complete: Callable[[bool], Outcome | None], keys: Iterable[Hashable], timeout_ms: int
+) -> Outcome:
+    """Return the response of `try_complete(False)`, or a Wait under `keys` until it has one.
+
+    `try_complete(True)` must have one: it is called after `timeout_ms`.
+    """
+    response = try_complete(False)
+    if response is not None:
+        return response
+    return Wait(keys=tuple(keys), timeout_ms=timeout_ms, try_complete=try_complete)
+
+
 def respond_when_done(
     pending: Sequence[Pending], timeout_ms: int, late: R, render: Callable[[list[R]], Outcome]
 ) -> Outcome:
-    """Return `render(responses)`, or a Wait until all responses are there.
+    """Return what `render` makes of a coordinator's responses, or a Wait until it has all of them.
 
     After `timeout_ms` each missing response is `late`. The coordinator touches a pending request
     when it has its response (`CoordinatorRuntime.on_response`).
@@ -28,9 +41,5 @@ def respond_when_done(
             [late if request.response is None else request.response for request in pending]
         )
 
-    response = try_complete(False)
-    if response is not None:
-        return response
-
-    missing = tuple(request for request in pending if request.response is None)
-    return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete)
+    missing = [request for request in pending if request.response is None]
+    return respond_or_wait(try_complete, missing, timeout_ms)

@@ -140,23 +140,37 @@ class FetchContext:
     """One request: the partitions to read, and how to build the response.
 
     `named` has the partitions of a request without a session. `incremental`: the session is not
-    new, so that the response has only news.
+    new, so that the response has only news. `refused`: topics that the reader may not read.
     """
 
     named: Sequence[RequestedPartition]
     session: FetchSession | None = None
     incremental: bool = False
+    refused: Collection[str] = ()
 
     @property
     def requested(self) -> Sequence[RequestedPartition]:
         """The partitions to look at now; of a session those that are marked."""
-        return self.named if self.session is None else self.session.requested
+        requested = self.named if self.session is None else self.session.requested
+        if self.refused:
+            requested = [entry for entry in requested if entry[0].topic not in self.refused]
+        return requested
+
+    @property
+    def refused_partitions(self) -> Sequence[RequestedPartition]:
+        """The partitions to respond to with a refusal."""
+        requested = self.named if self.session is None else self.session.requested
+        return [entry for entry in requested if entry[0].topic in self.refused]
 
     @property
     def is_due(self) -> bool:
         """True if there is nothing to wait for: no partitions, or the session is hurried."""
         if self.session is None:
-            return not self.named
+            return not self.named or (bool(self.refused) and not self.requested)
+        if self.refused and all(
+            topic_partition.topic in self.refused for topic_partition in self.session.partitions
+        ):
+            return True
         return self.session.is_hurried or not self.session.partitions
 
     def build_response(

@@ -1,4 +1,4 @@
-"""Offset commits: the records of a request, who may commit, and the errors of a failed append.
+"""Offset commits: the records of a request, the right to commit, and the errors of an append.
 
 A group without members belongs to nobody: anyone may commit for it with generation -1. Once a group
 has members only they may, and only in its current generation (KAFKA-2596, KAFKA-2557).
@@ -6,7 +6,7 @@ has members only they may, and only in its current generation (KAFKA-2596, KAFKA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 
 from groups.coordinator.events import CommitEnded, CommitOffsets
 from groups.coordinator.responses import Done
@@ -17,12 +17,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
 Refused = dict[tuple[str, int], ErrorCode]
-"""(topic, partition) -> why it is not committed."""
+"""(topic, partition) -> the error why it is not committed."""
 
 _NOT_GIVEN = -1
 
 MAX_TIME_MS = 2**63 - 1
-"""The last time there is on the wire: what is to be kept for Long.MAX_VALUE is kept until then."""
+"""The last time on the wire. A commit that is to be kept for Long.MAX_VALUE expires then."""
 
 APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -34,40 +34,52 @@ APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""What a client is told when the append failed: errors it knows of a commit. Others stay."""
+"""Error of an append -> the error for the client, one that it knows of commits. Others stay."""
 
 
 def records_of(
     request: OffsetCommitRequest,
     known_partitions: Callable[[str], Container[int]],
+    refused_topics: Collection[str],
     metadata_max_bytes: int,
     now_ms: int,
 ) -> tuple[list[Record], Refused]:
-    """The records a request asks for, and the partitions that get none.
+    """Return the records of a request, and the partitions that get none.
 
-    v1 brings the time of the commit, v2-4 how long it is to be kept; -1 leaves both to the broker.
-    Offsets are not judged: Kafka keeps negative ones too.
+    The committer may not read `refused_topics`. v1 brings the time of the commit, v2-4 how long to
+    keep it; -1 leaves both to the broker. Offsets are not checked: Kafka keeps negative ones too.
     """
+    group_id = request.group_id
+    expire_ms = None
+    if request.retention_time_ms != _NOT_GIVEN:
+        expire_ms = min(now_ms + request.retention_time_ms, MAX_TIME_MS)
+
     records: list[Record] = []
     refused: Refused = {}
-    group = request.group_id
-    keep_ms = request.retention_time_ms
-    expire_ms = None if keep_ms == _NOT_GIVEN else min(now_ms + keep_ms, MAX_TIME_MS)
     for topic in request.topics:
         name = topic.name
         known = known_partitions(name)
-        for p in topic.partitions:
-            metadata = p.committed_metadata or ""
-            if p.partition_index not in known:
-                refused[name, p.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in topic.partitions:
+            partition_id = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if refused_topics and name in refused_topics:
+                refused[name, partition_id] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif partition_id not in known:
+                refused[name, partition_id] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif metadata and _utf16_units(metadata) > metadata_max_bytes:
-                refused[name, p.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                refused[name, partition_id] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                stamp = now_ms if p.commit_timestamp == _NOT_GIVEN else p.commit_timestamp
+                commit_ms = partition.commit_timestamp
+                if commit_ms == _NOT_GIVEN:
+                    commit_ms = now_ms
                 value = CommittedOffset(
-                    p.committed_offset, p.committed_leader_epoch, metadata, stamp, expire_ms
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    metadata,
+                    commit_ms,
+                    expire_ms,
                 )
-                records.append((OffsetKey(group, name, p.partition_index), value))
+                records.append((OffsetKey(group_id, name, partition_id), value))
     return records, refused
 
 
@@ -99,10 +111,11 @@ def refusal(shard: GroupShard, event: CommitOffsets) -> ErrorCode:
 def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
     instance = event.group_instance_id
     if instance is not None and any(
-        m.group_instance_id == instance and m.member_id != event.member_id for m in group.members
+        member.group_instance_id == instance and member.member_id != event.member_id
+        for member in group.members
     ):
         return ErrorCode.FENCED_INSTANCE_ID
-    if all(m.member_id != event.member_id for m in group.members):
+    if all(member.member_id != event.member_id for member in group.members):
         return ErrorCode.UNKNOWN_MEMBER_ID
     if event.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION

@@ -61,13 +61,13 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "acks=all is answered when the leader has it",
-        "broker.handlers.produce:_done",
+        "broker.handlers.produce:_is_done",
         "partition.high_watermark if part.all_in_sync else log.durable_end_offset",
         "log.durable_end_offset",
     ),
     Bug(
         "a produce that waits outlives the leadership",
-        "broker.handlers.produce:_done",
+        "broker.handlers.produce:_is_done",
         "partition.require_leader()",
         "",
     ),

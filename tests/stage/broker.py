@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from broker.network.authorization import Authorizer
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from clients.transport.connection import Connection
@@ -26,6 +27,7 @@ class Site:
     directory: Path
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
     open_directory: Callable[[str], Directory] = LogDirectory
+    authorizer: Authorizer | None = None
     session: MemorySession = attrs.field(init=False)
 
     def broker(self, broker_id: int = 1, /, **settings: str) -> Broker:
@@ -39,7 +41,10 @@ class Site:
         } | {name.replace("_", "."): value for name, value in settings.items()}
         self.session = self.zookeeper.session()
         return Broker(
-            load_broker_config(given)[0], zk=self.session, open_directory=self.open_directory
+            load_broker_config(given)[0],
+            zk=self.session,
+            open_directory=self.open_directory,
+            authorizer=self.authorizer,
         )
 
     @contextlib.asynccontextmanager

@@ -178,7 +178,7 @@ def records(
     request: OffsetCommitRequest, metadata_max_bytes: int = 4096
 ) -> tuple[list[Record], Refused]:
     known = {"t": {0, 1}}
-    return records_of(request, lambda topic: known.get(topic, ()), metadata_max_bytes, NOW_MS)
+    return records_of(request, lambda topic: known.get(topic, ()), (), metadata_max_bytes, NOW_MS)
 
 
 def value(**fields: object) -> list[Record]:

@@ -53,8 +53,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P18",
         "what is to be kept for ever is kept until the last time there is",
         "groups.coordinator.commits:records_of",
-        "min(now_ms + keep_ms, MAX_TIME_MS)",
-        "now_ms + keep_ms",
+        "min(now_ms + request.retention_time_ms, MAX_TIME_MS)",
+        "now_ms + request.retention_time_ms",
     ),
     Remedy(
         "P18",

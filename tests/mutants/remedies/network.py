@@ -92,7 +92,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P9",
         "all batches of a request share a bound",
-        "broker.handlers.produce:_check_apart",
+        "broker.handlers.produce:_check_in_thread",
         "room -= part.run_check(room)",
         "part.run_check(room)",
     ),
