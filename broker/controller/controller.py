@@ -78,6 +78,7 @@ from broker.controller.events import (
 from broker.controller.requests import ControllerIdentity
 from broker.controller.state import ControllerState, LeaderRebalance
 from protocol.errors import ApiError, ErrorCode
+from protocol.state_checks import STATE_CHECKS
 from zk.api import SessionExpired as ZkSessionExpired
 from zk.api import SessionState, ZkError, ZkSession
 from zk.failures import FailureCause, find_cause
@@ -239,7 +240,7 @@ class Controller:
             self._put(NewSession())
 
     def _resign(self) -> None:
-        for effect in decide(self._state, SessionExpired()):
+        for effect in self._decide(SessionExpired()):
             DO[type(effect)](self, effect)
         assert not self._channels
         assert not self._waiting
@@ -275,7 +276,7 @@ class Controller:
 
     async def _handle(self, event: Event) -> None:
         """Decide the event, and perform everything that follows from it."""
-        effects = decide(self._state, event)
+        effects = self._decide(event)
         resignations = self._state.resignations
         for effect in effects:
             result = await self._perform(effect)
@@ -283,6 +284,12 @@ class Controller:
                 await self._handle(result)
             if self._state.resignations != resignations:
                 return  # it resigned meanwhile: the rest is up to another controller
+
+    def _decide(self, event: Event) -> list[Effect]:
+        effects = decide(self._state, event, self._now_ms())
+        if STATE_CHECKS.is_on:
+            STATE_CHECKS.run(self._state.check)
+        return effects
 
     async def _perform(self, effect: Effect) -> Event | None:
         if type(effect) in DO:

@@ -1,4 +1,4 @@
-"""The controller's decision function: `decide(state, event) -> effects`.
+"""The controller's decision function: `decide(state, event, now_ms) -> effects`.
 
 The order of the requests to a broker matters as much as their content. It follows Kafka's: a broker
 learns which brokers live before it learns who leads, and a state is in ZooKeeper before any broker
@@ -70,8 +70,12 @@ from broker.controller.events import (
 from broker.controller.state import ControllerState
 
 
-def decide(state: ControllerState, event: Event) -> list[Effect]:
-    """Change `state` by `event` and return the effects to perform, in order."""
+def decide(state: ControllerState, event: Event, now_ms: int) -> list[Effect]:
+    """Change `state` by `event` and return the effects to perform, in order.
+
+    No decision of the controller depends on the time so far: `now_ms` is there because all `decide`
+    functions have one shape.
+    """
     if type(event) in ON_ANY_BROKER:
         return ON_ANY_BROKER[type(event)](state, event)
     if state.is_active:

@@ -1,9 +1,9 @@
-"""The group coordinator: requests of groups, given to the shard that keeps each group.
+"""The group coordinator: it hands each request to the shard that keeps the group.
 
 The runtime (`groups.runtime`) loads shards, writes and replays. The rules of groups are `decide`.
-What is left here finds the partition of a group, and has work on all groups done a slice at a time,
-no faster than it is replicated, so that no commit waits long behind it: offsets of deleted
-partitions, and what has expired.
+This module finds the partition of a group. It also does the work on all groups, which is deleting
+the offsets of deleted partitions and of what has expired. That work goes a slice at a time, and no
+faster than it is replicated, so that no commit waits long behind it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
 DELETION_SLICE = 500
-"""Groups and partitions looked at, and tombstones written, between two turns of the loop."""
+"""Groups and partitions examined, and tombstones written, between two turns of the loop."""
 
 
 @attrs.define(eq=False)
@@ -68,7 +68,7 @@ class GroupCoordinator:
     on_response: Callable[[Pending], None] = lambda pending: None
     runtime: CoordinatorRuntime[GroupShard] = attrs.field(init=False)
     _deleted: dict[int, set[TopicPartition]] = attrs.field(factory=dict)
-    """What was deleted while a partition of the topic was not served yet."""
+    """Partition of the offsets topic -> partitions deleted while it was not served yet."""
 
     def __attrs_post_init__(self) -> None:
         self.runtime = CoordinatorRuntime(
@@ -81,7 +81,7 @@ class GroupCoordinator:
             codec=Codec(self.config.topic_compression_codec),
             load_buffer_bytes=self.config.load_buffer_bytes,
             on_response=self.on_response,
-            on_served=self._delete_what_was_missed,
+            on_served=self._delete_missed,
         )
 
     # ---- requests
@@ -102,8 +102,9 @@ class GroupCoordinator:
         return pending
 
     def delete_group(self, group_id: str) -> Pending:
-        """Delete all that is kept of a group. Raises ApiError when this is not its coordinator."""
+        """Delete a group and its offsets. Raises ApiError when this is not its coordinator."""
         led = self._serving(group_id)
+
         pending = self.runtime.submit(led, DeleteGroup(self.next_request_id(), group_id))
         self._log_removed(led, pending.written, f"of group {group_id}, which is deleted")
         return pending
@@ -111,6 +112,7 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending:
         """Delete what a group has committed for `partitions`. Raises ApiError as above."""
         led = self._serving(group_id)
+
         event = DeleteOffsets(self.next_request_id(), group_id, partitions)
         pending = self.runtime.submit(led, event)
         reason = f"of group {group_id}, whose offsets are deleted"
@@ -166,7 +168,8 @@ class GroupCoordinator:
             else:
                 self._delete(led, deleted)
 
-    def _delete_what_was_missed(self, led: LedPartition[GroupShard]) -> None:
+    def _delete_missed(self, led: LedPartition[GroupShard]) -> None:
+        """Delete the offsets of partitions that were deleted before this one was served."""
         missed = self._deleted.pop(led.partition, None)
         if missed:
             self._delete(led, frozenset(missed))
@@ -203,16 +206,18 @@ class GroupCoordinator:
     # ---- expiry
 
     async def expire_offsets(self) -> None:
-        """Look once through all that is served here, and remove what has expired (KIP-211).
+        """Go once through the partitions served here, and remove what has expired (KIP-211).
 
-        What could not be written is found again with the next call.
+        The next call finds again what could not be written.
         """
         for led in self.runtime.led_partitions():
-            if self.runtime.is_served(led):
-                removed = await self.runtime.sweep(led, _retries(led.shard))
-                self._log_removed(led, removed, "of partitions that were deleted")
-                removed = await self.runtime.sweep(led, self._retention_checks(led.shard))
-                self._log_removed(led, removed, "of what has expired")
+            if not self.runtime.is_served(led):
+                continue
+            removed = await self.runtime.sweep(led, _retries(led.shard))
+            self._log_removed(led, removed, "of partitions that were deleted")
+
+            removed = await self.runtime.sweep(led, self._retention_checks(led.shard))
+            self._log_removed(led, removed, "of what has expired")
 
     def _retention_checks(self, shard: GroupShard) -> Generator[Event, int, None]:
         retention_ms = self.config.retention_minutes * MINUTE_MS

@@ -1,4 +1,4 @@
-"""The rules of groups: one function that says what an event leads to."""
+"""The coordinator's decision function: (shard, event, now_ms) -> effects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from groups.runtime.effects import Effect
 
 
 def decide(shard: GroupShard, event: Event, now_ms: int) -> Sequence[Effect]:
-    """Return what `event` leads to. What is stored does not change; `now_ms` is the wall clock."""
+    """Return the effects of `event`.
+
+    Stored state does not change: that is left to replay. `now_ms` is the wall clock.
+    """
     return DECIDE[type(event)](shard, event, now_ms)
 
 

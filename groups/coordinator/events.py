@@ -1,7 +1,7 @@
-"""What can happen to a group, as values that `decide` takes.
+"""Events of groups, as values that `decide` takes.
 
-A request arrives, an append ended, partitions that it consumed are deleted, or it is time to look
-what has expired. Each request has an id, and each id gets one response.
+A request arrives, an append ended, partitions that a group consumed are deleted, or it is time to
+find out what has expired. Each request has an id, and each id gets one response.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DeletionEnded:
 
 @attrs.frozen
 class PartitionsDeleted:
-    """These partitions are deleted. Commits for them that are in flight are undone at once."""
+    """These partitions are deleted. Their commits in flight are undone at once."""
 
     partitions: frozenset[TopicPartition]
 
@@ -84,32 +84,32 @@ class DeletedPartitionsSlice:
 
 @attrs.frozen
 class PartitionsSwept:
-    """All offsets of deleted partitions have been looked at."""
+    """The sweep over all offsets of deleted partitions has ended."""
 
     partitions: frozenset[TopicPartition]
 
 
 @attrs.frozen
 class RetryDeletions:
-    """Time to try again what could not be deleted, up to `most` offsets of it."""
+    """Time to retry deletions that could not be written, up to `max_offsets` of them."""
 
-    most: int
+    max_offsets: int
 
 
 @attrs.frozen
 class RetentionCheck:
-    """Time to look what has expired of these groups, and to remove up to `most` keys."""
+    """Time to find out what has expired of these groups, and to remove up to `max_keys` keys."""
 
     group_ids: Sequence[str]
     retention_ms: int
-    most: int
+    max_keys: int
 
 
 @attrs.frozen
 class RemovalEnded:
-    """An append that removes a group's offsets ended; nobody asked for it.
+    """An append that removes a group's offsets ended; no request waits for it.
 
-    `deleted`: their keys if their partitions were deleted. What expired is found again.
+    `deleted`: their keys if their partitions were deleted. Expired offsets are found again.
     """
 
     group_id: str
@@ -118,9 +118,9 @@ class RemovalEnded:
 
 
 Request = CommitOffsets | DeleteGroup | DeleteOffsets
-"""What gets a response."""
+"""The events that get a response."""
 AppendEnded = CommitEnded | DeletionEnded | RemovalEnded
-"""What may follow an append."""
+"""The events that follow an append."""
 Event = (
     Request
     | AppendEnded
@@ -130,4 +130,4 @@ Event = (
     | RetryDeletions
     | RetentionCheck
 )
-"""What `decide` takes."""
+"""The events that `decide` takes."""

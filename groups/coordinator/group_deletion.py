@@ -1,15 +1,15 @@
-"""What DeleteGroups (KIP-229) and OffsetDelete (KIP-496) remove: a group, or some of its offsets.
+"""Deletion of groups (DeleteGroups, KIP-229) and of single offsets (OffsetDelete, KIP-496).
 
 | the group | DeleteGroups | OffsetDelete |
 |---|---|---|
-| of which nothing is kept | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
-| has no members | all that is kept of it goes | the offsets go |
+| is unknown | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
+| has no members | the group and its offsets are deleted | the offsets are deleted |
 | has members that are consumers | NON_EMPTY_GROUP | GROUP_SUBSCRIBED_TO_TOPIC for their topics |
 | has other members | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
 
 A commit in flight counts as committed: its tombstone comes behind it. A commit that arrives later
-stays, and the group exists again with it. The response goes out once the last tombstone is
-replicated, or when one could not be written: what that one was to remove is kept.
+stays, and the group exists again with it. The response is sent when the last tombstone is
+replicated, or when one could not be written. Then the offsets of that one are kept.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Eff
 
 
 def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list[Effect]:
-    """Write a tombstone for each of the offsets that is there; the others need none."""
+    """Write a tombstone for each of the partitions that has an offset."""
     group_id = event.group_id
     metadata = shard.groups.get(group_id)
     committed = _offset_keys(shard, group_id)
     if metadata is None and not committed:
         return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
 
+    # Offsets of topics that a member subscribes to must stay.
     topics: frozenset[str] | None = frozenset()
     if metadata is not None and metadata.members:
         topics = subscribed_topics(metadata)
@@ -62,19 +63,19 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
         for topic_partition in event.partitions
         if topic_partition.topic in topics
     }
-    wanted = {
+    deletable = {
         OffsetKey(group_id, *topic_partition)
         for topic_partition in event.partitions
         if topic_partition not in refused
     }
-    keys: list[Key] = [*sorted(committed & wanted)]
+    keys: list[Key] = [*sorted(committed & deletable)]
     if not keys:
         return [Reply(event.request_id, Done(ErrorCode.NONE, refused))]
     return [*_appends(event, keys, refused)]
 
 
 def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[Effect]:
-    """Respond once the last append ended, or the first that failed."""
+    """Respond when the last append ended, or one failed; the first response counts."""
     if not event.error and not event.is_last:
         return []
     error = APPEND_ERRORS.get(event.error, event.error)

@@ -1,4 +1,4 @@
-"""What ListGroups and DescribeGroups show of a shard's groups."""
+"""Groups of a shard, as ListGroups and DescribeGroups show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupOverview:
 
 @attrs.frozen
 class GroupDescription:
-    """A group as DescribeGroups shows it; one of which nothing is kept is Dead."""
+    """A group as DescribeGroups shows it; an unknown one is Dead."""
 
     group_id: str
     state: str
@@ -33,24 +33,30 @@ class GroupDescription:
 
 
 def overviews(shard: GroupShard) -> list[GroupOverview]:
-    """All groups of the shard."""
-    with_members = [
-        GroupOverview(g, kept.protocol_type, STABLE if kept.members else EMPTY)
-        for g, kept in shard.groups.items()
+    """List all groups of the shard."""
+    with_record = [
+        GroupOverview(group_id, metadata.protocol_type, STABLE if metadata.members else EMPTY)
+        for group_id, metadata in shard.groups.items()
     ]
     only_commit = [
-        GroupOverview(g, "", EMPTY) for g in shard.offsets.groups() if g not in shard.groups
+        GroupOverview(group_id, "", EMPTY)
+        for group_id in shard.offsets.groups()
+        if group_id not in shard.groups
     ]
-    return with_members + only_commit
+    return with_record + only_commit
 
 
 def describe(shard: GroupShard, group_id: str) -> GroupDescription:
-    """One group."""
-    kept = shard.groups.get(group_id)
-    if kept is None:
+    """Describe one group."""
+    metadata = shard.groups.get(group_id)
+    if metadata is None:
         return GroupDescription(group_id, EMPTY if shard.knows(group_id) else DEAD)
-    if not kept.members:
-        return GroupDescription(group_id, EMPTY, kept.protocol_type)
+    if not metadata.members:
+        return GroupDescription(group_id, EMPTY, metadata.protocol_type)
     return GroupDescription(
-        group_id, STABLE, kept.protocol_type, kept.protocol or "", tuple(kept.members)
+        group_id,
+        STABLE,
+        metadata.protocol_type,
+        metadata.protocol or "",
+        tuple(metadata.members),
     )

@@ -1,10 +1,10 @@
 """Committed offsets of partitions that are deleted (KAFKA-2000).
 
 They are removed as they were written, by records. Without that, groups would begin in the middle of
-a topic that is created again under the old name. It takes a slice at a time. What is committed for
-such a partition meanwhile stays: the topic is there again.
+a topic that is created again under the old name. The removal goes a slice at a time. An offset that
+is committed for such a partition meanwhile stays, because the topic exists again.
 
-A removal that cannot be written is tried again later, for those offsets that are still the same.
+A removal that cannot be written is retried later, for the offsets that are still the same.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from protocol.topic_partition import TopicPartition
 
 
 def begin_sweep(shard: GroupShard, event: PartitionsDeleted, now_ms: int) -> list[Effect]:
-    """Remove what is in flight: it is replayed before its tombstone."""
+    """Remove the commits in flight: each is replayed before its tombstone."""
     shard.recommitted = {key for key in shard.recommitted if not _is_of(key, event.partitions)}
     shard.deleting.append(event.partitions)
     return _appends(key for key in shard.offsets_in_flight() if _is_of(key, event.partitions))
 
 
 def delete_slice(shard: GroupShard, event: DeletedPartitionsSlice, now_ms: int) -> list[Effect]:
-    """Remove offsets, but for those that have a tombstone in flight, or are committed again."""
+    """Remove offsets, except those with a tombstone in flight and those committed again."""
     return _appends(
         key for key in event.keys if key not in shard.in_flight and key not in shard.recommitted
     )
 
 
 def end_sweep(shard: GroupShard, event: PartitionsSwept, now_ms: int) -> list[Effect]:
-    """Spare nothing any more that was committed again, once no sweep needs it."""
+    """Remove the keys that were committed again, unless another sweep must spare them."""
+    assert event.partitions in shard.deleting, "a sweep ends once"
     shard.deleting.remove(event.partitions)
-    if not shard.deleting:
-        shard.recommitted.clear()
+    shard.recommitted = {key for key in shard.recommitted if shard.is_deleting(key)}
     return []
 
 
 def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> list[Effect]:
-    """Remove some of the stale offsets that nobody has committed again."""
-    retried = dict(islice(shard.stale.items(), event.most))
+    """Remove some of the stale offsets, if they are still the same."""
+    retried = dict(islice(shard.stale.items(), event.max_offsets))
     for key in retried:
         del shard.stale[key]
 
@@ -63,7 +63,7 @@ def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> li
 
 
 def end_removal(shard: GroupShard, event: RemovalEnded, now_ms: int) -> list[Effect]:
-    """Keep for later what was not written of a deletion."""
+    """Keep the offsets of a deletion that was not written, for a retry."""
     if event.error:
         for key in event.deleted:
             value = shard.offsets.value(key)

@@ -1,4 +1,4 @@
-"""What requests to a group get, as the handlers render it."""
+"""Responses to requests of groups, as values that the handlers render."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.frozen
 class Done:
-    """A commit or a deletion ended. `refused`: partitions for which another error holds."""
+    """A commit or a deletion ended. `refused`: partitions with an error of their own."""
 
     error: ErrorCode = ErrorCode.NONE
     refused: Mapping[TopicPartition, ErrorCode] = attrs.field(factory=dict)

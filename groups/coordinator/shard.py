@@ -1,14 +1,15 @@
 """The groups that one partition of `__consumer_offsets` keeps.
 
-What is stored changes in `replay` and `end_transaction` alone. Beside it the shard keeps what is in
-flight, and which deletions of partitions are under way; that is gone with the leader.
+Stored state changes only in `replay` and `end_transaction`. Beside it the shard keeps the keys in
+flight, and the sweeps over offsets of deleted partitions. These are lost with the leader.
 
-Offsets committed in a transaction (KIP-98) are held back until the marker that ends it. They count
-as of where they were written: what was committed plainly behind them stays (KAFKA-5247).
+Offsets committed in a transaction (KIP-98) are staged until the marker that ends it. They count
+from where they were written: an offset that was committed plainly behind them stays (KAFKA-5247).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,10 +37,12 @@ from protocol.topic_partition import TopicPartition
 class GroupShard:
     """Offsets of all its groups, and the last record of those that have, or had, members.
 
-    Offsets are written as `value_version`. `in_flight`: keys that are written and not replayed yet,
-    and in how many appends. `deleting`: partitions whose offsets are being deleted a slice at a
-    time, and `recommitted`, the keys committed for them since: their topic was created again.
-    `stale`: offsets whose deletion could not be written, to be deleted later if they are the same.
+    - `value_version`: version in which offsets are written.
+    - `in_flight`: key -> number of appends in flight with it.
+    - `deleting`: partitions whose offsets are being deleted a slice at a time, one set a sweep.
+    - `recommitted`: keys committed for these partitions since then: their topic was created again.
+    - `stale`: key -> value of offsets whose deletion could not be written. They are deleted later
+      if they are still the same.
     """
 
     value_version: int = OFFSET_VALUE_VERSION
@@ -59,28 +62,29 @@ class GroupShard:
         return [(encode_key(key), encode_value(value, version)) for key, value in records]
 
     def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
-        """Apply records, as they are in the log; those of an open transaction wait for its end.
+        """Apply records, as they are in the log; stage those of an open transaction.
 
         Raises MalformedRecord, and is then of no use.
         """
         try:
             if producer_id != NO_PRODUCER:
-                self._hold_back(producer_id, records)
+                self._stage(producer_id, records)
                 return
 
+            # Plain commits outdate those that are staged.
             if self._open_transactions:
                 records = list(records)
-                self._outdate(records)
+                self._unstage(records)
             for key, value in self.offsets.replay(records):
                 self._replay_group(key, value)
         except RecordError as error:
             raise MalformedRecord(str(error)) from error
 
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
-        """Apply what a producer's open transaction holds, or forget it."""
-        held = self._open_transactions.pop(producer_id, {})
+        """Apply the staged records of a producer, or drop them."""
+        staged = self._open_transactions.pop(producer_id, {})
         if is_committed:
-            self.replay(held.items())
+            self.replay(staged.items())
 
     def _replay_group(self, key: bytes, value: bytes | None) -> None:
         decoded = decode_key(key)
@@ -92,30 +96,30 @@ class GroupShard:
             assert isinstance(metadata, GroupMetadata)
             self.groups[decoded.group] = metadata
 
-    def _hold_back(self, producer_id: int, records: Iterable[EncodedRecord]) -> None:
-        held = self._open_transactions.setdefault(producer_id, {})
+    def _stage(self, producer_id: int, records: Iterable[EncodedRecord]) -> None:
+        staged = self._open_transactions.setdefault(producer_id, {})
         for key, value in records:
-            decode_value(decode_key(key), value)  # so that a malformed one is found now
-            held[key] = value
+            decode_value(decode_key(key), value)  # a malformed record fails now
+            staged[key] = value
 
-    def _outdate(self, records: Iterable[EncodedRecord]) -> None:
-        """Have open transactions give up keys that are committed plainly behind them."""
-        for held in self._open_transactions.values():
+    def _unstage(self, records: Iterable[EncodedRecord]) -> None:
+        """Remove staged keys that are committed plainly behind them."""
+        for staged in self._open_transactions.values():
             for key, value in records:
                 if value is not None:
-                    held.pop(key, None)
+                    staged.pop(key, None)
 
-    # ---- what is in flight
+    # ---- keys in flight
 
     def begin_write(self, records: Sequence[Record]) -> None:
-        """Take note that records are in flight."""
+        """Note that records are in flight."""
         for key, value in records:
             self.in_flight[key] = self.in_flight.get(key, 0) + 1
             if self.deleting and value is not None and isinstance(key, OffsetKey):
                 self._spare(key)
 
     def end_write(self, records: Sequence[Record]) -> None:
-        """Take note that records are not in flight any more."""
+        """Note that records are no longer in flight."""
         for key, _ in records:
             left = self.in_flight[key] - 1
             if left:
@@ -124,10 +128,14 @@ class GroupShard:
                 del self.in_flight[key]
 
     def _spare(self, key: OffsetKey) -> None:
-        """Keep what is committed for a topic that was created again while the old one goes."""
-        topic_partition = TopicPartition(key.topic, key.partition)
-        if any(topic_partition in partitions for partitions in self.deleting):
+        """Keep a commit for a topic that was created again while the old one is swept."""
+        if self.is_deleting(key):
             self.recommitted.add(key)
+
+    def is_deleting(self, key: OffsetKey) -> bool:
+        """Return whether a sweep deletes the offsets of the key's partition."""
+        topic_partition = TopicPartition(key.topic, key.partition)
+        return any(topic_partition in partitions for partitions in self.deleting)
 
     def offsets_in_flight(self, group_id: str | None = None) -> set[OffsetKey]:
         """Return the keys of offsets, and of their tombstones, in flight; of one group if given."""
@@ -144,16 +152,29 @@ class GroupShard:
         return group_id in self.groups or group_id in self.offsets.groups()
 
     def describe(self) -> str:
-        """Say how much there is: "12 offsets of 3 groups"."""
+        """Describe the shard: "12 offsets of 3 groups"."""
         groups = self.groups.keys() | self.offsets.groups()
         return f"{self.offsets.count()} offsets of {len(groups)} groups"
 
     def name(self, event: Any) -> str:
-        """Say which group an event is about."""
+        """Name the group of an event."""
         return f"group {event.group_id}"
 
-    def check(self) -> None:
-        """Assert what must hold after each step."""
-        assert all(count > 0 for count in self.in_flight.values())
-        assert self.deleting or not self.recommitted
+    def check(self, unfinished: Sequence[Sequence[Record]]) -> None:
+        """Assert what must hold between two steps. `unfinished`: records of appends in flight."""
+        in_flight = Counter(key for records in unfinished for key, _ in records)
+        assert self.in_flight == in_flight, "the keys in flight are not those of the appends"
+
+        # Sweeps over deleted partitions.
+        assert all(self.is_deleting(key) for key in self.recommitted), "spared from no sweep"
+        assert all(self.stale.values()), "an offset to be deleted later has a value"
+
+        # Transactions. A staged offset becomes visible only with its marker.
+        for producer_id, staged in self._open_transactions.items():
+            assert producer_id != NO_PRODUCER, "a transaction has a producer"
+            for key, value in staged.items():
+                decoded = decode_key(key)
+                if value is not None and isinstance(decoded, OffsetKey):
+                    assert self.offsets.value(decoded) is not value, f"{decoded} is staged"
+
         self.offsets.check()

@@ -1,4 +1,4 @@
-"""Remove what is kept of a group: by records too, a bounded number of them in an append.
+"""Remove keys of a group by tombstone records, a bounded number in each append.
 
 The log takes no batch beyond max.message.bytes, and nothing bounds the offsets of a group.
 """
@@ -16,8 +16,8 @@ from offsets.records import Key, Record, encode_key
 K = TypeVar("K", bound=Key)
 
 APPEND_BYTES = 8192
-"""The most that the tombstones of one append come to, unless one alone is larger. The journal
-lets appends share a batch, so small ones cost nothing."""
+"""Largest size of the tombstones of one append, unless one alone is larger. The journal lets
+appends share a batch, so small ones cost nothing."""
 
 
 def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], AppendEnded]) -> list[Append]:

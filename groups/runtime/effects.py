@@ -15,7 +15,7 @@ LEADER_ONLY = 1
 
 @attrs.frozen
 class Writer:
-    """The producer in whose name records are written (KIP-98).
+    """The producer that a transactional append is written for (KIP-98).
 
     `ends` makes the append a marker without records: protocol.records.control_record.COMMIT or
     ABORT, of the coordinator's epoch.
@@ -30,13 +30,13 @@ class Writer:
 
 @attrs.frozen
 class Append:
-    """Write records that stand or fall together; when that ended, decide `then`.
+    """Write records, all or none of them; decide `then` when that has ended.
 
-    `records` are what `Shard.encode` takes. They are replayed before `then`, which is an event with
-    a field `error`: NONE, or why nothing was written. acks -1 waits until all in-sync replicas have
-    the records, 1 for the leader's log alone. After `timeout_ms` (None: never) `then` comes with
-    REQUEST_TIMED_OUT; the records are replayed all the same if they are replicated later, because
-    the log is the truth.
+    `records` are in the form that `Shard.encode` takes. They are replayed before `then`, which is
+    an event with a field `error`: NONE, or why nothing was written. acks -1 waits until all in-sync
+    replicas have the records, 1 for the leader's log alone. After `timeout_ms` (None: never) `then`
+    comes with REQUEST_TIMED_OUT. If the records are replicated later, they are replayed all the
+    same, because the log is the truth.
     """
 
     records: Sequence[Any]
@@ -58,8 +58,8 @@ class Reply:
 class SetTimer:
     """Decide `event` after `after_ms`. Equal events share one timer: setting it again moves it.
 
-    A timer is never cancelled. Its event says what it is for (a generation, a member), and is
-    ignored when that is over.
+    A timer is never cancelled. Its event names its subject (a generation, a member), and is ignored
+    when that is gone.
     """
 
     event: Any

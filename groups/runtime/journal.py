@@ -1,13 +1,12 @@
-"""The records that one led partition is to write: entries that wait, and those in flight.
+"""The appends of one led partition: entries that wait, and those in flight.
 
-One batch is in flight at a time. What arrives meanwhile waits and shares the next batch: one
-append, one checksum, one round of replication for all of it.
+One batch is in flight at a time. Entries that arrive meanwhile wait and share the next batch: one
+append, one checksum, one round of replication for all of them.
 
     add -> waiting -> next_batch -> in flight -> appended, replicated or refused -> take
 
-An entry carries `then`, the event that is decided when it ended. An entry is never deleted: one
-whose client was told that time is up is replayed all the same if it is replicated later, because
-the log is the truth.
+An entry carries `then`, the event that is decided when it has ended. An entry is never deleted: one
+that timed out is replayed all the same if it is replicated later, because the log is the truth.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from protocol.records.compression import Codec
 from protocol.records.control_record import encode_marker
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Beyond this a partition that cannot be replicated accepts no more."""
+"""Beyond this size of waiting entries no append is accepted: the partition is not replicated."""
 RECORD_OVERHEAD = 21
-"""The most that lengths, deltas and attributes add to a record's key and value."""
+"""Largest size of the lengths, deltas and attributes beside a record's key and value."""
 
 
 @attrs.define(eq=False)
 class Entry:
-    """An Append, with its records as bytes. `is_answered`: its time was up, `then` is decided."""
+    """An Append, with its records encoded. `has_timed_out`: `then` is decided already."""
 
     append: Append
     encoded: Sequence[EncodedRecord]
     size: int
-    is_answered: bool = False
+    has_timed_out: bool = False
 
     @property
     def then(self) -> Any:
@@ -47,12 +46,13 @@ class Entry:
 
     def may_share(self, other: Entry) -> bool:
         """Return whether both may be in one batch: a batch has one producer, and one acks."""
-        mine, others = self.append, other.append
-        return mine.writer == others.writer and mine.acks == others.acks and not self.is_marker
+        mine = self.append
+        theirs = other.append
+        return mine.writer == theirs.writer and mine.acks == theirs.acks and not self.is_marker
 
     @property
     def is_marker(self) -> bool:
-        """Return whether it ends a transaction; a marker is a batch by itself."""
+        """Return whether it ends a transaction. A marker is a batch by itself."""
         return self.append.writer is not None and self.append.writer.ends is not None
 
 
@@ -72,7 +72,7 @@ class Journal:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return about how many bytes they come to."""
+        """Return the size of the entries that wait, rounded up."""
         return self._waiting_bytes
 
     @property
@@ -109,11 +109,13 @@ class Journal:
     def next_batch(self, max_bytes: int, now_ms: int) -> bytes:
         """Put entries that wait in flight and return them as one batch.
 
-        Something waits, nothing is in flight. Entries share a batch as long as it stays within
-        `max_bytes`. One that is larger alone goes alone, so that its refusal is its own.
+        Call this when entries wait and nothing is in flight. Entries share a batch as long as it
+        stays within `max_bytes`. An entry that is larger by itself goes alone, so that only it is
+        refused.
         """
         assert self._waiting
         assert not self._in_flight
+
         first = self._waiting[0]
         room = max_bytes - HEADER_BYTES
         while self._waiting and (not self._in_flight or self._fits(first, room)):
@@ -152,19 +154,19 @@ class Journal:
         )
 
     def put_back(self) -> None:
-        """Have the entries of the batch in flight, which was not written, wait again, first."""
+        """Return the entries of the batch in flight, which was not written, to the head."""
         for entry in reversed(self.take()):
             self._waiting.appendleft(entry)
             self._waiting_bytes += entry.size
 
     def take(self) -> list[Entry]:
-        """Take the entries of the batch in flight, which ended: replicated, or refused."""
+        """Remove and return the entries of the batch in flight, which has ended."""
         ended = self._in_flight
         self._in_flight = []
         return ended
 
     def take_all(self) -> list[Entry]:
-        """Take every entry, in flight or waiting: another broker leads the partition now."""
+        """Remove and return every entry: another broker leads the partition now."""
         ended = [*self.take(), *self._waiting]
         self._waiting.clear()
         self._waiting_bytes = 0

@@ -20,9 +20,11 @@ S = TypeVar("S", bound=Shard)
 class LedPartition(Generic[S]):
     """One partition of the topic.
 
-    `refusal`: the error for its requests; NONE once it is served. `in_flight_until`: the end of the
-    batch in flight; None if there is none. `is_held_up`: the log takes no appends now.
-    `loaded_until`: where the load ended, until all of that is replicated.
+    - `refusal`: the error for its requests; NONE while it is served.
+    - `in_flight_until`: end offset of the batch in flight; None if there is none.
+    - `is_held_up`: the log takes no appends now.
+    - `ending`: number of calls in progress that end entries; checks wait for them.
+    - `loaded_until`: end offset of the load, until all below it is replicated; else None.
     """
 
     partition: int
@@ -33,11 +35,13 @@ class LedPartition(Generic[S]):
     is_held_up: bool = False
     loaded_until: int | None = None
     failed_appends: int = 0
+    ending: int = 0
     timers: dict[Any, asyncio.TimerHandle] = attrs.field(factory=dict)
 
     def check(self) -> None:
-        """Assert what must hold after each step."""
-        in_flight = self.in_flight_until is not None
-        assert in_flight == self.journal.has_in_flight
-        assert self.loaded_until is None or self.refusal
-        assert not (in_flight and self.refusal), "nothing is written before it is served"
+        """Assert what must hold between two steps. For tests: this walks all state."""
+        is_writing = self.in_flight_until is not None
+        assert is_writing == self.journal.has_in_flight, "a batch in flight has an end offset"
+        assert self.loaded_until is None or self.refusal, "it is served before all is replicated"
+        assert not (is_writing and self.refusal), "nothing is written before it is served"
+        self.shard.check([entry.append.records for entry in self.journal.unfinished()])

@@ -1,11 +1,11 @@
 """Loading a partition of an internal topic: record batches in, replayed records out.
 
-Whoever loads reads the log in order and feeds it here. `feed` is a generator that stops after
-every slice of work, so that an event loop can serve others in between.
+The caller reads the log in order and feeds it here. `feed` is a generator that stops after every
+slice of work, so that an event loop can serve others in between.
 
-Nearly all batches are plain and hold one append each. Those are read many at once. The rest is read
-batch by batch: compressed batches, those of producers with transactions, messages of before 0.11,
-and what is corrupt, which then is named.
+Nearly all batches are plain and hold one append each. These are read many at once. Others are read
+batch by batch: compressed batches, transactional batches, messages from before 0.11, and corrupt
+ones, so that the error names the offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocol.topic_partition import TopicPartition
 SLICE_RECORDS = 2000
 """Records replayed between two stops: some 4 ms."""
 BATCH_RECORDS = 8
-"""What reading a batch by itself costs, in records."""
+"""Cost of reading a batch by itself, in records."""
 
 
 class LoadError(Exception):
@@ -43,7 +43,7 @@ class Loader:
     _since_stop: int = 0
 
     def feed(self, chunk: bytes) -> Iterator[None]:
-        """Replay the batches of `chunk`. The first is whole, the last may be cut.
+        """Replay the batches of `chunk`. The first is whole, the last may be incomplete.
 
         Raises LoadError at a record that is corrupt, or of an unknown version.
         """
@@ -80,7 +80,7 @@ class Loader:
         self.records += len(keys)
 
     def _read_header(self, chunk: bytes, pos: int) -> EntryHeader | None:
-        """Read the header at `pos`; None if the batch there is cut, and is not the first."""
+        """Read the header at `pos`; None if that batch is incomplete, and not the first."""
         try:
             header = read_entry(chunk, pos, len(chunk))
         except CorruptRecord as error:
@@ -90,7 +90,7 @@ class Loader:
         return header
 
     def _replay_batch(self, chunk: bytes, pos: int, header: EntryHeader) -> None:
-        """Read one batch in full, and name the record that is wrong."""
+        """Replay one batch. A LoadError names the offset of the record that cannot be read."""
         try:
             rows = decode_rows(chunk, pos, header)
         except (CorruptRecord, CompressionUnavailable) as error:

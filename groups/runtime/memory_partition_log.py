@@ -1,4 +1,4 @@
-"""The log of an internal topic in memory, replicated on demand: the twin of the broker's."""
+"""The log of an internal topic in memory, replicated on demand: the twin of the broker's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.records.batch import read_header
 
 @attrs.define(eq=False)
 class MemoryPartition:
-    """One partition: its batches with their base offsets, and how far it is replicated."""
+    """One partition. `committed_end` is its high watermark."""
 
     batches: list[tuple[int, bytes]] = attrs.field(factory=list)
     end_offset: int = 0
@@ -39,6 +39,7 @@ class MemoryPartitionLog:
             raise AppendDelayed
         if len(batch) > self.batch_bytes:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes")
+
         log.batches.append((log.end_offset, log.end_offset.to_bytes(8, "big") + batch[8:]))
         log.end_offset += read_header(batch).last_offset_delta + 1
         if self.replicas == 1:
@@ -71,16 +72,21 @@ class MemoryPartitionLog:
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """See PartitionLog."""
-        batches = self._serving(partition).batches
-        found = [b for _, b in batches if read_header(b).next_offset > offset]
-        return b"".join(found)[: max(max_bytes, len(found[0]))] if found else b""
+        batches = [
+            batch
+            for _, batch in self._serving(partition).batches
+            if read_header(batch).next_offset > offset
+        ]
+        if not batches:
+            return b""
+        return b"".join(batches)[: max(max_bytes, len(batches[0]))]
 
     def partition(self, partition: int) -> MemoryPartition:
-        """The partition, made if there is none."""
+        """Return the partition; create it if it is missing."""
         return self._partitions.setdefault(partition, MemoryPartition())
 
     def replicate(self, partition: int) -> None:
-        """Let everything appended so far be replicated."""
+        """Replicate everything that is appended so far."""
         log = self.partition(partition)
         log.committed_end = log.end_offset
         if log.listener is not None:
@@ -91,7 +97,7 @@ class MemoryPartitionLog:
         self.partition(partition).is_held = True
 
     def release(self, partition: int) -> None:
-        """Take appends again, and say so."""
+        """Take appends again, and call the listener."""
         log = self.partition(partition)
         log.is_held = False
         if log.listener is not None:

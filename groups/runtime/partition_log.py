@@ -27,10 +27,10 @@ class PartitionLog(Protocol):
         """Return the size of the largest batch that the partition takes."""
 
     def committed_end(self, partition: int) -> int:
-        """Return the first offset that is not replicated, or not flushed where a flush is due."""
+        """Return the first offset that is not replicated, or not flushed if a flush is due."""
 
     def is_enough_in_sync(self, partition: int) -> bool:
-        """Return whether min.insync.replicas, or more, have all of it."""
+        """Return whether at least min.insync.replicas replicas are in sync."""
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Call `listener` whenever `committed_end` may have moved. Called once per partition."""
@@ -42,7 +42,7 @@ class PartitionLog(Protocol):
         """Return the log end offset, replicated or not."""
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Return batches from the one that holds `offset` on; no bytes at the end.
+        """Return batches from the one that holds `offset` on; b"" at the end.
 
-        The first is whole, however large it is; the last may be cut.
+        The first is whole, however large it is; the last may be incomplete.
         """

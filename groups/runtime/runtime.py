@@ -1,17 +1,16 @@
 """The shell of a coordinator: it owns the shards of the partitions that this broker leads.
 
-It decides nothing. An event goes to `decide`, with its shard. Of the effects, an `Append` goes to
-the journal and on to the log; once it is replicated its records are replayed, and its `then` is
+It decides nothing. An event goes to `decide`, with its shard. An `Append` among the effects goes to
+the journal and on to the log. When it is replicated its records are replayed, and its `then` is
 decided in its turn. A `Reply` ends the request that it names. A `SetTimer` brings its event back
-later. With nobody to wait for, all that happens inside `submit`, and the response is there when it
-returns.
+later. If there is no replica to wait for, all that happens inside `submit`, and the response is
+there when it returns.
 
-Becoming the leader of a partition starts to load it, one partition at a time, a slice per turn of
-the event loop, up to the log's end: some of what lies beyond the high watermark may have been
-acknowledged. Until all of it is loaded and replicated, requests are refused with
-COORDINATOR_LOAD_IN_PROGRESS: what a client is told may not be lost with this leader. After a
-failure it is COORDINATOR_NOT_AVAILABLE, and the load is tried again: half a partition is never
-served.
+A broker that becomes the leader of a partition starts to load it: one partition at a time, a slice
+per turn of the event loop, up to the log's end, because records beyond the high watermark may have
+been acknowledged. Until all of it is loaded and replicated, requests are refused with
+COORDINATOR_LOAD_IN_PROGRESS, so that no response can be lost with this leader. After a failed load
+the error is COORDINATOR_NOT_AVAILABLE, and the load is repeated: half a partition is never served.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from groups.runtime.shard import NO_PRODUCER, Shard
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.compression import Codec
 from protocol.records.control_record import COMMIT
+from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ S = TypeVar("S", bound=Shard)
 FIRST_BACKOFF_MS = 1000
 MAX_BACKOFF_MS = 60_000
 NAMED_WRITERS = 10
-"""How many of those whose append failed a line of the log names."""
+"""Most groups, or other subjects, that a log line about a failed append names."""
 SWEEP_PAUSE_S = 0.01
-"""Left to others after each event of a sweep that led to writing."""
+"""Pause after each event of a sweep that wrote records: other work goes first."""
 FAILED_PAUSE_S = 1.0
-"""Left to the log after an event of a sweep that the log did not take."""
+"""Pause after an event of a sweep whose append failed."""
 SWEEP_BACKLOG_BYTES = 256 * 1024
-"""With more than this waiting to be written, a sweep waits too."""
+"""A sweep waits while more than this waits to be written."""
 
 
 @attrs.define(eq=False)
@@ -61,17 +61,17 @@ class Pending:
     written: int = 0
 
 
-def _nobody_waits(pending: Pending) -> None:
-    """Ignore a response."""
+def _ignore(pending: Pending) -> None:
+    """Do nothing with a response."""
 
 
 @attrs.define(eq=False)
 class CoordinatorRuntime(Generic[S]):
     """The led partitions of `topic`, each with a shard made by `new_shard`.
 
-    `decide(shard, event, now_ms)` says what an event leads to; `now_ms` is the wall clock.
+    `decide(shard, event, now_ms)` returns the effects of an event; `now_ms` is the wall clock.
     `spawn` runs a coroutine for as long as the broker lives. `on_response` is called when a pending
-    request got its response, `on_served` when a partition begins to be served.
+    request gets its response, `on_served` when a partition begins to be served.
     """
 
     topic: str
@@ -82,7 +82,7 @@ class CoordinatorRuntime(Generic[S]):
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     codec: Codec = Codec.NONE
     load_buffer_bytes: int = 5 * 1024 * 1024
-    on_response: Callable[[Pending], None] = _nobody_waits
+    on_response: Callable[[Pending], None] = _ignore
     on_served: Callable[[LedPartition[S]], None] = lambda led: None
     _request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
     _led: dict[int, LedPartition[S]] = attrs.field(factory=dict)
@@ -97,17 +97,18 @@ class CoordinatorRuntime(Generic[S]):
 
     def submit(self, led: LedPartition[S], event: Any) -> Pending:
         """Decide a request; `event.request_id` names it."""
+        assert event.request_id not in self._pending, "a request is submitted once"
         pending = Pending(event.request_id)
         self._pending[event.request_id] = pending
         try:
             pending.written = self.write(led, event)
         except BaseException:
-            self._pending.pop(event.request_id, None)  # nobody will respond to it
+            self._pending.pop(event.request_id, None)  # it gets no response
             raise
         return pending
 
     def serving(self, partition: int) -> LedPartition[S]:
-        """Return a partition that is served here. Raises ApiError: why it is not."""
+        """Return a partition that is served here. Raises ApiError if it is not."""
         led = self._led.get(partition)
         refusal = ErrorCode.NOT_COORDINATOR if led is None else led.refusal
         if led is None or refusal:
@@ -122,6 +123,11 @@ class CoordinatorRuntime(Generic[S]):
         """Return whether requests for the partition are decided now."""
         return not led.refusal and self._is_current(led)
 
+    def check(self) -> None:
+        """Assert what must hold between two steps. For tests: this walks all state."""
+        for led in self._led.values():
+            led.check()
+
     def partition_of(self, partition: int) -> TopicPartition:
         """Name a partition of the topic."""
         return TopicPartition(self.topic, partition)
@@ -133,6 +139,7 @@ class CoordinatorRuntime(Generic[S]):
         effects = self.decide(led.shard, event, self.now_ms())
         self._perform(led, effects)
         self._advance(led)
+        self._check(led)
         return sum(len(effect.records) for effect in effects if isinstance(effect, Append))
 
     async def sweep(
@@ -144,9 +151,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> int:
         """Decide `events` one at a time, no faster than the log replicates what they write.
 
-        Returns how many records they wrote. The generator is sent the number for each event. The
-        sweep ends early when the partition is not served any more, and at the first append that
-        fails, unless it is to go on after a pause.
+        Return how many records they wrote. The generator is sent the number for each event. The
+        sweep ends early when the partition is no longer served. With `stops_at_failure` it also
+        ends at the first append that fails; otherwise it goes on after a pause.
         """
         written = 0
         failed_before = led.failed_appends
@@ -162,6 +169,7 @@ class CoordinatorRuntime(Generic[S]):
             if has_failed and stops_at_failure:
                 break
 
+            # Leave time to others, or to the log.
             failed_before = led.failed_appends
             pause_s = SWEEP_PAUSE_S if count else 0
             await asyncio.sleep(FAILED_PAUSE_S if has_failed else pause_s)
@@ -197,22 +205,41 @@ class CoordinatorRuntime(Generic[S]):
 
     def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
         if self._is_current(led) and entry in led.journal.unfinished():
-            entry.is_answered = True
+            entry.has_timed_out = True
             self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT)
             self._advance(led)
+            self._check(led)
 
     def _end(self, led: LedPartition[S], then: Any, error: ErrorCode) -> None:
-        """Decide what follows an append that ended."""
+        """Decide the `then` of an append that ended."""
         event = attrs.evolve(then, error=error)
         self._perform(led, self.decide(led.shard, event, self.now_ms()))
 
-    def _end_entry(self, led: LedPartition[S], entry: Entry, error: ErrorCode) -> None:
-        led.shard.end_write(entry.append.records)
-        if not entry.is_answered:
-            self._end(led, entry.then, error)
+    def _end_entries(
+        self,
+        led: LedPartition[S],
+        entries: Sequence[Entry],
+        error: ErrorCode,
+        *,
+        is_written: bool = False,
+    ) -> None:
+        """Replay entries that are written, and decide what follows each of them, in order.
+
+        A response may bring the next request at once, so the runtime can be entered meanwhile.
+        """
+        led.ending += 1
+        try:
+            for entry in entries:
+                if is_written:
+                    self._replay(led.shard, entry)
+                led.shard.end_write(entry.append.records)
+                if not entry.has_timed_out:
+                    self._end(led, entry.then, error)
+        finally:
+            led.ending -= 1
 
     def _advance(self, led: LedPartition[S]) -> None:
-        """Settle what is replicated and write what waits, until the log has to be waited for."""
+        """Settle replicated batches and write waiting entries, until it must wait for the log."""
         while led.in_flight_until is None or self._settle(led, led.in_flight_until):
             if not led.journal.waiting or led.is_held_up:
                 return
@@ -230,16 +257,18 @@ class CoordinatorRuntime(Generic[S]):
         except ApiError as error:
             led.failed_appends += 1
             entries = led.journal.take()
-            names = sorted({led.shard.name(entry.then) for entry in entries})
-            more = f" and {len(names) - NAMED_WRITERS} more" if len(names) > NAMED_WRITERS else ""
-            logger.error(
-                "%s: writing for %s failed: %s",
-                self.partition_of(led.partition),
-                ", ".join(names[:NAMED_WRITERS]) + more,
-                error,
-            )
-            for entry in entries:
-                self._end_entry(led, entry, error.code)
+            self._log_failure(led, entries, error)
+            self._end_entries(led, entries, error.code)
+
+    def _log_failure(self, led: LedPartition[S], entries: Sequence[Entry], error: ApiError) -> None:
+        names = sorted({led.shard.name(entry.then) for entry in entries})
+        more = f" and {len(names) - NAMED_WRITERS} more" if len(names) > NAMED_WRITERS else ""
+        logger.error(
+            "%s: writing for %s failed: %s",
+            self.partition_of(led.partition),
+            ", ".join(names[:NAMED_WRITERS]) + more,
+            error,
+        )
 
     def _settle(self, led: LedPartition[S], until: int) -> bool:
         """Replay the batch in flight if it has what it waits for; return whether it has."""
@@ -250,10 +279,8 @@ class CoordinatorRuntime(Generic[S]):
         led.in_flight_until = None
         error = ErrorCode.NONE
         if waits_for_all and not self.log.is_enough_in_sync(led.partition):
-            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # it is written all the same
-        for entry in led.journal.take():
-            self._replay(led.shard, entry)
-            self._end_entry(led, entry, error)
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # but it is written
+        self._end_entries(led, led.journal.take(), error, is_written=True)
         return True
 
     def _replay(self, shard: S, entry: Entry) -> None:
@@ -268,16 +295,22 @@ class CoordinatorRuntime(Generic[S]):
             )
 
     def _log_moved(self, partition: int) -> None:
-        """Go on with a partition whose high watermark, or leader, may be another one."""
+        """Go on with a partition after its high watermark or its leader may have changed."""
         led = self._led.get(partition)
         if led is None:
             return
         if led.loaded_until is not None:
             self._serve(led, led.loaded_until)
-        # The log also calls from within the append that moved it: nothing is in flight then yet.
+        # The log also calls this during the append, when nothing is in flight yet.
         elif led.in_flight_until is not None or led.is_held_up:
             led.is_held_up = False
             self._advance(led)
+            self._check(led)
+
+    def _check(self, led: LedPartition[S]) -> None:
+        """Check a partition after a step, unless another step on it has not ended yet."""
+        if STATE_CHECKS.is_on and not led.ending and self._is_current(led):
+            STATE_CHECKS.run(led.check)
 
     # ---- timers
 
@@ -305,7 +338,7 @@ class CoordinatorRuntime(Generic[S]):
     def on_leadership(self, leaders: Collection[int], followers: Collection[int]) -> None:
         """Load the partitions now led here, and unload those that are no longer.
 
-        One that was led here all along keeps its state: nobody else can have written to it.
+        A partition that was led here before keeps its state: no other broker wrote to it.
         """
         for partition in followers:
             self._unload(partition)
@@ -324,8 +357,7 @@ class CoordinatorRuntime(Generic[S]):
         for timer in led.timers.values():
             timer.cancel()
         led.in_flight_until = None
-        for entry in led.journal.take_all():
-            self._end_entry(led, entry, ErrorCode.NOT_COORDINATOR)
+        self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR)
 
     async def _load_until_done(self, led: LedPartition[S]) -> None:
         for attempt in itertools.count():
@@ -339,6 +371,7 @@ class CoordinatorRuntime(Generic[S]):
                 logger.exception("loading %s failed", self.partition_of(led.partition))
                 reason = "see above"
 
+            # Refuse requests, and load again after a pause.
             led.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
             backoff_ms = min(FIRST_BACKOFF_MS << min(attempt, 16), MAX_BACKOFF_MS)
             if self._is_current(led):
@@ -351,7 +384,7 @@ class CoordinatorRuntime(Generic[S]):
                 await asyncio.sleep(backoff_ms / 1000)
 
     async def _load(self, led: LedPartition[S]) -> None:
-        """Read the whole partition into a new shard; do nothing for one no longer led."""
+        """Read the whole partition into a new shard, unless it is no longer led here."""
         partition = led.partition
         started_ms = self.now_ms()
         if not self._is_current(led):
@@ -379,11 +412,11 @@ class CoordinatorRuntime(Generic[S]):
         self._serve(led, loader.next_offset)
 
     def _serve(self, led: LedPartition[S], loaded_until: int) -> None:
-        """Decide requests from now on, if all that was loaded is replicated."""
+        """Decide requests from now on, if everything below `loaded_until` is replicated."""
         if self.log.committed_end(led.partition) >= loaded_until:
             led.loaded_until = None
             led.refusal = ErrorCode.NONE
-            led.check()
+            self._check(led)
             self.on_served(led)
 
     def _is_current(self, led: LedPartition[S]) -> bool:

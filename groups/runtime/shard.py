@@ -1,7 +1,7 @@
-"""What a coordinator provides: the state of one partition of its topic, and its rules.
+"""The part that a coordinator provides: the state of one partition of its topic, and its rules.
 
-A shard knows no log, no network and no clock. What is stored changes in `replay` and
-`end_transaction` alone. Loading and serving call them alike, with each record once, in log order.
+A shard knows no log, no network and no clock. Stored state changes only in `replay` and
+`end_transaction`. Loading and serving both call them with each record once, in log order.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ NO_PRODUCER = -1
 
 
 class MalformedRecord(ValueError):
-    """A record that the shard cannot read; the text says why."""
+    """The shard cannot read a record; the text says why."""
 
 
 class Shard(Protocol):
     """The state of one partition. The runtime makes a new one for each load.
 
-    The rules are a function beside it, `Decide`. They read the state, and may change in it only
-    what is not stored.
+    The rules are a function beside it, `decide(shard, event, now_ms)`. They read the state, and may
+    change only the part of it that is not stored.
     """
 
     def encode(self, records: Sequence[Any]) -> list[EncodedRecord]:
         """Encode the records of an Append."""
 
     def begin_write(self, records: Sequence[Any]) -> None:
-        """Take note that records of an Append are in flight: accepted, and not replayed yet."""
+        """Note that records of an Append are in flight: accepted, and not replayed yet."""
 
     def end_write(self, records: Sequence[Any]) -> None:
-        """Take note that records are not in flight any more: replayed, or not written."""
+        """Note that records are no longer in flight: they are replayed, or were not written."""
 
     def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
         """Apply records. Those of an open transaction, of `producer_id`, wait for its end.
@@ -45,7 +45,10 @@ class Shard(Protocol):
         """Apply the marker that ends a producer's transaction: its records count, or never will."""
 
     def describe(self) -> str:
-        """Say for a line of the log how much the shard holds."""
+        """Describe the shard for a log line: how much it holds."""
 
     def name(self, event: Any) -> str:
-        """Say for a line of the log what an event is about: "group orders"."""
+        """Name the subject of an event for a log line: "group orders"."""
+
+    def check(self, unfinished: Sequence[Sequence[Any]]) -> None:
+        """Assert what must hold between two steps. `unfinished`: records of appends in flight."""

@@ -22,6 +22,7 @@ from groups.zookeeper.membership import decide
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import KgroupError
+from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
 from zk.api import ConnectionLoss, SessionState, WatchEvent, ZkError
 
@@ -216,6 +217,9 @@ class Member:
         """Decide, perform the urgent effects, and queue the others."""
         logger.debug("%s: %s", self.consumer_id, event)
         self.membership, effects = decide(self.membership, event, self._monotonic_ms())
+        if STATE_CHECKS.is_on:
+            STATE_CHECKS.run(self.membership.check)
+
         for effect in effects:
             if perform := _URGENT.get(type(effect)):
                 perform(self, effect)

@@ -34,7 +34,7 @@ import attrs
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.assignment import ASSIGNORS
-from groups.zookeeper.membership_state import Membership, Phase
+from groups.zookeeper.membership_state import AT_REST, Membership, Phase
 from groups.zookeeper.registration import consumer_of, find_strategy_conflict, threads_by_topic
 from protocol.topic_partition import TopicPartition
 
@@ -57,7 +57,6 @@ next reading shows what it took. This bounds claims that fail while the tree sta
 
 MAX_NAMED = 10  # partitions in one message
 
-_AT_REST = {Phase.SETTLED, Phase.BACKING_OFF}
 _OUT_OF_GROUP = {Phase.OFFLINE, Phase.REGISTERING, Phase.ASIDE, Phase.CLOSED}
 
 
@@ -158,7 +157,7 @@ def _registration_failed(
 
 def _group_changed(member: Membership, event: on.Event, monotonic_ms: int) -> Decision:
     """Begin a round soon if none is in progress; else remember that another is needed."""
-    if member.phase in _AT_REST:
+    if member.phase in AT_REST:
         return _debounce(member, monotonic_ms)
     return attrs.evolve(member, has_changed=member.phase not in _OUT_OF_GROUP), []
 
@@ -558,7 +557,7 @@ def _retry(member: Membership, event: on.Retry, monotonic_ms: int) -> Decision:
         return retrying, [do.FetchOffsets(member.round, frozenset(member.target))]
 
     # Without a connection nothing can be read; the session's return begins a round.
-    if member.phase not in _AT_REST or member.suspended_since_ms is not None:
+    if member.phase not in AT_REST or member.suspended_since_ms is not None:
         return member, []
     return _begin_round(retrying if member.phase is Phase.BACKING_OFF else member)
 

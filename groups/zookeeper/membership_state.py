@@ -123,6 +123,10 @@ NEXT_PHASES: Mapping[Phase, frozenset[Phase]] = {
 """The legal moves: phase -> the phases that may follow. `Membership.enter` holds members to it."""
 
 
+AT_REST = frozenset({Phase.SETTLED, Phase.BACKING_OFF})
+"""The phases in which a member waits for a change or a timer."""
+
+
 @attrs.frozen
 class MembershipSettings:
     """The part of a consumer's settings that its membership follows. Times in ms."""
@@ -183,6 +187,45 @@ class Membership:
         """Return this member in `phase`."""
         assert phase in NEXT_PHASES[self.phase], f"{self.phase.name} to {phase.name}"
         return attrs.evolve(self, phase=phase)
+
+    def check(self) -> None:
+        """Assert what must hold between two events. For tests."""
+        self._check_session()
+        self._check_partitions()
+        if self.phase is Phase.SETTLED:
+            self._check_settled()
+
+    def _check_session(self) -> None:
+        if self.phase is Phase.OFFLINE:
+            assert not self.session_id, "it is offline, and has a session"
+            assert not self.held, "it is offline, and holds partitions of the former session"
+        elif self.phase is not Phase.CLOSED:
+            assert self.session_id, f"{self.phase.name} needs a session"
+        if self.is_paused and self.phase not in (Phase.OFFLINE, Phase.CLOSED):
+            assert self.suspended_since_ms is not None, "it pauses with a connection"
+
+        between_rounds = (Phase.OFFLINE, Phase.REGISTERING, Phase.ASIDE, *AT_REST)
+        if self.phase in between_rounds:
+            assert not self.has_changed, f"{self.phase.name} ignores a change of the group"
+
+    def _check_partitions(self) -> None:
+        assert self.target.items() <= self.assignment.items(), "the target is not assigned"
+        assert self.delivering.keys() <= self.held, "it delivers what it does not hold"
+        assert self.delivering.keys().isdisjoint(self.blocked), "it delivers what others hold"
+        if self.phase in (Phase.ASIDE, Phase.OFFLINE):
+            assert not self.delivering, f"{self.phase.name} delivers nothing"
+        if self.phase is Phase.CLAIMING:
+            assert self.claim is not None, "it claims nothing"
+            assert self.claim.round == self.round, "the claim is of an earlier round"
+            assert self.claim.create.keys() <= self.held, "it claims what it will not hold"
+
+    def _check_settled(self) -> None:
+        assert self.delivering == self.target, "settled, and its target is not delivered"
+        assert not self.blocked, "settled, and others hold a part of its target"
+        assert self.release_failure is None, "settled, and a partition is not released"
+        assert self.announced == self.assignment, "settled, and the listener knows another"
+        assert not self.attempts, "settled, and it counts attempts"
+        assert self.complaint is None, "settled, and it complains"
 
     @property
     def has_new_assignment(self) -> bool:

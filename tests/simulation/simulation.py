@@ -11,6 +11,8 @@ from random import Random
 import attrs
 
 from core_log import loop_guard
+from protocol.state_checks import STATE_CHECKS
+from tests.checked_states import checking_states
 from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
 from tests.simulation.story import Violation
@@ -187,11 +189,13 @@ def outcome_of(seed: int) -> Outcome:
     loop_guard.turn_on()
     loop_guard.take_refusals()
     simulation, violation = Simulation(seed), ""
-    try:
-        simulation.run()
-    except Violation as told:
-        violation = str(told)
-    violation = violation or "; ".join(loop_guard.take_refusals())
+    with checking_states():
+        try:
+            simulation.run()
+        except Violation as told:
+            violation = str(told)
+    failures = [*STATE_CHECKS.take_failures(), *loop_guard.take_refusals()]
+    violation = violation or "; ".join(failures)
     story = simulation.story
     return Outcome(
         seed,

@@ -49,11 +49,12 @@ from zk.znodes import Endpoint, PartitionState
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 5
+NOW_MS = 1_700_000_000_000
 
 
 def decide(state: ControllerState, event: Event) -> list[Effect]:
     """Decide the event, and check what must hold afterwards."""
-    effects = decision.decide(state, event)
+    effects = decision.decide(state, event, NOW_MS)
     state.check()
     return effects
 

@@ -91,6 +91,10 @@ class WordShard:
     def name(self, event: Any) -> str:
         return f"request {event.request_id}"
 
+    def check(self, unfinished: Sequence[Sequence[str]]) -> None:
+        """Every word in flight has an append."""
+        assert +self.in_flight == Counter(word for words in unfinished for word in words)
+
 
 def decide(shard: WordShard, event: Any, now_ms: int) -> Sequence[Effect]:
     if isinstance(event, Say):

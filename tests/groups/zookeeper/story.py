@@ -52,6 +52,7 @@ from groups.zookeeper.tree import GroupTree
 from offsets.store import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
+from tests.checked_states import checking_states
 from tests.stage.clock import run_in_virtual_time
 from zk.api import (
     ConnectionLoss,
@@ -216,7 +217,11 @@ class ToldMember(Member):
     def _handle_event(self, event: on.Event) -> None:
         before = self.membership
         self.story.tell(self.consumer_id, event)
-        super()._handle_event(event)
+        try:
+            super()._handle_event(event)
+        except AssertionError as failure:
+            self.story.violated(f"{self.consumer_id}: {failure}")
+            raise
         late = getattr(event, "round", before.round) != before.round
         if late and not isinstance(event, on.Retry) and self.membership is before:
             self.story.bites["stale result"] += 1
@@ -864,7 +869,8 @@ def tell_whole(seed: int) -> Story:
         await story.run()
         return story
 
-    return run_in_virtual_time(live())
+    with checking_states():
+        return run_in_virtual_time(live())
 
 
 def _in_words(what: Any) -> str | None:

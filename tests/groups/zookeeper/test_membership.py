@@ -42,6 +42,7 @@ class Script:
 
     def tell(self, event: on.Event) -> list[do.Effect]:
         self.member, effects = decide(self.member, event, self.now_ms)
+        self.member.check()
         return effects
 
     @property
