@@ -1,6 +1,6 @@
-"""Which handler serves which API, and with what: the map of who touches what in a broker.
+"""The handler of each API, and the parts of the broker that it uses.
 
-Handlers come in families. Each is a small value of what its handlers use.
+Handlers come in families. A family is a small value with the parts that its handlers use.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from zk.api import ZkSession
 
 @attrs.frozen
 class LogHandlers:
-    """What requests that read and write logs use."""
+    """The parts for requests that read and write logs."""
 
     config: BrokerConfig
     cluster: ClusterView
@@ -86,7 +86,7 @@ class LogHandlers:
         cluster: ClusterView,
         deferred: Deferred,
     ) -> LogHandlers:
-        """Take from the wings what belongs here."""
+        """Take the parts of this family from the wings."""
         return cls(
             config=config,
             cluster=cluster,
@@ -133,7 +133,7 @@ class LogHandlers:
 
 @attrs.frozen
 class GroupHandlers:
-    """What requests of groups use."""
+    """The parts for requests of groups."""
 
     config: BrokerConfig
     cluster: ClusterView
@@ -160,7 +160,7 @@ class GroupHandlers:
 
 @attrs.frozen
 class ControlHandlers:
-    """What requests of the controller use."""
+    """The parts for requests of the controller."""
 
     gate: ControlGate
     replicas: ReplicaManager
@@ -180,7 +180,7 @@ class ControlHandlers:
         cluster: ClusterView,
         gate: ControlGate,
     ) -> ControlHandlers:
-        """Take from the wings what belongs here."""
+        """Take the parts of this family from the wings."""
         return cls(
             gate=gate,
             replicas=replication.replicas,
@@ -199,12 +199,12 @@ class ControlHandlers:
             ),
             ApiKey.STOP_REPLICA: partial(stop_replica.handle, self.gate, self.control),
             ApiKey.UPDATE_METADATA: partial(
-                update_metadata.handle, self.cache, self.gate, self.touch, self._forget
+                update_metadata.handle, self.cache, self.gate, self.touch, self._delete_settings
             ),
         }
 
-    def _forget(self, partitions: list[TopicPartition]) -> None:
-        """Forget the settings of deleted topics, and let others know."""
+    def _delete_settings(self, partitions: list[TopicPartition]) -> None:
+        """Remove the settings of deleted topics, and signal the deletion."""
         for topic in {topic_partition.topic for topic_partition in partitions}:
             self.topic_configs.forget(topic)
         self.partitions_deleted(partitions)
@@ -212,7 +212,7 @@ class ControlHandlers:
 
 @attrs.frozen
 class AdminHandlers:
-    """What requests of administrators use."""
+    """The parts for requests of administrators."""
 
     config: BrokerConfig
     zk: ZkSession
@@ -234,7 +234,7 @@ class AdminHandlers:
         controller: Controller,
         deferred: Deferred,
     ) -> AdminHandlers:
-        """Take from the wings what belongs here."""
+        """Take the parts of this family from the wings."""
         return cls(
             config=config,
             zk=zk,

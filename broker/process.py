@@ -1,4 +1,4 @@
-"""What parts of a broker need of the process they run in: tasks, clocks, chance, threads."""
+"""The services of a process to the parts of a broker: tasks, clocks, random numbers, threads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Process:
-    """`spawn` runs a task for as long as the broker lives, `touch` wakes requests that wait.
+    """The process of one broker.
 
-    `now_ms` is the wall clock, for records and what is shown of them. `monotonic_ms` is the loop's
-    clock, for intervals. `work` does the work on logs in `disk`'s threads; `conversion` has the
-    threads for batches that take long to check or convert. `fail` stops the broker.
+    - `spawn` runs a task for as long as the broker lives.
+    - `touch` wakes the requests that wait under a key.
+    - `now_ms` is the wall clock, for timestamps; `monotonic_ms` the loop's clock, for intervals.
+    - `work` does the work on logs in the threads of `disk`.
+    - `conversion` has the threads for batches that take long to check or convert.
+    - `fail` stops the broker.
     """
 
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

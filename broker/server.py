@@ -1,10 +1,10 @@
 """One broker, assembled: each wing is built here, and given exactly what it uses.
 
 Start, in Kafka's order: ZooKeeper → cluster id → logs (recovered where needed) → the port is bound
-→ registration → serving → election. So no request is served before ZooKeeper knows the broker,
-and the controller's first requests, ours to ourselves included, come over the wire like any
-other. Stop is the reverse: leaders and the controller's place are given to other brokers, nobody is
-served any more, the logs are closed clean, and with the session ends the registration.
+→ registration → serving → election. So no request is served before ZooKeeper knows the broker, and
+the controller's first requests, even to its own broker, come over the wire like any other. Stop is
+the reverse: leadership and the controller's place go to other brokers, requests end, the logs are
+closed clean, and the registration ends with the session.
 
 One task runs all of it, from `start` to `close`, and every other task is its child (`tasks`).
 """
@@ -58,16 +58,20 @@ from zk.znodes import STARTUP_PATHS
 logger = logging.getLogger(__name__)
 
 CONVERSION_THREADS = 2
-"""For batches that take long to check, and records for old readers: of the one, a codec works
-beside Python; of the other all is Python, and a third thread would only be in the way."""
+"""For batches that take long to check, and records converted for old readers. A codec works beside
+Python, but a conversion is all Python: a third thread would only be in the way."""
 
 
 class BrokerStopped(Exception):
-    """The broker has had to stop by itself; the text says why."""
+    """The broker had to stop by itself; the text says why."""
 
 
 class Broker:
-    """A broker's life: `start`, then `run_until` told to stop, then always `close`."""
+    """A broker process, or several in one process.
+
+    Call `start`, then `run_until`, then always `close`. Without `authorizer` everybody may do
+    everything.
+    """
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class Broker:
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         zk: ZkSession | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         open_directory: Callable[[str], Directory] = LogDirectory,
         bind: Bind = bind_socket,
         workers: Workers | None = None,
@@ -105,7 +109,7 @@ class Broker:
             touch=self._purgatory.touch,
             now_ms=now_ms,
             monotonic_ms=self._monotonic_ms,
-            rng=chance or random.Random(),
+            rng=rng or random.Random(),
             disk=self._disk,
             work=LogWork(self._disk),
             conversion=self._conversion,
@@ -118,8 +122,11 @@ class Broker:
         self._fatal: BaseException | None = None
 
     async def start(self) -> None:
-        """Serve. Raises what keeps this broker from it: OSError, ZkError, SettingError,
-        LogDirectoryError, InconsistentMetaProperties, AlreadyRegistered."""
+        """Return when the broker serves.
+
+        Raises OSError, ZkError, SettingError, LogDirectoryError, InconsistentMetaProperties or
+        AlreadyRegistered if it cannot serve.
+        """
         assert self._runner is None, "a broker is started once"
         self._loop = asyncio.get_running_loop()
         self._runner = asyncio.create_task(self._run(), name="broker")
@@ -139,7 +146,7 @@ class Broker:
             raise BrokerStopped(str(self._fatal)) from self._fatal
 
     async def close(self) -> None:
-        """Shut down in good order: what was acknowledged is on disk, the logs are closed clean."""
+        """Shut down in good order: acknowledged records are on disk, the logs are closed clean."""
         self._stopping.set()
         if self._runner is not None:
             if not self._ready.is_set():
@@ -149,7 +156,7 @@ class Broker:
         self._conversion.shutdown(wait=False, cancel_futures=True)
 
     def _monotonic_ms(self) -> int:
-        """Return the loop's own clock, which nobody sets."""
+        """Return the loop's clock, which is never set back."""
         assert self._loop is not None
         return int(self._loop.time() * 1000)
 
@@ -175,7 +182,7 @@ class Broker:
         zk, process, cache = self._zk, self._process, self._cache
         signals = Signals()
 
-        # ZooKeeper, and the logs, which say whose they are.
+        # ZooKeeper, and the logs, which know their broker and cluster.
         await zk.start()
         closing.push_async_callback(zk.close)
         for path in STARTUP_PATHS:
@@ -218,7 +225,7 @@ class Broker:
         )
         deferred = Deferred(process.spawn, process.touch, self._conversion)
 
-        # The port is bound, but nobody is served before ZooKeeper knows the broker.
+        # The port is bound, but no request is served before ZooKeeper knows the broker.
         listener = Listener(config, self._purgatory, process.spawn, self._bind, self._disk)
         closing.push_async_callback(listener.close)
         endpoints = lifecycle.advertised_endpoints(config, listener.bind())
@@ -253,7 +260,7 @@ class Broker:
         )
         dispatcher = Dispatcher(handlers, process.now_ms, process.monotonic_ms, self._authorizer)
 
-        # From here on others see the broker.
+        # From here on the cluster sees the broker.
         await registration.register()
         await cluster.creator.start()
         closing.push_async_callback(cluster.creator.close)

@@ -1,9 +1,9 @@
-"""Signals between the parts of a broker: made first, before any part.
+"""Signals between the parts of a broker: created first, before any part.
 
 A part that has news calls a signal; parts that need the news subscribe. So no part has to exist
-before another, and nothing is bound after construction. What concerns one partition and happens
-with every request (a log has a new end, the high watermark moved) goes by partition instead, to
-those that wait for it: `replication.partition_waits`, `ReplicaManager.on_high_watermark`.
+before another, and nothing is bound after construction. News of one partition that comes with every
+request (a log has a new end, the high watermark moved) has no signal. It goes to those who wait for
+that partition: `replication.partition_waits`, `ReplicaManager.on_high_watermark`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ P = ParamSpec("P")
 
 
 class Signal(Generic[P]):
-    """Calls its subscribers, in the order in which they subscribed."""
+    """A list of subscribers, called in the order in which they subscribed."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[P, object]] = []
 
     def subscribe(self, subscriber: Callable[P, object]) -> None:
-        """Call `subscriber` each time from now on."""
+        """Call `subscriber` with every signal from now on."""
         self._subscribers.append(subscriber)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -49,10 +49,10 @@ class Signals:
     | replicated | the log of a partition that follows has grown | the partition |
     | flushed | a log's recovery point moved, or its flush failed | the partition |
     | isr_written | ZooKeeper has a proposed ISR, or another one | change, ISR, version, time |
-    | isr_superseded | the state node is another leader's | the change |
+    | isr_superseded | another leader wrote the state node | the change |
     | topic_named | a notification names a topic whose settings changed | topic |
-    | topic_settings | the settings of a topic are others | topic, its log config |
-    | broker_settings | the settings of this broker are others | the config |
+    | topic_settings | the settings of a topic changed | topic, its log config |
+    | broker_settings | the settings of this broker changed | the config |
     | settings_unsure | a new session: notifications may have been missed | |
     | partitions_deleted | topics are being deleted | their partitions |
     """

@@ -1,7 +1,7 @@
-"""Ask ZooKeeper until it answers: what Kafka calls retrying until connected.
+"""Repeat a call to ZooKeeper until it responds: Kafka's `retryRequestUntilConnected`.
 
-A lost connection says nothing about whether a request was carried out. Whoever retries a write
-must therefore tell "done already" from "somebody else was first" when the second try fails.
+After a lost connection it is unknown whether the request was carried out. A caller that retries a
+write must therefore tell "done already" from "another one was first" when the second try fails.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from zk.api import ConnectionLoss, SessionExpired, ZkSession
 
 T = TypeVar("T")
 
-PAUSE_SECONDS = 0.05  # a session without connection makes calls wait; one that fails at once, not
+PAUSE_S = 0.05
+"""Between two tries. A session without a connection makes calls wait, but some fail at once."""
 
 
 async def retry_until_connected(zk: ZkSession, call: Callable[[], Awaitable[T]]) -> T:
-    """What `call()` gives, called again after each lost connection.
+    """Return the result of `call()`, which is repeated after each lost connection.
 
-    Raises SessionExpired when the session it began under ends: what was meant for one session
-    must not be done under the next.
+    Raises SessionExpired when the session that it began in has ended, because the call must not be
+    repeated in another one.
     """
     session_id = zk.session_id
     while True:
         try:
             return await call()
         except ConnectionLoss:
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_S)
         if zk.session_id != session_id:
-            raise SessionExpired(f"session {session_id:#x} ended before the answer")
+            raise SessionExpired(f"session {session_id:#x} ended before the response")

@@ -83,7 +83,8 @@ class Migrator:
 
     async def _carry_out(self, run: Run) -> tuple[Run, Finish]:
         while True:
-            run, effect = decide(run, await self._look())
+            observation = await self._look()
+            run, effect = decide(run, observation, self.now_ms())
             if isinstance(effect, Finish):
                 await self._end_work()
                 return run, effect
@@ -180,7 +181,6 @@ class Migrator:
         logs = await logs_reader.log_offsets(there) if there else {}
         return Observation(
             group=self.group,
-            now_ms=self.now_ms(),
             migration=migration,
             version=version,
             mzxid=mzxid,

@@ -139,6 +139,7 @@ Effect = Rewrite | Copy | Look | Finish
 class Run:
     """A running command, and what it has observed so far.
 
+    - `now_ms`: the time of the last observation.
     - `commits`, `seconds`: proof is so many commits seen in both stores, over so long.
     - `wait_ms`: patience with members and proof; it starts again with every epoch.
     - `trusted`: members that the user vouches for.
@@ -152,24 +153,30 @@ class Run:
     wait_ms: int = 20_000
     trusted: frozenset[str] = frozenset()
     overwrite: bool = False
+    now_ms: int = 0
     epoch: int = -1
     epoch_since_ms: int = 0
     evidence: Evidence | None = None
     last_observation: Observation | None = None
 
-    def is_patient(self, observation: Observation) -> bool:
-        """Return whether there is time to look again for what is missing."""
-        return observation.now_ms - self.epoch_since_ms < self.wait_ms
+    @property
+    def is_patient(self) -> bool:
+        """True if there is time to look again for what is missing."""
+        return self.now_ms - self.epoch_since_ms < self.wait_ms
 
 
 Decision = tuple[Run, Effect]
 
 
-def decide(run: Run, observation: Observation) -> Decision:
-    """Return the run as it is after `observation`, and the effect to perform next."""
+def decide(run: Run, observation: Observation, now_ms: int) -> Decision:
+    """Return the run as it is after `observation`, and the effect to perform next.
+
+    `now_ms` is the wall clock, right after the look.
+    """
+    run = attrs.evolve(run, now_ms=now_ms)
     epoch = observation.migration.epoch if observation.migration else 0
     if epoch != run.epoch:
-        run = attrs.evolve(run, epoch=epoch, epoch_since_ms=observation.now_ms, evidence=None)
+        run = attrs.evolve(run, epoch=epoch, epoch_since_ms=now_ms, evidence=None)
 
     after, effect = DECIDE[run.command](run, observation)
     return attrs.evolve(after, last_observation=observation), effect
@@ -184,7 +191,7 @@ def _plan(run: Run, observation: Observation) -> Decision:
         return run, Finish(status_text(observation))
 
     # A member of ours may have registered, and not be listed yet.
-    if observation.foreign_members and run.is_patient(observation):
+    if observation.foreign_members and run.is_patient:
         return run, Look()
 
     obstacles = find_obstacles(observation, run.target, overwrite=run.overwrite)
@@ -208,7 +215,7 @@ def _start(run: Run, observation: Observation) -> Decision:
     if migration is None or is_settled(migration):
         if obstacles := find_obstacles(observation, target, overwrite=run.overwrite):
             return run, Finish(NOTHING_CHANGED, obstacles)
-        first = begin_migration(migration, target, observation.now_ms)
+        first = begin_migration(migration, target, run.now_ms)
         return run, Rewrite(first, observation.version)
     if migration.mode.reads is target:
         return run, Finish(status_text(observation))
@@ -218,7 +225,7 @@ def _start(run: Run, observation: Observation) -> Decision:
     is_second_look = (
         run.last_observation is not None and run.last_observation.version == observation.version
     )
-    if run.is_patient(observation):
+    if run.is_patient:
         if stuck := _find_stuck(run, observation, target):
             return run, Copy(target, stuck)
         if late or not is_second_look:
@@ -243,7 +250,7 @@ def _verify(run: Run, observation: Observation) -> Decision:
 
     run = _gather_evidence(run, observation, observation.partitions)
     unproven = _find_unproven(run, migration, observation)
-    if unproven and run.is_patient(observation):
+    if unproven and run.is_patient:
         return run, Look()
 
     # The proof counts for the step across the middle alone.
@@ -274,7 +281,7 @@ def _finalize(run: Run, observation: Observation) -> Decision:
     late = observation.not_obeying.keys() - run.trusted - observation.proven
     run = _gather_evidence(run, observation, observation.partitions)
     assert run.evidence is not None
-    behind = run.evidence.find_unproven(1, observation.now_ms, observation.now_ms)
+    behind = run.evidence.find_unproven(1, run.now_ms, run.now_ms)
     obstacles = (
         *(
             Obstacle(name, "NOT_VERIFIED", "came after verify: verify again")
@@ -284,7 +291,7 @@ def _finalize(run: Run, observation: Observation) -> Decision:
         *find_coordinated_members(observation),
         *list_divergences(observation, behind),
     )
-    if obstacles and run.is_patient(observation):
+    if obstacles and run.is_patient:
         return run, Look()
     if obstacles:
         return run, Finish(status_text(observation), obstacles)
@@ -312,14 +319,14 @@ def _rollback(run: Run, observation: Observation) -> Decision:
     leading = observation.store(migration.target)
     run = _gather_evidence(run, observation, set(leading))
     assert run.evidence is not None
-    stuck = run.evidence.find_stuck(observation.now_ms)
-    if stuck and run.is_patient(observation):
+    stuck = run.evidence.find_stuck(run.now_ms)
+    if stuck and run.is_patient:
         after = attrs.evolve(run, evidence=run.evidence.without(stuck))
         return after, Copy(source, {partition: leading[partition] for partition in sorted(stuck)})
 
     # Then prove it, and step across.
     if unproven := _find_unproven(run, migration, observation):
-        if run.is_patient(observation):
+        if run.is_patient:
             return run, Look()
         return run, Finish(status_text(observation), unproven)
     proven = tuple(sorted(observation.not_obeying))
@@ -331,7 +338,7 @@ def _go_on(run: Run, migration: GroupMigration, observation: Observation) -> Dec
     late: dict[str, MemberSeen] = {
         name: member for name, member in observation.not_obeying.items() if member.epoch is not None
     }
-    if late and run.is_patient(observation):
+    if late and run.is_patient:
         return run, Look()
     if late:
         obstacles = tuple(
@@ -424,13 +431,13 @@ def _find_stuck(
 def _gather_evidence(
     run: Run, observation: Observation, partitions: Collection[TopicPartition]
 ) -> Run:
-    evidence = run.evidence or Evidence(observation.now_ms)
+    evidence = run.evidence or Evidence(run.now_ms)
     evidence = evidence.with_look(
         observation.store(OffsetStorage.ZOOKEEPER),
         observation.store(OffsetStorage.KAFKA),
         observation.owners,
         partitions,
-        observation.now_ms,
+        run.now_ms,
     )
     return attrs.evolve(run, evidence=evidence)
 
@@ -445,11 +452,11 @@ def _find_unproven(
     assert run.evidence is not None
     evidence = run.evidence
     commits, seconds = (run.commits, run.seconds) if observation.members else (0, 0)
-    since_ms = observation.now_ms - seconds * 1000
+    since_ms = run.now_ms - seconds * 1000
     obstacles = [*observation.unreadable, *find_coordinated_members(observation)]
 
     # Partitions.
-    reasons = evidence.find_unproven(commits, since_ms, observation.now_ms)
+    reasons = evidence.find_unproven(commits, since_ms, run.now_ms)
     for partition, reason in sorted(reasons.items()):
         if evidence.partitions[partition].differs:
             text = f"{reason}: {describe_pair(observation, partition)}"

@@ -52,7 +52,6 @@ class Observation:
     """
 
     group: str
-    now_ms: int
     migration: GroupMigration | None = None
     version: int = -1
     mzxid: int = 0

@@ -124,6 +124,7 @@ SHELLS = {
     "core_log.recovery.recovery_pool",
     "core_log.loop_guard",
     "core_log.segments.segment_file",
+    "groups.event_timers",
     "groups.runtime.runtime",
     "groups.zookeeper.member",
     "groups.zookeeper.tree",

@@ -51,7 +51,7 @@ def assemble(
         on_response=process.touch,
     )
     leadership = TopicLeadership(OFFSETS_TOPIC, groups, topic_configs.get)
-    signals.leadership.subscribe(leadership.taken)
+    signals.leadership.subscribe(leadership.leadership_changed)
     signals.topic_settings.subscribe(leadership.config_changed)
     signals.partitions_deleted.subscribe(groups.on_deleted)
     interval_ms = config.offsets.retention_check_interval_ms

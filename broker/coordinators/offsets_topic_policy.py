@@ -1,7 +1,7 @@
-"""Whether `__consumer_offsets` is still compacted: without that, commits are lost or pile up.
+"""Warn if `__consumer_offsets` is not compacted: commits would be lost, or pile up.
 
-With cleanup.policy=delete the log forgets what was committed longer ago than its retention, live
-groups or not, and a broker that loads it then begins without. Anybody who may alter a topic may
+With cleanup.policy=delete the log deletes commits that are older than its retention, even of live
+groups, and the next broker that loads it does not have them. Anybody who may alter a topic can
 cause that, and nobody would notice before a failover.
 """
 
@@ -21,13 +21,15 @@ COMPACTED = ("compact",)
 
 @attrs.define(eq=False)
 class OffsetsTopicPolicy:
-    """Says so once, when it is loaded or changed, and again only if it was good in between."""
+    """The last check. A bad policy is logged once, and again only if it was good in between."""
 
     _is_bad: bool = False
 
     def check(self, config: LogConfig) -> None:
-        """Hear of the topic's settings as they are now."""
-        was_bad, self._is_bad = self._is_bad, tuple(config.cleanup_policy) != COMPACTED
+        """Check the topic's present settings, and log a change for the worse or the better."""
+        was_bad = self._is_bad
+        self._is_bad = tuple(config.cleanup_policy) != COMPACTED
+
         if self._is_bad and not was_bad:
             logger.warning(
                 "%s has cleanup.policy=%s: committed offsets will be lost with old segments. "

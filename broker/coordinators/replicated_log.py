@@ -1,4 +1,4 @@
-"""The log of an internal topic as its coordinator sees it: this broker's replicas of it."""
+"""The log of an internal topic as its coordinator sees it: this broker's replicas."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class ReplicatedLog:
     _listened: set[int] = attrs.field(factory=set)
 
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
-        """Append a batch of a coordinator's own; clients' batches are measured before."""
-        most = self.max_batch_bytes(partition)
-        if len(batch) > most:
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {most} allowed")
+        """Append a batch of a coordinator; the validator measures only batches of clients."""
+        max_bytes = self.max_batch_bytes(partition)
+        if len(batch) > max_bytes:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, {max_bytes} allowed")
+
         try:
             appended = self.replicas.append_local(self._partition(partition), batch, now_ms)
         except AppendLater as later:
@@ -41,11 +42,11 @@ class ReplicatedLog:
         return self.replicas.high_watermark(self._partition(partition))
 
     def is_enough_in_sync(self, partition: int) -> bool:
-        """Return whether the ISR that is written has min.insync.replicas."""
+        """Return whether the ISR in ZooKeeper has at least min.insync.replicas replicas."""
         return self.replicas.partition(self._partition(partition)).is_enough_in_sync
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
-        """Listen, once: the replica manager keeps listeners over changes of leadership."""
+        """Listen, once per partition: the replica manager keeps listeners across leaders."""
         if partition not in self._listened:
             self._listened.add(partition)
             self.replicas.on_high_watermark(self._partition(partition), listener)
@@ -59,7 +60,7 @@ class ReplicatedLog:
         return self.replicas.log(self._partition(partition)).log_end_offset
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Read from the disk."""
+        """Read batches from the disk."""
         log = self.replicas.log(self._partition(partition))
         file_range = log.read(offset, max_bytes, log.log_end_offset, min_one=True)
         return b"" if file_range is None else file_range.read()

@@ -13,7 +13,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class Coordinator(Protocol):
-    """What follows the leadership of a topic's partitions."""
+    """The part that follows the leadership of a topic's partitions."""
 
     @property
     def leads_any(self) -> bool:
@@ -27,7 +27,7 @@ class Coordinator(Protocol):
 class TopicLeadership:
     """Leadership of `topic`, for its coordinator.
 
-    The topic's settings are checked too, as long as any partition of it is led here.
+    The topic's settings are checked too, while any partition of it is led here.
     """
 
     topic: str
@@ -35,15 +35,17 @@ class TopicLeadership:
     topic_config: Callable[[str], LogConfig]
     _policy: OffsetsTopicPolicy = attrs.field(factory=OffsetsTopicPolicy)
 
-    def taken(self, leaders: Iterable[TopicPartition], followers: Iterable[TopicPartition]) -> None:
-        """Take over the leadership that a control request gave or took. A listener of it."""
+    def leadership_changed(
+        self, leaders: Iterable[TopicPartition], followers: Iterable[TopicPartition]
+    ) -> None:
+        """Follow a control request. A subscriber of `Signals.leadership`."""
         led = self._own(leaders)
         if led:
             self._policy.check(self.topic_config(self.topic))
         self.coordinator.on_leadership(led, self._own(followers))
 
     def config_changed(self, topic: str, config: LogConfig) -> None:
-        """Check the settings of a topic that changed, if it is this one."""
+        """Check changed settings, if they are of this topic. A subscriber of `topic_settings`."""
         if topic == self.topic and self.coordinator.leads_any:
             self._policy.check(config)
 

@@ -1,4 +1,4 @@
-"""Steps of a broker's start and stop: open its logs, make it known, let its parts begin."""
+"""Steps of a broker's start and stop: open its logs, register it, start its parts."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from zk.znodes import Endpoint as ZkEndpoint
 
 @attrs.frozen
 class OpenedLogs:
-    """Logs that are open, and the config with the id of the broker that they are of.
+    """Open logs, and the config with the id of their broker.
 
-    `begin_serving` is called once somebody else closes them clean: until then they are given up
-    when the broker stops.
+    Until `begin_serving` is called, a broker that stops closes the logs without a clean shutdown.
+    The caller closes them clean from then on.
     """
 
     logs: LogManager
@@ -58,9 +58,9 @@ async def open_logs(
     open_directory: Callable[[str], Directory],
     closing: contextlib.AsyncExitStack,
 ) -> OpenedLogs:
-    """Open the logs, recovered where needed, and find out which broker they are of.
+    """Open the logs, recover them where needed, and find out their broker's id.
 
-    Recovery has to know the settings of topics and brokers: whether a log may have been compacted.
+    Recovery must know the settings of topics and brokers: a log may have been compacted.
     """
     logs = LogManager(
         [open_directory(path) for path in config.directories],
@@ -69,6 +69,8 @@ async def open_logs(
         recovery_threads=config.num_recovery_threads_per_data_dir,
         closing_threads=config.num_io_threads,
     )
+
+    # Recover them, with the settings that are stored in ZooKeeper.
     not_serving = closing.enter_context(contextlib.ExitStack())
     not_serving.callback(logs.close, clean=False)
 
@@ -96,10 +98,10 @@ async def _stored_log_config(
 
 
 async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None:
-    """Close the logs clean, when nobody comes to them any more.
+    """Close the logs clean, after all requests and tasks have ended.
 
-    The loop goes on while they are flushed: the session with ZooKeeper lives, and what others ask
-    of it gets a response.
+    The loop runs while they are flushed: the ZooKeeper session lives, and requests of it get a
+    response.
     """
     replicas = replication.replicas
     watermarks = replicas.watermarks_to_checkpoint() if replicas.is_leadership_known else None
@@ -115,7 +117,7 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
 
 
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[ZkEndpoint, ...]:
-    """Return the addresses that others are given, of a broker that listens on these ports."""
+    """Return the addresses to register for a broker that listens on these ports."""
     return tuple(
         ZkEndpoint(
             endpoint.listener,
@@ -129,7 +131,7 @@ def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tupl
 def create_registration(
     config: BrokerConfig, process: Process, zk: ZkSession, endpoints: tuple[ZkEndpoint, ...]
 ) -> Registration:
-    """Prepare what ZooKeeper is to know of this broker."""
+    """Build the registration of this broker in ZooKeeper."""
     node = BrokerId(endpoints=endpoints, timestamp_ms=process.now_ms(), rack=config.broker_rack)
     return Registration(zk, config.broker_id, node, config.zookeeper_session_timeout_ms)
 
@@ -141,7 +143,7 @@ def create_controller(
     registration: Registration,
     peers: Peers,
 ) -> Controller:
-    """Build this broker's controller, which may be elected."""
+    """Build this broker's controller, which stands for election."""
 
     async def register_again() -> None:
         try:
@@ -187,7 +189,7 @@ async def follow_settings(
     controller: Controller,
     cleaner: Cleaner,
 ) -> None:
-    """Put stored settings into effect, and from now on each change."""
+    """Put stored settings into effect now, and each change of them from now on."""
     effects = ConfigEffects(
         settings.topics,
         settings.brokers,
@@ -208,7 +210,7 @@ def start_housekeeping(
     replication: Replication,
     listener: Listener,
 ) -> None:
-    """Begin the periodic work."""
+    """Start the periodic work."""
     Housekeeping(
         config,
         replication.logs,

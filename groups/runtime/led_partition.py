@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 
+from groups.event_timers import EventTimers
 from groups.runtime.journal import Journal
 from groups.runtime.shard import Shard
 from protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    import asyncio
 
 S = TypeVar("S", bound=Shard)
 
@@ -36,7 +34,7 @@ class LedPartition(Generic[S]):
     loaded_until: int | None = None
     failed_appends: int = 0
     ending: int = 0
-    timers: dict[Any, asyncio.TimerHandle] = attrs.field(factory=dict)
+    timers: EventTimers = attrs.field(init=False)
 
     def check(self) -> None:
         """Assert what must hold between two steps. For tests: this walks all state."""

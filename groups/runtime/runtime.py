@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from groups.event_timers import EventTimers
 from groups.runtime.effects import ALL_IN_SYNC, Append, Effect, Reply, RequestId, SetTimer
 from groups.runtime.journal import Entry, Journal
 from groups.runtime.led_partition import LedPartition
@@ -184,7 +185,7 @@ class CoordinatorRuntime(Generic[S]):
             if isinstance(effect, Reply):
                 self._respond(effect)
             elif isinstance(effect, SetTimer):
-                self._set_timer(led, effect)
+                led.timers.set(effect.event, effect.after_ms)
             elif led.journal.is_full:
                 self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
@@ -312,19 +313,7 @@ class CoordinatorRuntime(Generic[S]):
         if STATE_CHECKS.is_on and not led.ending and self._is_current(led):
             STATE_CHECKS.run(led.check)
 
-    # ---- timers
-
-    def _set_timer(self, led: LedPartition[S], timer: SetTimer) -> None:
-        before = led.timers.pop(timer.event, None)
-        if before is not None:
-            before.cancel()
-        loop = asyncio.get_running_loop()
-        led.timers[timer.event] = loop.call_later(
-            timer.after_ms / 1000, self._expire, led, timer.event
-        )
-
-    def _expire(self, led: LedPartition[S], event: Any) -> None:
-        led.timers.pop(event, None)
+    def _handle_timer(self, led: LedPartition[S], event: Any) -> None:
         if self.is_served(led):
             self.write(led, event)
 
@@ -345,6 +334,7 @@ class CoordinatorRuntime(Generic[S]):
         for partition in leaders:
             if partition not in self._led:
                 led = LedPartition(partition, Journal(self.codec), self.new_shard())
+                led.timers = EventTimers(partial(self._handle_timer, led))
                 self._led[partition] = led
                 self.log.on_committed(partition, partial(self._log_moved, partition))
                 self.spawn(self._load_until_done(led))
@@ -354,8 +344,7 @@ class CoordinatorRuntime(Generic[S]):
         if led is None:
             return
         logger.info("%s: unloaded %s", self.partition_of(partition), led.shard.describe())
-        for timer in led.timers.values():
-            timer.cancel()
+        led.timers.cancel_all()
         led.in_flight_until = None
         self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR)
 

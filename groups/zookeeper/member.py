@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from groups.event_timers import EventTimers
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.membership import decide
@@ -128,7 +129,7 @@ class Member:
     """Called for each step that failed; it is tried again."""
     _round_began_ms: int = 0
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
-    _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
+    _timers: EventTimers = attrs.field(init=False)
     _runner: asyncio.Task[None] | None = None
     _first_rebalance: asyncio.Future[None] | None = None
     _patience: asyncio.Timeout | None = None
@@ -138,6 +139,9 @@ class Member:
     _leave_by_s: float | None = None
     _listener_call: object = None
     """Stands for the call of the listener that has not returned yet."""
+
+    def __attrs_post_init__(self) -> None:
+        self._timers = EventTimers(self._handle_event)
 
     async def join(self) -> None:
         """Register, and return when the first rebalance has ended.
@@ -182,8 +186,7 @@ class Member:
         # The first that has waited cleans up.
         self.tree.zk.remove_state_listener(self._session_changed)
         self.tree.unwatch()
-        for timer in self._timers.values():
-            timer.cancel()
+        self._timers.cancel_all()
         if self._first_rebalance and not self._first_rebalance.done():
             reason = f"{self.consumer_id} has left before its first rebalance was done"
             self._first_rebalance.set_exception(ConsumerRebalanceFailed(reason))
@@ -278,16 +281,8 @@ class Member:
         self.delivery.resume()
 
     def _set_timer(self, effect: do.SetTimer) -> None:
-        if former := self._timers.pop(effect.event, None):
-            former.cancel()
         delay_ms = effect.at_ms - self._monotonic_ms() + self.rng.uniform(0, effect.spread_ms)
-        loop = asyncio.get_running_loop()
-        self._timers[effect.event] = loop.call_later(delay_ms / 1000, self._fire, effect.event)
-
-    def _fire(self, event: on.Event) -> None:
-        """Handle the event of a timer."""
-        del self._timers[event]
-        self._handle_event(event)
+        self._timers.set(effect.event, delay_ms)
 
     def _report(self, effect: do.Report) -> None:
         if effect.error:

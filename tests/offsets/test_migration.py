@@ -47,14 +47,21 @@ EQUAL = stores({"p0": 5, "p1": 7}, {"p0": 5, "p1": 7})
 ONLY_ZOOKEEPER = stores({"p0": 5, "p1": 7}, {})
 
 
+@attrs.frozen(kw_only=True)
+class SeenAt(Observation):
+    """A look, and the time of it."""
+
+    now_ms: int
+
+
 def seen(
     migration: GroupMigration | None = None,
     *members: tuple[str, int | None],
     now_ms: int = 0,
     **others: Any,
-) -> Observation:
+) -> SeenAt:
     """Members by name and the epoch they acknowledge; None for those who say nothing."""
-    return Observation(
+    return SeenAt(
         group="g",
         now_ms=now_ms,
         migration=migration,
@@ -69,12 +76,12 @@ def seen(
     )
 
 
-def last(command: Command, *looks: Observation, **options: Any) -> Effect:
+def last(command: Command, *looks: SeenAt, **options: Any) -> Effect:
     """What is decided after the last look."""
     effect: Effect | None = None
     run = Run(**{"command": command, "target": KAFKA, "wait_ms": 20_000, **options})
     for look in looks:
-        run, effect = decide(run, look)
+        run, effect = decide(run, look, look.now_ms)
     assert effect is not None
     return effect
 
@@ -125,7 +132,7 @@ def test_a_plan_changes_nothing_and_names_members_that_are_not_ours() -> None:
     ],
 )
 def test_a_migration_that_could_lose_messages_is_refused(
-    command: Command, what: str, error: str, look: Observation
+    command: Command, what: str, error: str, look: SeenAt
 ) -> None:
     assert faults(last(command, look))[what] == error
 
@@ -230,7 +237,7 @@ def test_a_group_that_is_there_already_is_left_alone(
 
 def moving(
     migration: GroupMigration, member: tuple[str, int | None], kafka_follows: bool = True
-) -> list[Observation]:
+) -> list[SeenAt]:
     """Looks at a partition that is committed again and again, for 11 seconds."""
     return [
         seen(
@@ -498,7 +505,7 @@ def test_a_rolled_back_migration_may_be_started_again() -> None:
 # --- status ---------------------------------------------------------------------------------------
 
 
-def said_of(look: Observation) -> str:
+def said_of(look: SeenAt) -> str:
     effect = last(Command.STATUS, look)
     assert isinstance(effect, Finish)
     return effect.text

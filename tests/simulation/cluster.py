@@ -159,7 +159,7 @@ class Node:
                 load_broker_config(given)[0],
                 zk=self.session,
                 now_ms=process.now_ms,
-                chance=Random(self.chance.random()),
+                rng=Random(self.chance.random()),
                 open_directory=lambda path: self.directory,
                 bind=world.network.bind_of(process),
                 workers=Told(world.story, InLoop(lambda: self.chance.random() * CLEANING_STEP_S)),

@@ -518,8 +518,7 @@ class Story:
         player.end()
         if player.member._runner:
             player.member._runner.cancel()
-        for timer in player.member._timers.values():
-            timer.cancel()
+        player.member._timers.cancel_all()
         player.delivery.abandon()
 
     async def blip(self) -> None:

@@ -264,8 +264,7 @@ class Simulation:
         session.remove_state_listener(member._session_changed)
         assert member._runner is not None
         member._runner.cancel()
-        for timer in member._timers.values():
-            timer.cancel()
+        member._timers.cancel_all()
         self._later(SESSION_TIMEOUT_MS / 1000, lambda: self.zk.expire(session))
 
     async def cut(self, name: str, silent_s: float) -> None:
