@@ -39,8 +39,8 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     )
     state.brokers_seen.update(new)
     affected = {
-        *(partition for partition, _ in _take_take_offline(state, gone)),
-        *(partition for partition, _ in _bring_bring_online(state, new)),
+        *(partition for partition, _ in _take_brokers_offline(state, gone)),
+        *(partition for partition, _ in _bring_brokers_online(state, new)),
         *state.leaderless_partitions(),
     }
 
@@ -66,7 +66,7 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     return effects
 
 
-def _take_take_offline(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
+def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
     """Take the brokers' replicas offline. Their shutdowns, failed disks and lost logs are void."""
     state.shutting_down.difference_update(brokers)
     for broker_id in brokers:
@@ -76,5 +76,5 @@ def _take_take_offline(state: ControllerState, brokers: Collection[int]) -> list
     return take_offline(state, state.replicas_on(brokers))
 
 
-def _bring_bring_online(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
+def _bring_brokers_online(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
     return bring_online(state, state.replicas_on(brokers))

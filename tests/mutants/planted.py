@@ -149,6 +149,12 @@ BUGS: tuple[Bug, ...] = (
         seed=5,
     ),
     Bug(
+        "a broker that comes later was never seen",
+        "broker.controller.brokers:handle_brokers_changed",
+        "state.brokers_seen.update(new)",
+        "",
+    ),
+    Bug(
         "a leader is elected of those not in sync",
         "broker.controller.leader_election:offline_leader",
         "unclean and clean is None",

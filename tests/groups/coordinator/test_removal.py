@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from groups.coordinator.coordinator import DELETION_SLICE
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.expiry import EXPIRY_SLICE
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from groups.runtime.runtime import SWEEP_BACKLOG_BYTES
+from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -263,3 +264,18 @@ def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes
     bench.coordinator.on_deleted([TopicPartition("t", p) for p in range(1000)])
     bench.run(1)
     assert bench.coordinator.offsets(OWN).count() == 0
+
+
+def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
+    """t is deleted and created again while the offsets of u, which has many, are deleted."""
+    many = [TopicPartition("u", p) for p in range(3 * DELETION_SLICE)]
+    records = [(OffsetKey(OWN, *each), CommittedOffset(1, -1, "", NOW_MS)) for each in many]
+    bench = bench_of(batch_of(record(42)), batch_of(*records))
+    bench.coordinator.on_deleted(many)
+    bench.coordinator.on_deleted(DELETED)
+    commit(bench, record(3))
+    bench.run(SWEEP_PAUSE_S / 2)
+    assert 1 < bench.coordinator.offsets(OWN).count() < len(many)
+    bench.run(1)
+    assert bench.coordinator.offsets(OWN).count() == 1
+    assert bench.committed() == 3

@@ -536,6 +536,15 @@ def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
     assert script.tell(on.Registered(SESSION + 1)) == [do.ReadGroup(script.round)]
 
 
+def test_change_during_a_round_ends_with_the_session() -> None:
+    script = Script()
+    script.register()
+    script.tell(on.GroupChanged())
+    assert script.member.has_changed
+    script.tell(on.SessionLost())
+    assert script.register() == [do.ReadGroup(script.round)]
+
+
 def test_timers_of_a_session_that_has_ended_do_nothing_in_the_next() -> None:
     script = Script()
     script.settle_alone()
