@@ -16,7 +16,7 @@ from tests.broker.replication.replicas import context
 from tests.broker.replication.test_directory_moves import A, B, C, World, world
 
 
-def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
+def move(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
     """Ask for (directory, topic, partitions); gives (topic, partition, error)."""
     request = AlterReplicaLogDirsRequest(
         dirs=[
@@ -38,8 +38,8 @@ def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int,
 @pytest.mark.virtual_time
 async def test_each_replica_is_answered_for_itself() -> None:
     w = world(2)
-    answers = asked(w, (B, "t", [0]), ("/nowhere", "t", [1]), (C, "u", [0]))
-    assert answers == [
+    results = move(w, (B, "t", [0]), ("/nowhere", "t", [1]), (C, "u", [0]))
+    assert results == [
         ("t", 0, ErrorCode.NONE),
         ("t", 1, ErrorCode.LOG_DIR_NOT_FOUND),
         ("u", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
@@ -51,7 +51,7 @@ async def test_each_replica_is_answered_for_itself() -> None:
 @pytest.mark.virtual_time
 async def test_of_two_directories_for_one_replica_the_last_counts() -> None:
     w = world()
-    assert asked(w, (B, "t", [0]), (C, "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    assert move(w, (B, "t", [0]), (C, "t", [0])) == [("t", 0, ErrorCode.NONE)]
     await w.spawned.ended()
     assert w.place() == C
 
@@ -59,6 +59,6 @@ async def test_of_two_directories_for_one_replica_the_last_counts() -> None:
 @pytest.mark.virtual_time
 async def test_a_directory_may_be_spelled_in_other_ways() -> None:
     w = world()
-    assert asked(w, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    assert move(w, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
     await w.spawned.ended()
     assert w.place() == B

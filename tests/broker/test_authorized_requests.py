@@ -205,13 +205,13 @@ def errors(response: Any) -> dict[str, ErrorCode]:
 
     That of the whole response is under "".
     """
-    found: dict[str, ErrorCode] = {}
+    codes: dict[str, ErrorCode] = {}
 
     def walk(part: Any, name: str) -> None:
         for field in NAMES:
             name = getattr(part, field, name)
         if hasattr(part, "error_code"):
-            found[name] = ErrorCode.of(part.error_code)
+            codes[name] = ErrorCode.of(part.error_code)
         for field in attrs.fields(type(part)):
             value = getattr(part, field.name)
             for nested in value if isinstance(value, (list, tuple)) else ():
@@ -219,7 +219,7 @@ def errors(response: Any) -> dict[str, ErrorCode]:
                     walk(nested, name)
 
     walk(response, "")
-    return found
+    return codes
 
 
 def text_of(response: Any, name: str) -> str:

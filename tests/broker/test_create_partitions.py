@@ -69,7 +69,7 @@ class Broker:
             ),
             then,
         )
-        return [(each.name, each.error_code) for each in response.results]
+        return [(entry.name, entry.error_code) for entry in response.results]
 
     def partitions(self) -> Any:
         data = self.zookeeper.tree[PATH].data
@@ -79,14 +79,14 @@ class Broker:
 
 @pytest.fixture
 def broker() -> Broker:
-    made = Broker()
+    broker = Broker()
 
     async def prepare() -> None:
-        await made.session.start()
-        await made.session.create(PATH, STORED, make_parents=True)
+        await broker.session.start()
+        await broker.session.create(PATH, STORED, make_parents=True)
 
     asyncio.run(prepare())
-    return made
+    return broker
 
 
 def to(
@@ -94,7 +94,7 @@ def to(
 ) -> CreatePartitionsRequestTopic:
     given = None
     if assignments is not None:
-        given = [CreatePartitionsRequestAssignment(broker_ids=each) for each in assignments]
+        given = [CreatePartitionsRequestAssignment(broker_ids=entry) for entry in assignments]
     return CreatePartitionsRequestTopic(name=name, count=count, assignments=given)
 
 

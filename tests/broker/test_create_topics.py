@@ -109,7 +109,7 @@ def topic(name: str, partitions: int = 1, factor: int = 1) -> CreateTopicsReques
 
 def codes(response: object) -> dict[str, int]:
     assert isinstance(response, CreateTopicsResponse)
-    return {each.name: each.error_code for each in response.topics}
+    return {entry.name: entry.error_code for entry in response.topics}
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_topic_that_lost_a_race_is_answered_at_once(handler: Handler) -> None:
 def test_bad_topic_fails_alone(handler: Handler) -> None:
     wait = handler.handle(topic("a b"), topic("t"), topic("r", factor=2))
     assert isinstance(wait, Wait)
-    assert [each.topic.name for each in handler.creator.begun] == ["t"]
+    assert [entry.topic.name for entry in handler.creator.begun] == ["t"]
     assert codes(wait.try_complete(True)) == {
         "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "r": ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -169,7 +169,7 @@ def test_bad_topic_fails_alone(handler: Handler) -> None:
 def test_topic_named_twice_is_refused_once(handler: Handler) -> None:
     response = handler.handle(topic("t"), topic("t"))
     assert isinstance(response, CreateTopicsResponse)
-    assert [(each.name, each.error_code) for each in response.topics] == [
+    assert [(entry.name, entry.error_code) for entry in response.topics] == [
         ("t", ErrorCode.INVALID_REQUEST)
     ]
 
@@ -196,6 +196,6 @@ def test_validation_alone_creates_nothing(handler: Handler) -> None:
 def test_error_has_a_message_and_success_has_none(handler: Handler) -> None:
     response = handler.handle(topic("t"), topic("a b"), validate_only=True)
     assert isinstance(response, CreateTopicsResponse)
-    messages = {each.name: each.error_message for each in response.topics}
+    messages = {entry.name: entry.error_message for entry in response.topics}
     assert messages["t"] is None
     assert "a b" in (messages["a b"] or "")

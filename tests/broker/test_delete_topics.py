@@ -59,7 +59,7 @@ def handler() -> Handler:
 
 def codes(response: object) -> dict[str, int]:
     assert isinstance(response, DeleteTopicsResponse)
-    return {each.name: each.error_code for each in response.responses}
+    return {entry.name: entry.error_code for entry in response.responses}
 
 
 def test_broker_that_is_not_the_controller_says_so(handler: Handler) -> None:

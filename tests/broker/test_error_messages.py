@@ -52,7 +52,9 @@ def created(**wanted: Any) -> None:
 
 def grown(count: int, *assigned: tuple[int, ...]) -> None:
     """Of a topic with two partitions, each with one replica."""
-    assignments = [CreatePartitionsRequestAssignment(broker_ids=each) for each in assigned]
+    assignments = [
+        CreatePartitionsRequestAssignment(broker_ids=broker_ids) for broker_ids in assigned
+    ]
     more = CreatePartitionsRequestTopic(name="t", count=count, assignments=assignments or None)
     plan_partitions(more, {0: (1,), 1: (2,)}, LIVE)
 
@@ -351,8 +353,8 @@ def led_by_another() -> ControllerScript:
 def test_refusal_to_reassign_has_the_words_of_kafka(
     partition: TopicPartition, target: tuple[int, ...] | None, code: ErrorCode, message: str
 ) -> None:
-    asked = ReassignmentRequested({partition: target}, request_id=1)
-    assert led_by_another().reply_to(asked) == {partition: (code, message)}
+    event = ReassignmentRequested({partition: target}, request_id=1)
+    assert led_by_another().reply_to(event) == {partition: (code, message)}
 
 
 @pytest.mark.parametrize(
@@ -377,14 +379,14 @@ def test_refusal_to_reassign_has_the_words_of_kafka(
 def test_refusal_to_elect_has_the_words_of_kafka(
     partition: TopicPartition, unclean: bool, code: ErrorCode, message: str
 ) -> None:
-    asked = ElectionRequested((partition,), unclean, request_id=1)
-    assert led_by_another().reply_to(asked) == {partition: (code, message)}
+    event = ElectionRequested((partition,), unclean, request_id=1)
+    assert led_by_another().reply_to(event) == {partition: (code, message)}
 
 
 def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
     nobody = ControllerScript(active_state([3], {0: (1, 2)}, {P0: led_by(-1, [2])}))
-    asked = ElectionRequested((P0,), unclean=True, request_id=1)
-    assert nobody.reply_to(asked) == {
+    event = ElectionRequested((P0,), unclean=True, request_id=1)
+    assert nobody.reply_to(event) == {
         P0: (
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             "Failed to elect leader for partition t-0 under strategy "

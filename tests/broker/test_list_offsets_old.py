@@ -45,7 +45,7 @@ def ask(
     replica_id: int = CONSUMER,
     version: int = 0,
 ) -> ListOffsetsResponsePartition:
-    asked = ListOffsetsRequest(
+    list_request = ListOffsetsRequest(
         replica_id=replica_id,
         topics=[
             ListOffsetsRequestTopic(
@@ -58,11 +58,11 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(
-        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(version)
+    response = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(version)
     )
-    assert isinstance(answer, ListOffsetsResponse)
-    (part,) = answer.topics[0].partitions
+    assert isinstance(response, ListOffsetsResponse)
+    (part,) = response.topics[0].partitions
     return part
 
 

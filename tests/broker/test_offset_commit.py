@@ -38,7 +38,9 @@ def commit(log: MemoryPartitionLog) -> Callable[[OffsetCommitRequest], Any]:
     )
 
 
-def asked(*partitions: tuple[str, int, str], generation_id: int = -1) -> OffsetCommitRequest:
+def commit_request(
+    *partitions: tuple[str, int, str], generation_id: int = -1
+) -> OffsetCommitRequest:
     """Each partition a topic of its own, in order."""
     return OffsetCommitRequest(
         group_id="g",
@@ -66,7 +68,7 @@ def errors(response: Any) -> list[tuple[str, int, ErrorCode]]:
 
 
 def test_commit_is_answered_per_partition(commit: Callable[..., Any]) -> None:
-    response = commit(asked(("flights", 0, ""), ("weather", 0, "note")))
+    response = commit(commit_request(("flights", 0, ""), ("weather", 0, "note")))
     assert errors(response) == [
         ("flights", 0, ErrorCode.NONE),
         ("weather", 0, ErrorCode.NONE),
@@ -77,7 +79,9 @@ def test_unknown_partition_and_long_metadata_are_refused_and_the_rest_is_kept(
     commit: Callable[..., Any], log: MemoryPartitionLog
 ) -> None:
     response = commit(
-        asked(("flights", 0, ""), ("flights", 2, ""), ("none", 0, ""), ("weather", 0, "m" * 9))
+        commit_request(
+            ("flights", 0, ""), ("flights", 2, ""), ("none", 0, ""), ("weather", 0, "m" * 9)
+        )
     )
     assert errors(response) == [
         ("flights", 0, ErrorCode.NONE),
@@ -90,14 +94,14 @@ def test_unknown_partition_and_long_metadata_are_refused_and_the_rest_is_kept(
 
 def test_commit_of_nothing_known_asks_no_coordinator() -> None:
     nobody = coordinator_of_nothing()
-    request = asked(("none", 0, ""))
+    request = commit_request(("none", 0, ""))
     response = offset_commit.handle(nobody, NO_ZOOKEEPER, lambda topic: (), request, CONTEXT)
     assert errors(response) == [("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
 
 
 def test_commit_at_the_wrong_coordinator_is_refused_for_every_known_partition() -> None:
     nobody = coordinator_of_nothing()
-    request = asked(("flights", 0, ""), ("none", 0, ""))
+    request = commit_request(("flights", 0, ""), ("none", 0, ""))
     response = offset_commit.handle(
         nobody, NO_ZOOKEEPER, lambda t: KNOWN.get(t, ()), request, CONTEXT
     )
@@ -108,7 +112,7 @@ def test_commit_at_the_wrong_coordinator_is_refused_for_every_known_partition() 
 
 
 def test_generation_of_an_unknown_group_is_refused(commit: Callable[..., Any]) -> None:
-    response = commit(asked(("flights", 0, ""), generation_id=1))
+    response = commit(commit_request(("flights", 0, ""), generation_id=1))
     assert errors(response) == [("flights", 0, ErrorCode.ILLEGAL_GENERATION)]
 
 
@@ -121,11 +125,15 @@ def replicated_log() -> MemoryPartitionLog:
 def wait(replicated_log: MemoryPartitionLog) -> Wait:
     """A commit that waits for followers."""
     coordinator = coordinator_over(replicated_log, OffsetsConfig(commit_timeout_ms=1234))
-    made = offset_commit.handle(
-        coordinator, NO_ZOOKEEPER, lambda topic: KNOWN[topic], asked(("flights", 0, "")), CONTEXT
+    outcome = offset_commit.handle(
+        coordinator,
+        NO_ZOOKEEPER,
+        lambda topic: KNOWN[topic],
+        commit_request(("flights", 0, "")),
+        CONTEXT,
     )
-    assert isinstance(made, Wait)
-    return made
+    assert isinstance(outcome, Wait)
+    return outcome
 
 
 def test_commit_that_has_to_be_replicated_waits_for_its_own_response(wait: Wait) -> None:

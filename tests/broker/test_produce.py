@@ -51,9 +51,9 @@ def request(*parts: tuple[str, int, bytes | None], acks: int = 1) -> ProduceRequ
     )
 
 
-def handle(replicas: Replicas, asked: ProduceRequest, version: int = 7) -> Any:
+def handle(replicas: Replicas, produce_request: ProduceRequest, version: int = 7) -> Any:
     return produce.handle(
-        replicas.manager, replicas.cache, replicas.deferred, asked, context(version)
+        replicas.manager, replicas.cache, replicas.deferred, produce_request, context(version)
     )
 
 
@@ -74,7 +74,7 @@ def test_each_partition_fails_for_itself() -> None:
     replicas = Replicas().lead("t")
     bad = bytearray(batch(b"x"))
     bad[-1] ^= 1
-    answer = handle(
+    response = handle(
         replicas,
         request(
             ("t", 0, batch(b"a")),
@@ -83,7 +83,7 @@ def test_each_partition_fails_for_itself() -> None:
             ("__consumer_offsets", 0, batch(b"a")),
         ),
     )
-    assert codes(answer) == [
+    assert codes(response) == [
         ErrorCode.NONE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -123,9 +123,9 @@ def test_a_compacted_topic_refuses_records_without_a_key() -> None:
 def test_zstd_needs_version_seven() -> None:
     replicas = Replicas().lead("t")
     packed = encode_batch([(1, None, b"a", ())], codec=Codec.ZSTD)
-    asked = request(("t", 0, packed))
-    assert codes(handle(replicas, asked, 6)) == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
-    assert codes(handle(replicas, asked, 7)) == [ErrorCode.NONE]
+    produce_request = request(("t", 0, packed))
+    assert codes(handle(replicas, produce_request, 6)) == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
+    assert codes(handle(replicas, produce_request, 7)) == [ErrorCode.NONE]
 
 
 def test_a_topic_with_a_codec_of_its_own_recompresses() -> None:
@@ -136,8 +136,8 @@ def test_a_topic_with_a_codec_of_its_own_recompresses() -> None:
 
 def test_a_timestamp_out_of_range_is_refused() -> None:
     replicas = Replicas(config=LogConfig(message_timestamp_difference_max_ms=1000)).lead("t")
-    asked = request(("t", 0, batch(b"a", timestamp_ms=5)))
-    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_TIMESTAMP]
+    produce_request = request(("t", 0, batch(b"a", timestamp_ms=5)))
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.INVALID_TIMESTAMP]
 
 
 @pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip"])
@@ -152,9 +152,9 @@ def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic
     for _ in range(2):
         assert codes(handle(replicas, request(("t", 0, sent)))) == [ErrorCode.NONE]
     log = replicas.manager.log(T0)
-    found = log.read(0, 10_000, 6)
-    assert found is not None
-    second = found.read()[read_header(found.read()).size :]
+    file_range = log.read(0, 10_000, 6)
+    assert file_range is not None
+    second = file_range.read()[read_header(file_range.read()).size :]
     header = read_header(second)
     is_stamped = time == "LogAppendTime"
     times = [NOW_MS] * 3 if is_stamped else [5, 6, 5]
@@ -172,8 +172,8 @@ def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic
 
 def test_acks_that_do_not_exist_are_refused() -> None:
     replicas = Replicas().lead("t")
-    asked = request(("t", 0, batch(b"a")), acks=2)
-    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_REQUIRED_ACKS]
+    produce_request = request(("t", 0, batch(b"a")), acks=2)
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.INVALID_REQUIRED_ACKS]
 
 
 def test_without_acks_there_is_no_answer_and_a_failure_closes() -> None:
@@ -184,8 +184,8 @@ def test_without_acks_there_is_no_answer_and_a_failure_closes() -> None:
 
 def test_too_few_in_sync_replicas_refuse_before_anything_is_written() -> None:
     replicas = Replicas(config=LogConfig(min_insync_replicas=2)).lead("t")
-    asked = request(("t", 0, batch(b"a")), acks=-1)
-    assert codes(handle(replicas, asked)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    produce_request = request(("t", 0, batch(b"a")), acks=-1)
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert replicas.manager.log(T0).log_end_offset == 0
 
 
@@ -234,20 +234,20 @@ def test_where_every_message_is_flushed_the_answer_waits_for_the_disk() -> None:
 async def test_many_partitions_are_appended_some_a_turn(partitions: int, acks: int) -> None:
     replicas = Replicas().lead("t", partitions)
     everywhere = [("t", index, batch(b"a")) for index in range(partitions)]
-    answer = handle(replicas, request(*everywhere, acks=acks))
+    response = handle(replicas, request(*everywhere, acks=acks))
     ends = [0, sum(p.log.log_end_offset for p in replicas.manager.partitions.values())]
 
-    while isinstance(answer, Wait):
+    while isinstance(response, Wait):
         await asyncio.sleep(0)
         ends.append(sum(p.log.log_end_offset for p in replicas.manager.partitions.values()))
-        answer = answer.try_complete(False) or answer
+        response = response.try_complete(False) or response
 
     assert ends[-1] == partitions
     assert max(after - before for before, after in pairwise(ends)) <= 2 * PARTITIONS_A_TURN
     if acks == 0:
-        assert answer in (None, NO_RESPONSE)
+        assert response in (None, NO_RESPONSE)
     else:
-        assert codes(answer) == [ErrorCode.NONE] * partitions
+        assert codes(response) == [ErrorCode.NONE] * partitions
 
 
 # ---- while a segment is synced
@@ -273,7 +273,7 @@ def test_a_segment_begins_when_a_thread_has_synced_the_one_before_and_nothing_ov
     parked = park_all(replicas, waits)
     replicas.flush()
 
-    answers = [answer.responses[0].partition_responses[0] for (answer,) in parked]
+    answers = [response.responses[0].partition_responses[0] for (response,) in parked]
     assert [(p.error_code, p.base_offset) for p in answers] == [(0, 1), (0, 2)]
     assert [segment.base_offset for segment in replicas.manager.log(T0).segments] == [0, 1]
 

@@ -25,13 +25,13 @@ class World:
     touched: list[Hashable] = attrs.field(factory=list)
     deleted: list[TopicPartition] = attrs.field(factory=list)
 
-    def send(self, asked: UpdateMetadataRequest) -> ErrorCode:
+    def send(self, update: UpdateMetadataRequest) -> ErrorCode:
         response = update_metadata.handle(
             self.replicas.cache,
             self.gate,
             self.touched.append,
             self.deleted.extend,
-            asked,
+            update,
             context(5),
         )
         return ErrorCode.of(response.error_code)

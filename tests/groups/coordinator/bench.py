@@ -28,7 +28,7 @@ NOW_MS = 1_700_000_000_000
 class Bench:
     """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
 
-    made: ClassVar[list["Bench"]] = []
+    benches: ClassVar[list["Bench"]] = []
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Bench:
         config: OffsetsConfig | None = None,
         value_version: int = OFFSET_VALUE_VERSION,
     ) -> None:
-        self.made.append(self)
+        self.benches.append(self)
         self.log = log
         self.loop = VirtualTimeLoop()
         self.coordinator = GroupCoordinator(
@@ -51,8 +51,8 @@ class Bench:
     @classmethod
     def end_all(cls) -> None:
         """Leave nothing that waits: asyncio would complain of it amid some later test."""
-        while cls.made:
-            loop = cls.made.pop().loop
+        while cls.benches:
+            loop = cls.benches.pop().loop
             loop.run_until_complete(_end_others())
             loop.close()
 

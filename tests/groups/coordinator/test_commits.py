@@ -153,7 +153,7 @@ def test_end_of_an_append_is_told_in_words_a_committer_knows(
 # ---- from the request to records
 
 
-def asked(
+def commit_request(
     *partitions: OffsetCommitRequestPartition, topic: str = "t", retention_time_ms: int = -1
 ) -> OffsetCommitRequest:
     return OffsetCommitRequest(
@@ -177,8 +177,10 @@ def partition(
 def records(
     request: OffsetCommitRequest, metadata_max_bytes: int = 4096
 ) -> tuple[list[Record], Refused]:
-    known = {"t": {0, 1}}
-    return records_of(request, lambda topic: known.get(topic, ()), (), metadata_max_bytes, NOW_MS)
+    partitions_of = {"t": {0, 1}}
+    return records_of(
+        request, lambda topic: partitions_of.get(topic, ()), (), metadata_max_bytes, NOW_MS
+    )
 
 
 def value(**fields: object) -> list[Record]:
@@ -187,34 +189,34 @@ def value(**fields: object) -> list[Record]:
 
 
 def test_commit_is_dated_now_and_kept_as_long_as_the_broker_likes() -> None:
-    assert records(asked(partition())) == (value(), {})
+    assert records(commit_request(partition())) == (value(), {})
 
 
 def test_committers_own_time_is_kept_and_its_retention_counts_from_now() -> None:
-    assert records(asked(partition(timestamp=5))) == (value(commit_timestamp_ms=5), {})
+    assert records(commit_request(partition(timestamp=5))) == (value(commit_timestamp_ms=5), {})
     expected = value(expire_timestamp_ms=NOW_MS + HOUR_MS)
-    assert records(asked(partition(), retention_time_ms=HOUR_MS)) == (expected, {})
+    assert records(commit_request(partition(), retention_time_ms=HOUR_MS)) == (expected, {})
 
 
 @pytest.mark.parametrize("keep_ms", [2**63 - 1, 2**63 - NOW_MS])
 def test_what_is_to_be_kept_for_ever_is_kept_until_the_last_time_there_is(keep_ms: int) -> None:
-    kept, refused = records(asked(partition(), retention_time_ms=keep_ms))
+    kept, refused = records(commit_request(partition(), retention_time_ms=keep_ms))
     assert (kept, refused) == (value(expire_timestamp_ms=2**63 - 1), {})
     assert encode_value(kept[0][1])
 
 
 def test_null_metadata_is_kept_as_empty_and_a_negative_offset_as_it_is() -> None:
-    assert records(asked(partition(metadata=None, offset=-1))) == (value(offset=-1), {})
+    assert records(commit_request(partition(metadata=None, offset=-1))) == (value(offset=-1), {})
 
 
 def test_unknown_partition_is_refused_and_its_neighbour_is_not() -> None:
-    kept, refused = records(asked(partition(0), partition(2)))
+    kept, refused = records(commit_request(partition(0), partition(2)))
     assert kept == value()
     assert refused == {("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_unknown_topic_is_refused() -> None:
-    kept, refused = records(asked(partition(), topic="other"))
+    kept, refused = records(commit_request(partition(), topic="other"))
     assert (kept, refused) == ([], {("other", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -225,6 +227,8 @@ def test_unknown_topic_is_refused() -> None:
 def test_metadata_is_measured_in_utf_16_units_and_the_limit_is_inclusive(
     text: str, fits: bool
 ) -> None:
-    kept, refused = records(asked(partition(metadata=text), partition(1)), metadata_max_bytes=8)
+    kept, refused = records(
+        commit_request(partition(metadata=text), partition(1)), metadata_max_bytes=8
+    )
     assert len(kept) == (2 if fits else 1)
     assert refused == ({} if fits else {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE})

@@ -59,9 +59,9 @@ def test_commits_that_come_while_the_log_takes_nothing_are_written_together_when
 ) -> None:
     bench.log.hold(0)
     pending = [bench.commit(offset) for offset in range(3)]
-    assert [error_of(each) for each in pending] == [None] * 3
+    assert [error_of(request) for request in pending] == [None] * 3
     bench.log.release(0)
-    assert [error_of(each) for each in pending] == [ErrorCode.NONE] * 3
+    assert [error_of(request) for request in pending] == [ErrorCode.NONE] * 3
     assert (bench.batches(), bench.committed()) == ([3], 2)
 
 

@@ -79,10 +79,10 @@ def appends(
     shard.begin_write([(key, None) for key in in_flight])
     effects = decide(shard, RetentionCheck(["g"], RETENTION_MS, most), now_ms)
     shard.end_write([(key, None) for key in in_flight])
-    found = [effect for effect in effects if isinstance(effect, Append)]
-    assert found == effects
-    assert all(effect.then == RemovalEnded("g") for effect in found)
-    return found
+    tombstone_appends = [effect for effect in effects if isinstance(effect, Append)]
+    assert tombstone_appends == effects
+    assert all(effect.then == RemovalEnded("g") for effect in tombstone_appends)
+    return tombstone_appends
 
 
 def removed(shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = ()) -> Sequence[Key]:
@@ -210,16 +210,17 @@ def test_append_is_bounded_and_a_key_that_is_larger_goes_alone() -> None:
     long_topic = "x" * APPEND_BYTES
     keys = [OffsetKey("g", topic, p) for topic in ("t", long_topic) for p in range(400)]
     shard = shard_of(*((key, CommittedOffset(1, -1, "", 0)) for key in keys))
-    found = appends(shard)
+    tombstone_appends = appends(shard)
     sizes = [
-        sum(len(encode_key(key)) + RECORD_OVERHEAD for key, _ in each.records) for each in found
+        sum(len(encode_key(key)) + RECORD_OVERHEAD for key, _ in append.records)
+        for append in tombstone_appends
     ]
     assert all(
-        size <= APPEND_BYTES or len(each.records) == 1
-        for size, each in zip(sizes, found, strict=True)
+        size <= APPEND_BYTES or len(append.records) == 1
+        for size, append in zip(sizes, tombstone_appends, strict=True)
     )
-    assert [key for each in found for key, _ in each.records] == keys
-    assert len(found) < 420
+    assert [key for append in tombstone_appends for key, _ in append.records] == keys
+    assert len(tombstone_appends) < 420
 
 
 def test_groups_are_looked_at_each_for_itself() -> None:
@@ -228,7 +229,7 @@ def test_groups_are_looked_at_each_for_itself() -> None:
         replay(shard, (GroupKey(name), group(since_ms=since_ms)[1]))
         replay(shard, (OffsetKey(name, "t", 0), CommittedOffset(1)))
     effects = decide(shard, RetentionCheck(["a", "b", "c"], RETENTION_MS, 100), NOW_MS)
-    assert [each.then for each in effects if isinstance(each, Append)] == [
+    assert [append.then for append in effects if isinstance(append, Append)] == [
         RemovalEnded("a"),
         RemovalEnded("c"),
     ]

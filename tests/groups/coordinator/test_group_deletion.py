@@ -41,8 +41,8 @@ GROUP = GroupKey("g")
 SUBSCRIBED_TO_T = b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
 
 
-def offset(tp: TopicPartition) -> Record:
-    return OffsetKey("g", *tp), CommittedOffset(42, -1, "", NOW_MS)
+def offset(topic_partition: TopicPartition) -> Record:
+    return OffsetKey("g", *topic_partition), CommittedOffset(42, -1, "", NOW_MS)
 
 
 def metadata(
@@ -82,8 +82,8 @@ def shard_of(*records: Record) -> GroupShard:
 def removed_keys(effects: list[Effect]) -> list[Key]:
     appends = [effect for effect in effects if isinstance(effect, Append)]
     assert len(appends) == len(effects)
-    assert all(value is None for each in appends for _, value in each.records)
-    return [key for each in appends for key, _ in each.records]
+    assert all(value is None for entry in appends for _, value in entry.records)
+    return [key for entry in appends for key, _ in entry.records]
 
 
 # ---- which groups may be deleted, and what goes
@@ -92,7 +92,10 @@ def removed_keys(effects: list[Effect]) -> list[Key]:
 def test_group_without_members_goes_with_all_its_offsets_and_its_own_record_last() -> None:
     shard = shard_of((GROUP, metadata()), offset(T1), offset(U0), offset(T0))
     effects = decide(shard, DeleteGroup(1, "g"), NOW_MS)
-    assert removed_keys(effects) == [*(offset(tp)[0] for tp in (T0, T1, U0)), GROUP]
+    assert removed_keys(effects) == [
+        *(offset(topic_partition)[0] for topic_partition in (T0, T1, U0)),
+        GROUP,
+    ]
 
 
 def test_group_that_only_commits_has_no_record_of_its_own_to_remove() -> None:
@@ -178,11 +181,11 @@ def test_large_group_goes_in_several_appends_of_which_the_last_answers() -> None
     assert len(removed_keys(effects)) == 1000
     appends = [effect for effect in effects if isinstance(effect, Append)]
     assert all(
-        sum(len(encode_key(key)) for key, _ in each.records) < APPEND_BYTES for each in appends
+        sum(len(encode_key(key)) for key, _ in entry.records) < APPEND_BYTES for entry in appends
     )
-    answers = [decide(shard, each.then, NOW_MS) for each in appends]
-    assert len(answers) > 1
-    assert answers == [[]] * (len(answers) - 1) + [reply(ErrorCode.NONE)]
+    effects = [decide(shard, entry.then, NOW_MS) for entry in appends]
+    assert len(effects) > 1
+    assert effects == [[]] * (len(effects) - 1) + [reply(ErrorCode.NONE)]
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -201,9 +204,9 @@ def replicated() -> Bench:
     """Several replicas, and a group that has committed."""
     log = MemoryPartitionLog()
     log.append(0, batch_of(record(42)), NOW_MS)
-    made = Bench(log).lead(0).run()
+    bench = Bench(log).lead(0).run()
     log.replicas = 3
-    return made
+    return bench
 
 
 def deletions(bench: Bench) -> list[Pending]:
@@ -213,7 +216,7 @@ def deletions(bench: Bench) -> list[Pending]:
 
 def tombstones(bench: Bench) -> list[bytes | None]:
     batches = [data for _, data in bench.log.partition(0).batches]
-    return [each.key for data in batches for each in decode_records(data) if each.value is None]
+    return [entry.key for data in batches for entry in decode_records(data) if entry.value is None]
 
 
 def test_deletion_that_waits_for_nobody_is_answered_at_once(bench: Bench) -> None:
@@ -237,7 +240,7 @@ def test_deletions_that_overlap_are_all_answered(replicated: Bench) -> None:
     pending = deletions(replicated)
     replicated.log.replicate(0)
     replicated.log.replicate(0)
-    assert [error_of(each) for each in pending] == [ErrorCode.NONE] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NONE] * 2
     assert replicated.committed() is None
 
 
@@ -258,7 +261,7 @@ def test_first_commit_of_a_group_that_is_pending_is_deleted_too() -> None:
     pending = deletions(bench)
     for _ in range(2):
         bench.log.replicate(0)
-    assert [error_of(each) for each in pending] == [ErrorCode.NONE] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NONE] * 2
     assert bench.committed() is None
 
 
@@ -276,7 +279,7 @@ def test_commit_that_arrives_behind_the_deletion_stays(replicated: Bench) -> Non
 def test_after_an_append_that_failed_nothing_is_forgotten(bench: Bench) -> None:
     bench.commit(42)
     bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert [error_of(each) for each in deletions(bench)] == [
+    assert [error_of(entry) for entry in deletions(bench)] == [
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     ] * 2
     assert bench.committed() == 42
@@ -309,7 +312,7 @@ def test_deletion_of_which_one_append_fails_is_refused_and_finds_the_rest_again(
 def test_deletion_on_a_coordinator_that_moves_is_told_so(replicated: Bench) -> None:
     pending = deletions(replicated)
     replicated.coordinator.on_leadership(set(), {0})
-    assert [error_of(each) for each in pending] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
 def test_next_coordinator_shows_what_was_written_of_a_deletion(replicated: Bench) -> None:
@@ -341,7 +344,7 @@ def test_deletion_is_refused_when_too_much_waits_already(replicated: Bench) -> N
     replicated.coordinator.submit(
         CommitOffsets(replicated.coordinator.next_request_id(), OWN, -1, "", None, records)
     )
-    assert [error_of(each) for each in deletions(replicated)] == [
+    assert [error_of(entry) for entry in deletions(replicated)] == [
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     ] * 2
 

@@ -24,7 +24,7 @@ MEMBER = GroupMember(
 
 
 def shard() -> GroupShard:
-    made = GroupShard()
+    shard = GroupShard()
     for group, members in {"live": (MEMBER,), "left": ()}.items():
         metadata = GroupMetadata(
             protocol_type="consumer",
@@ -33,10 +33,10 @@ def shard() -> GroupShard:
             leader="m" if members else None,
             members=members,
         )
-        replay(made, (GroupKey(group), metadata))
+        replay(shard, (GroupKey(group), metadata))
     for group in ("live", "simple"):
-        replay(made, (OffsetKey(group, "t", 0), CommittedOffset(1)))
-    return made
+        replay(shard, (OffsetKey(group, "t", 0), CommittedOffset(1)))
+    return shard
 
 
 def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:

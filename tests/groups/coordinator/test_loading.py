@@ -90,9 +90,9 @@ def test_group_is_loaded_as_its_records_leave_it(
     config: OffsetsConfig | None,
 ) -> None:
     bench = Bench(MemoryPartitionLog(), config)
-    for each in records:
-        bench.log.append(0, batch_of(each), NOW_MS)
+    for entry in records:
+        bench.log.append(0, batch_of(entry), NOW_MS)
     bench.lead(0).run()
     assert bench.coordinator.describe(OWN) == described
-    found = bench.coordinator.offsets(OWN).of_group(OWN)
-    assert {t: {p: at.offset for p, at in of.items()} for t, of in found.items()} == kept
+    offsets_of_group = bench.coordinator.offsets(OWN).of_group(OWN)
+    assert {t: {p: at.offset for p, at in of.items()} for t, of in offsets_of_group.items()} == kept

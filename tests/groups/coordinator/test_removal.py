@@ -58,8 +58,8 @@ def commit(bench: Bench, *records: Record) -> None:
 
 def written(bench: Bench) -> Iterator[tuple[bytes | None, bytes | None]]:
     for _, data in bench.log.partition(0).batches:
-        for each in decode_records(data):
-            yield each.key, each.value
+        for entry in decode_records(data):
+            yield entry.key, entry.value
 
 
 def tombstones(bench: Bench) -> list[bytes | None]:
@@ -95,7 +95,7 @@ def test_tombstones_are_dated_when_they_are_written() -> None:
     bench.run(MINUTE_S)
     check(bench)
     _, data = bench.log.partition(0).batches[-1]
-    assert [each.timestamp_ms for each in decode_records(data)] == [NOW_MS + MINUTE_S * 1000]
+    assert [entry.timestamp_ms for entry in decode_records(data)] == [NOW_MS + MINUTE_S * 1000]
 
 
 def test_second_check_writes_nothing_more() -> None:
@@ -269,7 +269,7 @@ def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes
 def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
     """t is deleted and created again while the offsets of u, which has many, are deleted."""
     many = [TopicPartition("u", p) for p in range(3 * DELETION_SLICE)]
-    records = [(OffsetKey(OWN, *each), CommittedOffset(1, -1, "", NOW_MS)) for each in many]
+    records = [(OffsetKey(OWN, *entry), CommittedOffset(1, -1, "", NOW_MS)) for entry in many]
     bench = bench_of(batch_of(record(42)), batch_of(*records))
     bench.coordinator.on_deleted(many)
     bench.coordinator.on_deleted(DELETED)

@@ -159,9 +159,9 @@ class Words:
 
 @pytest.fixture
 def words() -> Iterator[Words]:
-    made = Words()
-    yield made
-    made.end()
+    words_bench = Words()
+    yield words_bench
+    words_bench.end()
 
 
 def test_word_is_counted_once_it_is_replicated(words: Words) -> None:
