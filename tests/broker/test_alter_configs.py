@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs on a running broker: what is written and in force."""
+"""AlterConfigs and IncrementalAlterConfigs on a running broker: stored and effective settings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def create_topic(connection: Connection, topic: str) -> None:
-    """Ask for the topic, which makes it, until it has a leader."""
+    """Create the topic by asking for it, and wait until it has a leader."""
 
     async def is_led() -> bool:
         response = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
@@ -71,7 +71,7 @@ async def create_topic(connection: Connection, topic: str) -> None:
 async def alter(
     connection: Connection, *resources: tuple[int, str, Settings], validate_only: bool = False
 ) -> list[Verdict]:
-    """Give each resource these settings and no others."""
+    """Replace the settings of each resource."""
     request = AlterConfigsRequest(
         resources=[
             AlterConfigsRequestResource(
@@ -130,7 +130,7 @@ def notifications(site: Site) -> list[str]:
 
 
 async def produced(connection: Connection, topic: str, value: bytes = b"a") -> ErrorCode:
-    """How a message for all replicas in sync comes out."""
+    """Produce with acks=all and return the error."""
     part = ProduceRequestPartition(index=0, records=batch(value))
     data = [ProduceRequestTopic(name=topic, partition_data=[part])]
     response = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))

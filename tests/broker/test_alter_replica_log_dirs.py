@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: one answer for each replica, however the request names them."""
+"""AlterReplicaLogDirs: one result for each replica, in whatever order the request names them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.broker.replication.test_directory_moves import A, B, C, World, world
 
 
 def move(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
-    """Ask for (directory, topic, partitions); gives (topic, partition, error)."""
+    """Move (directory, topic, partitions); return (topic, partition, error)."""
     request = AlterReplicaLogDirsRequest(
         dirs=[
             AlterReplicaLogDirsRequestDir(

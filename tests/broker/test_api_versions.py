@@ -1,4 +1,4 @@
-"""ApiVersions: what is served, and nothing that is not."""
+"""ApiVersions: exactly the APIs and versions that are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: what is refused, what is written, and when the wait for it ends."""
+"""CreatePartitions: refusals, what is written, and when the wait ends."""
 
 import asyncio
 import json

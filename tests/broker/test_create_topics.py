@@ -1,4 +1,4 @@
-"""CreateTopics: what is refused, what is begun, and when the wait for it ends."""
+"""CreateTopics: refusals, topics that are begun, and when the wait ends."""
 
 import random
 from typing import cast
@@ -35,7 +35,7 @@ class KnownController:
 
 
 class Creator(TopicCreator):
-    """Never started: it notes what it was asked for."""
+    """A creator that is never started, and notes the topics it is given."""
 
     def __init__(self) -> None:
         session = MemoryZooKeeper().session()

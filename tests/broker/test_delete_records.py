@@ -1,4 +1,4 @@
-"""DeleteRecords: what may be given up, and when the answer comes."""
+"""DeleteRecords: which records may be deleted, and when the response is sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOTH: dict[str, Any] = {"isr": (0, 1), "replicas": (0, 1)}
 
 
 def filled(config: LogConfig | None = None, **lead: Any) -> Replicas:
-    """Four records, all of them committed."""
+    """Append four records and commit them."""
     replicas = Replicas(config=config or LogConfig()).lead("t", **lead)
     for value in (b"a", b"b", b"c", b"d"):
         replicas.manager.append(

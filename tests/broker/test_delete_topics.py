@@ -1,4 +1,4 @@
-"""DeleteTopics: what is refused, what the controller is asked, and when the wait for it ends."""
+"""DeleteTopics: refusals, requests to the controller, and when the wait ends."""
 
 from collections.abc import Iterable
 from typing import cast

@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting, its value in force and where that comes from."""
+"""DescribeConfigs: every setting, its effective value and the source of that."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Logs = list[tuple[str, int, int, int]]
 
 
 def describe(replicas: Replicas, *partitions: tuple[str, int]) -> dict[str, Logs]:
-    """Per directory (topic, partition, size, lag); of all partitions if none is asked for."""
+    """Return (topic, partition, size, lag) per directory; of all partitions if none is named."""
     topics = [DescribeLogDirsRequestTopic(topic=t, partitions=[index]) for t, index in partitions]
     return by_directory(ask(replicas, topics or None))
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: what the controller is asked, what the client is told, and what is waited for."""
+"""ElectLeaders: requests to the controller, the response, and when the wait ends."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def cache(leader: int = 1) -> MetadataCache:
 
 
 def tell(metadata: MetadataCache, leader: int) -> None:
-    """Both partitions prefer broker 1 and are led by `leader`."""
+    """Update the metadata: both partitions prefer broker 1 and are led by `leader`."""
     live = {1: 9092, 2: 9093}
     metadata.update(update_metadata("t", 2, leader=leader, isr=(1, 2), replicas=(1, 2), live=live))
 

@@ -1,4 +1,4 @@
-"""Messages in error responses have the words by which people and scripts know Kafka's."""
+"""Messages in error responses are Kafka's to the letter: people and scripts know them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def created(**wanted: Any) -> None:
 
 
 def grown(count: int, *assigned: tuple[int, ...]) -> None:
-    """Of a topic with two partitions, each with one replica."""
+    """Plan partitions for a topic with two partitions, each with one replica."""
     assignments = [
         CreatePartitionsRequestAssignment(broker_ids=broker_ids) for broker_ids in assigned
     ]
@@ -309,7 +309,7 @@ def test_refusal_has_the_words_of_kafka(
 
 
 def led_by_another() -> ControllerScript:
-    """Brokers 1 and 2; partition 0 of "t" prefers 1, which is down, and is led by 2."""
+    """Partition 0 of "t" prefers broker 1, which is down, and is led by 2."""
     return ControllerScript(active_state([2, 3], {0: (1, 2)}, {P0: led_by(2, [2])}))
 
 

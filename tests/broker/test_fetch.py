@@ -1,4 +1,4 @@
-"""Fetch: what is read, what is waited for, and in what bounds."""
+"""Fetch: what is read, when a request waits, and the limits of both."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -
 
 
 def new_leader() -> Replicas:
-    """It has offsets 0 to 2, knows that 0 and 1 are committed, and has not heard its follower."""
+    """It has offsets 0 to 2, knows that 0 and 1 are committed, and its follower has not fetched."""
     replicas = filled(batch(b"a"), batch(b"b"), isr=(0, 1), replicas=(0, 1))
     follower_at(replicas, T0, 2)
     replicas.manager.append(T0, batch(b"c"), all_in_sync=False, zstd_allowed=True, now_ms=0)
@@ -250,7 +250,7 @@ def new_leader() -> Replicas:
 
 @pytest.mark.parametrize("isolation", [0, 1])
 def test_a_new_leader_gives_what_is_below_its_watermark_and_tells_none(isolation: int) -> None:
-    """Its predecessor may have told that more is committed."""
+    """Its predecessor may have shown a higher watermark."""
     replicas = new_leader()
     fetch_request = request((T0, 0), max_wait_ms=500, isolation=isolation)
     (part,) = parts(handle(replicas, fetch_request))

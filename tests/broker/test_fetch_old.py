@@ -1,4 +1,4 @@
-"""Fetch 0-3: records in formats that old readers know, in as many bytes as they asked for."""
+"""Fetch 0-3: records in formats that old readers know, within the bytes that they ask for."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def magics(data: bytes) -> set[int]:
 
 
 async def read_all(replicas: Replicas, version: int, **limits: int) -> list[tuple[int, bytes]]:
-    """What a consumer gets that goes on behind each last whole message."""
+    """Read like a consumer that continues behind the last whole message."""
     results: list[tuple[int, bytes]] = []
     end = replicas.manager.high_watermark(T0)
     offset = 0
@@ -172,7 +172,7 @@ async def test_old_limits_are_hard_and_cut_a_message(version: int) -> None:
 
 
 async def test_hard_limit_cuts_what_was_converted_too() -> None:
-    """Who asks for fewer bytes than a batch has gets the messages that fit, and so gets on."""
+    """A reader that asks for fewer bytes than a batch has gets the messages that fit."""
     replicas = kept(batch(*(b"%03d" % n for n in range(100))))
 
     assert await read_all(replicas, 0, partition_max_bytes=200) == [
@@ -216,7 +216,7 @@ async def test_version_2_gives_every_partition_its_own_limit() -> None:
 
 
 def large(count: int = 40, codec: Codec = Codec.NONE, **record: Any) -> list[bytes]:
-    """Batches of ten records of 1 KB each."""
+    """Encode batches of ten records of 1 KB each."""
     headers = record.get("headers", ())
     return [
         encode_batch([(5, None, b"%d" % n + b"." * 1000, headers) for n in range(10)], codec=codec)

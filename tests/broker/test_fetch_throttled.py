@@ -1,4 +1,4 @@
-"""Fetch under a replication quota: who gets nothing while it is exceeded, and what counts."""
+"""Fetch under a replication quota: which replicas get nothing while it is exceeded."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fetch_from(
 
 
 def sizes(response: Any) -> list[int]:
-    """Of what each partition has for the reader."""
+    """Return the size of each partition's records."""
     return [
         getattr(part.records, "size", 0)
         for topic in response.responses

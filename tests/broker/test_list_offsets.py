@@ -1,4 +1,4 @@
-"""ListOffsets: earliest, latest and the first at a time, never what is not committed."""
+"""ListOffsets: earliest, latest and the first at a time, never above the committed records."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_only_the_leader_answers() -> None:
 
 
 def new_leader() -> Replicas:
-    """It has two records that its predecessor may have acknowledged, and has heard nobody yet."""
+    """Its two records may have been acknowledged by its predecessor; no follower has fetched."""
     return filled(100, isr=(0, 1), replicas=(0, 1)).lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
 
 
@@ -206,7 +206,7 @@ def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> N
 
 
 async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponsePartition]:
-    """Ask all partitions for a time each; the answer must not come at once."""
+    """Ask all partitions for a time each; the response must not come at once."""
     list_request = ListOffsetsRequest(
         replica_id=CONSUMER,
         topics=[

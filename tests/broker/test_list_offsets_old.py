@@ -1,4 +1,4 @@
-"""ListOffsets 0: where segments begin; and times where a log has none."""
+"""ListOffsets 0: start offsets of segments, and logs without timestamps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSUMER, DEBUGGER = -1, -2
 
 
 def filled() -> Replicas:
-    """Segments that begin at 0, 2 and 4, written to at 100, 200 and 300 ms."""
+    """Write segments that begin at 0, 2 and 4, at 100, 200 and 300 ms."""
     disk = Disk()
     replicas = Replicas(MemoryDirectory("logs", disk)).lead("t")
     for written_ms in (100, 200, 300):

@@ -1,4 +1,4 @@
-"""Work on the files of logs: one piece a log at a time, and nobody is handed a log that is lent."""
+"""Work on the files of logs: one piece per log at a time, and a lent log is given to nobody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.broker.replication.test_flusher import Disk, turns
 
 @attrs.define(eq=False)
 class World:
-    """Two logs, and a disk that does what it is told when it is told."""
+    """Two logs, and a disk that works when the test says so."""
 
     disk: Disk = attrs.field(factory=Disk)
     replicas: Replicas = attrs.field(factory=lambda: Replicas().lead("t", partitions=2))

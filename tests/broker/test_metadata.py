@@ -1,4 +1,4 @@
-"""Metadata: answered from the cache, in the words of each version."""
+"""Metadata: responses from the cache, in each version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEWEST = 8
 
 @attrs.define(eq=False)
 class World:
-    """The handler, its cache, and what it had created."""
+    """The handler, its cache, and the topics that it created."""
 
     cache: MetadataCache = attrs.field(factory=MetadataCache)
     all_topics: metadata.AllTopics = attrs.field(factory=metadata.AllTopics)

@@ -41,7 +41,7 @@ def commit(log: MemoryPartitionLog) -> Callable[[OffsetCommitRequest], Any]:
 def commit_request(
     *partitions: tuple[str, int, str], generation_id: int = -1
 ) -> OffsetCommitRequest:
-    """Each partition a topic of its own, in order."""
+    """Build a request in which each partition has a topic of its own, in order."""
     return OffsetCommitRequest(
         group_id="g",
         generation_id_or_member_epoch=generation_id,

@@ -40,7 +40,7 @@ def log() -> MemoryPartitionLog:
 
 @pytest.fixture
 def coordinator(log: MemoryPartitionLog) -> GroupCoordinator:
-    """With a group that has committed for two partitions."""
+    """Build a coordinator with a group that has committed for two partitions."""
     made = coordinator_over(log, OffsetsConfig(commit_timeout_ms=1234))
     commit(made, "g", {tuple(tp): CommittedOffset(42) for tp in (F0, F1)})
     return made

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: the controller's words as theirs."""
+"""Alter- and ListPartitionReassignments: the controller's replies, as responses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Produce: where batches go, what is refused, and when the answer comes."""
+"""Produce: offsets of batches, refusals, and when the response is sent."""
 
 from __future__ import annotations
 
@@ -352,7 +352,7 @@ def test_a_flush_that_takes_longer_than_the_producer_waits_leaves_nothing_behind
 
 
 def park_all(replicas: Replicas, waits: list[Wait]) -> list[list[Any]]:
-    """Have them wait; where their answers will be."""
+    """Park the waits; return the lists that their responses are put into."""
     parked: list[list[Any]] = []
 
     async def park() -> None:

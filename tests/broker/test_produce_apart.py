@@ -1,4 +1,4 @@
-"""Batches that take long to check: off the event loop, and as if they had come a little later."""
+"""Batches that take long to check: in a thread, and as if they had come a little later."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_many_that_are_little_each_are_much_together() -> None:
 
 @pytest.fixture(scope="module")
 def bomb() -> bytes:
-    """Two thirds of what may be decompressed; it is made on no event loop."""
+    """Two thirds of the bound on decompressed bytes; it is encoded on no event loop."""
     return packed(Codec.ZSTD, bytes(MAX_PRODUCED_BYTES * 2 // 3))
 
 

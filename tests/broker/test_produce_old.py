@@ -1,4 +1,4 @@
-"""Produce 0-2, and topics that are kept in an old format: what is in the log afterwards."""
+"""Produce 0-2, and topics that are kept in an old format: the log afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def old(*values: bytes, magic: int = 0, codec: Codec = Codec.NONE) -> bytes:
 
 
 async def answered(replicas: Replicas, records: bytes, version: int) -> tuple[int, int, int]:
-    """Error, base offset, time of appending."""
+    """Produce, and return error, base offset and append time."""
     response = await replicas.ended(handle(replicas, request(("t", 0, records)), version))
     (part,) = response.responses[0].partition_responses
     return part.error_code, part.base_offset, part.log_append_time_ms

@@ -1,4 +1,4 @@
-"""Consumers of committed data, of logs in which other brokers' transactions have ended or not."""
+"""Consumers of committed data, in logs with transactions that have ended and that are open."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(replicas: Replicas, producer_id: int, *, marker: bool = False) -> No
 
 
 def transactions(replicas: Replicas) -> Replicas:
-    """0: of 7, aborted at 2; 1: of 8, aborted at 3; 4: of 9, which is open."""
+    """Offset 0: of producer 7, aborted at 2; 1: of 8, aborted at 3; 4: of 9, which is open."""
     for producer_id, marker in ((7, False), (8, False), (7, True), (8, True), (9, False)):
         written(replicas, producer_id, marker=marker)
     return replicas

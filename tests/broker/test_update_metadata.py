@@ -1,4 +1,4 @@
-"""UpdateMetadata: taken from the newest controller, and told to who waits."""
+"""UpdateMetadata: taken from the newest controller, and waiting requests are woken."""
 
 from __future__ import annotations
 

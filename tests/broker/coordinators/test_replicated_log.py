@@ -40,7 +40,7 @@ class Cluster(Protocol):
     log: PartitionLog
 
     def replicate(self) -> None:
-        """Let all that was appended be replicated."""
+        """Replicate everything that is appended so far."""
 
 
 class MemoryCluster:
@@ -98,7 +98,7 @@ class BrokerCluster:
 
 @pytest.fixture(params=[MemoryCluster, BrokerCluster])
 def cluster_of(request: pytest.FixtureRequest) -> Callable[[int], Cluster]:
-    """Makes a cluster of so many replicas, of either kind."""
+    """Build a cluster of a given number of replicas, of either kind."""
     made: Callable[[int], Cluster] = request.param
     return made
 

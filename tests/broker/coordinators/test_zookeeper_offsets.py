@@ -31,7 +31,7 @@ Answers = list[tuple[Any, ...]]
 
 @attrs.define(eq=False)
 class Site:
-    """Handlers that serve version 0, and the ZooKeeper they do it with."""
+    """Handlers that serve version 0, and their ZooKeeper."""
 
     zookeeper: MemoryZooKeeper
     session: MemorySession

@@ -50,7 +50,7 @@ class Bench:
 
     @classmethod
     def end_all(cls) -> None:
-        """Leave nothing that waits: asyncio would complain of it amid some later test."""
+        """Cancel all tasks: asyncio would complain of them in a later test."""
         while cls.benches:
             loop = cls.benches.pop().loop
             loop.run_until_complete(_end_others())
@@ -61,7 +61,7 @@ class Bench:
         return self
 
     def run(self, seconds: float = 0.0) -> "Bench":
-        """Let time pass, or without any let everything happen that can at once."""
+        """Let time pass; without seconds, let everything happen that can happen now."""
         turns = asyncio.sleep(seconds) if seconds else self._turns()
         self.loop.run_until_complete(turns)
         return self
@@ -88,7 +88,7 @@ class Bench:
         return ErrorCode.NONE
 
     def batches(self, partition: int = 0) -> list[int]:
-        """How many records each batch of the log has."""
+        """Return the number of records in each batch of the log."""
         return [read_header(data).count for _, data in self.log.partition(partition).batches]
 
 

@@ -10,12 +10,12 @@ from tests.groups.coordinator.bench import Bench
 
 @pytest.fixture(autouse=True)
 def benches() -> Iterator[None]:
-    """Those that a test makes end with it."""
+    """End the benches of a test with it."""
     yield
     Bench.end_all()
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """One replica: what is appended is replicated."""
+    """One replica: appended records are replicated."""
     return Bench(MemoryPartitionLog()).lead(0).run()

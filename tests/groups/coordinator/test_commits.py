@@ -1,4 +1,4 @@
-"""Who may commit, what becomes of a request, what a failed write is called."""
+"""Commits: who may commit, the records of a request, and the errors of a failed write."""
 
 import pytest
 

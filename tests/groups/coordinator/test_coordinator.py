@@ -332,7 +332,7 @@ def test_groups_have_no_coordinator_here_while_the_number_of_partitions_is_not_k
 def test_partition_led_again_after_others_is_loaded_again_though_an_append_was_in_flight(
     replicated: Bench,
 ) -> None:
-    """What others wrote in between counts; of what was in flight, nothing had to survive."""
+    """Records that others wrote in between count; commits in flight did not have to survive."""
     lost = replicated.commit(1)
     log = replicated.log.partition(0)
     log.batches.clear()  # who led in between had it not
@@ -414,7 +414,7 @@ def test_partition_larger_than_the_load_buffer_is_read_in_pieces() -> None:
 
 
 def test_what_is_loaded_is_not_told_before_it_is_replicated() -> None:
-    """Told earlier, a position could be gone with this leader."""
+    """Shown earlier, a position could be lost with this leader."""
     bench = Bench(MemoryPartitionLog(replicas=3))
     bench.log.append(0, batch_of(record(1)), NOW_MS)
     bench.log.replicate(0)

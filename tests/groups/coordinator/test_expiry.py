@@ -1,4 +1,4 @@
-"""What has expired: of which groups, counted from when (KIP-211)."""
+"""Expiry: offsets of which groups, and counted from when (KIP-211)."""
 
 from collections.abc import Collection, Sequence
 

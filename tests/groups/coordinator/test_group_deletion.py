@@ -1,4 +1,4 @@
-"""DeleteGroups and OffsetDelete: what may go, what is written for it, what becomes of a request."""
+"""DeleteGroups and OffsetDelete: what may be deleted, the tombstones, and the responses."""
 
 import pytest
 
@@ -210,7 +210,7 @@ def replicated() -> Bench:
 
 
 def deletions(bench: Bench) -> list[Pending]:
-    """Of the group, and of its one offset."""
+    """Return the tombstones of the group and of its one offset."""
     return [bench.coordinator.delete_group(OWN), bench.coordinator.delete_offsets(OWN, [T0])]
 
 

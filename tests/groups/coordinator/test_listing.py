@@ -1,4 +1,4 @@
-"""What is shown of groups with members, groups that had some, and groups that only commit."""
+"""Descriptions of groups with members, groups that had some, and groups that only commit."""
 
 from groups.coordinator.listing import (
     EMPTY,

@@ -1,4 +1,4 @@
-"""What a coordinator knows of groups once it has loaded their partition, by what lies in it."""
+"""Groups after their partition is loaded, by the records in it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What expires or is deleted while the coordinator serves: written, replayed, tried again."""
+"""Expiry and deletion while the coordinator serves: tombstones are written, replayed, retried."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What shares a batch, and what does not."""
+"""The journal: which entries share a batch."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Batches in, records replayed."""
+"""The loader: batches in, records replayed."""
 
 from collections.abc import Iterable
 
@@ -68,7 +68,7 @@ def emptied(data: bytes) -> bytes:
 
 
 class Recorder(CommittedOffsets):
-    """Keeps what counts, in the order in which it counts."""
+    """A shard that keeps the records that count, in their order."""
 
     records: list[tuple[Key, Value | None]]
 

@@ -42,7 +42,7 @@ class Said:
 
 @attrs.frozen
 class RemindOf:
-    """Say a word later, unless it is said before; reminding again moves it."""
+    """Say a word later, unless it was said before; reminding again moves the timer."""
 
     request_id: int
     word: str
@@ -56,7 +56,7 @@ class Reminder:
 
 @attrs.define(eq=False)
 class WordShard:
-    """How often each word was said. An end of a transaction counts what was said in it."""
+    """A shard that counts words. The end of a transaction counts the words said in it."""
 
     counts: Counter[str] = attrs.field(factory=Counter)
     in_flight: Counter[str] = attrs.field(factory=Counter)
@@ -133,7 +133,7 @@ class Words:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def end(self) -> None:
-        """Lead nothing any more, which ends loads that are tried again too."""
+        """Stop to lead, which also ends loads that are repeated."""
         self.runtime.on_leadership(set(), {0})
         self.run(MAX_BACKOFF_MS / 1000)
         self.loop.close()
