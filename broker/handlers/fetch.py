@@ -253,6 +253,7 @@ def _has_enough(reader: _Reader) -> bool:
         log = partition.log
         if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
             return True
+        # Nothing for this reader: it is at the end, or held back by its quota.
         end = reader.end_of(partition)
         if asked.fetch_offset >= end or reader.is_held_back(partition):
             continue
@@ -301,6 +302,7 @@ def _read_partition(
     replicas = reader.replicas
     old = reader.old
     try:
+        # A follower may ask before this broker's metadata shows the partition.
         state = reader.cache.partition_state(topic_partition)
         if state is None and topic_partition not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
@@ -317,11 +319,12 @@ def _read_partition(
         partition = replicas.partition(topic_partition)
         aborted = reader.aborted(partition, asked.fetch_offset)
 
-        config = partition.log.config
-        if not reader.zstd_allowed and config.compression_type == "zstd":
+        # A reader that does not know zstd gets nothing of a topic that is kept in it.
+        if not reader.zstd_allowed and partition.log.config.compression_type == "zstd":
             reason = f"{topic_partition} is kept in zstd"
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
 
+        # Take quota for the bytes, and convert them for an old reader.
         file_range = result.range
         if file_range is not None and not _take_quota(reader, topic_partition, file_range.size):
             file_range = None
@@ -329,7 +332,7 @@ def _read_partition(
         if old is not None and file_range is not None:
             records = convert_for_old_reader(
                 file_range,
-                config,
+                partition.log.config,
                 magic=old.magic,
                 fetch_offset=asked.fetch_offset,
                 limit=min(asked.partition_max_bytes, left),
