@@ -104,7 +104,7 @@ from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.legacy import encode_messages
 from tests.broker.replication.replicas import batch
-from tests.broker.site import Site
+from tests.stage.broker import Site
 
 TOPIC_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_FAILED = ErrorCode.GROUP_AUTHORIZATION_FAILED

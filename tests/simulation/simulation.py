@@ -12,7 +12,6 @@ import attrs
 
 from core_log import loop_guard
 from protocol.state_checks import STATE_CHECKS
-from tests.checked_states import checking_states
 from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
 from tests.simulation.story import Violation
@@ -25,6 +24,7 @@ from tests.simulation.workload import (
     leaders_told,
     whole_log,
 )
+from tests.stage.checked_states import checking_states
 
 WRITERS = 2
 MEMBERS = 2

@@ -1,5 +1,5 @@
 """All tests of the controller check its state."""
 
-from tests.checked_states import checked_states
+from tests.stage.checked_states import checked_states
 
 __all__ = ["checked_states"]

@@ -76,7 +76,7 @@ class CoordinatorMachine:
             return self._end_append(event.error)
 
         effects = decide(self.shard, event, self.now_ms)
-        self.shard.check()
+        self.shard.check([append.records for append in self.in_flight])
         for effect in effects:
             if isinstance(effect, Append):
                 self.shard.begin_write(effect.records)

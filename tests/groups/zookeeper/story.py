@@ -52,7 +52,7 @@ from groups.zookeeper.tree import GroupTree
 from offsets.store import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
-from tests.checked_states import checking_states
+from tests.stage.checked_states import checking_states
 from tests.stage.clock import run_in_virtual_time
 from zk.api import (
     ConnectionLoss,
