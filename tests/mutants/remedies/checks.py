@@ -10,17 +10,17 @@ TESTS: dict[str, str] = {
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
-        "C1",
+        "S1",
         "a sweep that ends leaves no spared keys to another",
         "groups.coordinator.partition_deletion:end_sweep",
         "{key for key in shard.recommitted if shard.is_deleting(key)}",
         "shard.recommitted if shard.deleting else set()",
     ),
     Remedy(
-        "C2",
+        "S2",
         "a change of the group ends with the session",
         "groups.zookeeper.membership:_session_lost",
-        "has_changed=False",
-        "has_changed=member.has_changed",
+        "False",
+        "member.has_changed",
     ),
 )
