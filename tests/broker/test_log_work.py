@@ -12,7 +12,7 @@ from core_log.log import Log
 from core_log.log_work import MOST_WRITE_BACKS, LogWork
 from core_log.memory_directory import MemoryDirectory
 from tests.broker.replication.replicas import Replicas
-from tests.broker.replication.test_flusher import Disk, turns
+from tests.stage.disk import Disk, turns
 
 
 @attrs.define(eq=False)

@@ -18,8 +18,8 @@ from protocol.errors import ApiError
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce, Replicas, batch, leader_and_isr
-from tests.broker.replication.test_flusher import Disk
 from tests.broker.spawning import Spawned
+from tests.stage.disk import Disk
 
 T0 = TopicPartition("t", 0)
 NOBODY: Any = SimpleNamespace(notify=None)

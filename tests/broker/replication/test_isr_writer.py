@@ -24,7 +24,7 @@ PATH = PartitionState.path(*T0)
 
 
 @attrs.define(eq=False)
-class World:
+class IsrStage:
     """Broker 1, which leads t-0 in epoch 4; the state node has version 1."""
 
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
@@ -34,7 +34,7 @@ class World:
     session: MemorySession = attrs.field(init=False)
     writer: IsrWriter = attrs.field(init=False)
 
-    async def start(self) -> World:
+    async def start(self) -> IsrStage:
         self.session = self.zookeeper.session()
         await self.session.start()
         await self.session.ensure_path(Notification.prefix().rpartition("/")[0])
@@ -78,84 +78,84 @@ def state(isr: Isr, leader: int = 1, epoch: int = 4) -> PartitionState:
     return PartitionState(leader, epoch, isr, 9)
 
 
-def tell(story: Callable[[World], Awaitable[None]]) -> None:
+def tell(story: Callable[[IsrStage], Awaitable[None]]) -> None:
     async def run() -> None:
-        await story(await World().start())
+        await story(await IsrStage().start())
 
     in_virtual_time(run)
 
 
 def test_it_is_written_over_the_known_version() -> None:
-    async def story(world: World) -> None:
-        assert await world.write((1,)) == (T0, (1,), 2)
-        assert world.stored == ((1,), 2)
+    async def story(stage: IsrStage) -> None:
+        assert await stage.write((1,)) == (T0, (1,), 2)
+        assert stage.stored == ((1,), 2)
 
     tell(story)
 
 
 def test_what_another_version_added_to_the_node_is_kept() -> None:
-    async def story(world: World) -> None:
+    async def story(stage: IsrStage) -> None:
         later = attrs.evolve(state((1, 2)), extra={"leader_recovery_state": 0})
-        stat = await world.session.set(PATH, later.encode())
-        world.writer.write(IsrProposal(T0, state((1,)), stat.version))
-        await world.spawned.ended()
-        data, _ = await world.session.get(PATH)
+        stat = await stage.session.set(PATH, later.encode())
+        stage.writer.write(IsrProposal(T0, state((1,)), stat.version))
+        await stage.spawned.ended()
+        data, _ = await stage.session.get(PATH)
         assert PartitionState.decode(data) == attrs.evolve(later, isr=(1,))
 
     tell(story)
 
 
 def test_a_write_whose_answer_was_lost_is_found_in_the_node() -> None:
-    async def story(world: World) -> None:
-        world.zookeeper.lose_reply(world.session)
-        world.writer.write(IsrProposal(T0, state((1,)), 1))
+    async def story(stage: IsrStage) -> None:
+        stage.zookeeper.lose_reply(stage.session)
+        stage.writer.write(IsrProposal(T0, state((1,)), 1))
         await asyncio.sleep(0.01)
-        assert (world.reports, world.stored) == ([], ((1,), 2))
-        world.zookeeper.resume(world.session)
-        await world.spawned.ended()
-        assert (world.reports, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+        assert (stage.reports, stage.stored) == ([], ((1,), 2))
+        stage.zookeeper.resume(stage.session)
+        await stage.spawned.ended()
+        assert (stage.reports, stage.stored) == ([(T0, (1,), 2)], ((1,), 2))
 
     tell(story)
 
 
 def test_a_state_of_our_own_epoch_is_taken_as_it_is() -> None:
-    async def story(world: World) -> None:
-        await world.session.set(PATH, state((1, 2, 3)).encode())
-        assert await world.write((1,)) == (T0, (1, 2, 3), 2)
-        assert world.stored == ((1, 2, 3), 2)
+    async def story(stage: IsrStage) -> None:
+        await stage.session.set(PATH, state((1, 2, 3)).encode())
+        assert await stage.write((1,)) == (T0, (1, 2, 3), 2)
+        assert stage.stored == ((1, 2, 3), 2)
 
     tell(story)
 
 
 def test_a_later_epoch_ends_it_though_the_leader_be_the_same() -> None:
-    async def story(world: World) -> None:
-        await world.session.set(PATH, state((1,), epoch=5).encode())
-        assert await world.write((1, 2, 3)) == (T0, "superseded")
-        assert world.stored == ((1,), 2)
+    async def story(stage: IsrStage) -> None:
+        await stage.session.set(PATH, state((1,), epoch=5).encode())
+        assert await stage.write((1, 2, 3)) == (T0, "superseded")
+        assert stage.stored == ((1,), 2)
 
     tell(story)
 
 
 def test_another_leader_ends_it() -> None:
-    async def story(world: World) -> None:
-        await world.session.set(PATH, state((2,), leader=2, epoch=5).encode())
-        assert await world.write((1,)) == (T0, "superseded")
+    async def story(stage: IsrStage) -> None:
+        await stage.session.set(PATH, state((2,), leader=2, epoch=5).encode())
+        assert await stage.write((1,)) == (T0, "superseded")
 
     tell(story)
 
 
 def test_a_node_that_is_gone_ends_it() -> None:
-    async def story(world: World) -> None:
-        await world.session.delete(PATH)
-        assert await world.write((1,)) == (T0, "superseded")
+    async def story(stage: IsrStage) -> None:
+        await stage.session.delete(PATH)
+        assert await stage.write((1,)) == (T0, "superseded")
 
     tell(story)
 
 
 def test_a_state_that_cannot_be_read_ends_it() -> None:
-    async def story(world: World) -> None:
-        await world.session.set(PATH, b"nonsense")
-        assert await world.write((1,)) == (T0, "superseded")
+    async def story(stage: IsrStage) -> None:
+        await stage.session.set(PATH, b"nonsense")
+        assert await stage.write((1,)) == (T0, "superseded")
 
     tell(story)
 
@@ -163,27 +163,27 @@ def test_a_state_that_cannot_be_read_ends_it() -> None:
 def test_a_session_that_expires_before_the_answer_is_no_reason_to_forget_the_write() -> None:
     """The write may be applied; until that is known the high watermark waits for both ISRs."""
 
-    async def story(world: World) -> None:
-        world.zookeeper.lose_reply(world.session)
-        world.writer.write(IsrProposal(T0, state((1, 2, 3)), 1))
+    async def story(stage: IsrStage) -> None:
+        stage.zookeeper.lose_reply(stage.session)
+        stage.writer.write(IsrProposal(T0, state((1, 2, 3)), 1))
         await asyncio.sleep(0.01)
-        world.zookeeper.expire(world.session)
-        world.zookeeper.resume(world.session)
-        await until(lambda: world.reports, "no report")
-        assert world.reports == [(T0, (1, 2, 3), 2)]
+        stage.zookeeper.expire(stage.session)
+        stage.zookeeper.resume(stage.session)
+        await until(lambda: stage.reports, "no report")
+        assert stage.reports == [(T0, (1, 2, 3), 2)]
 
     tell(story)
 
 
 def test_a_write_that_never_arrived_is_made_in_the_next_session() -> None:
-    async def story(world: World) -> None:
-        world.zookeeper.suspend(world.session)
-        world.writer.write(IsrProposal(T0, state((1,)), 1))
+    async def story(stage: IsrStage) -> None:
+        stage.zookeeper.suspend(stage.session)
+        stage.writer.write(IsrProposal(T0, state((1,)), 1))
         await asyncio.sleep(0.01)
-        world.zookeeper.expire(world.session)
-        world.zookeeper.resume(world.session)
-        await until(lambda: world.reports, "no report")
-        assert (world.reports, world.stored) == ([(T0, (1,), 2)], ((1,), 2))
+        stage.zookeeper.expire(stage.session)
+        stage.zookeeper.resume(stage.session)
+        await until(lambda: stage.reports, "no report")
+        assert (stage.reports, stage.stored) == ([(T0, (1,), 2)], ((1,), 2))
 
     tell(story)
 
@@ -192,73 +192,73 @@ def test_a_write_that_never_arrived_is_made_in_the_next_session() -> None:
 
 
 def test_a_change_is_told_when_none_was_told_for_long() -> None:
-    async def story(world: World) -> None:
-        await world.write((1,))
-        await world.writer.notify()
-        assert world.notified == [[("t", 0)]]
+    async def story(stage: IsrStage) -> None:
+        await stage.write((1,))
+        await stage.writer.notify()
+        assert stage.notified == [[("t", 0)]]
 
     tell(story)
 
 
 def test_without_a_change_nothing_is_told() -> None:
-    async def story(world: World) -> None:
-        await world.writer.notify()
-        world.now_ms += LONGEST_MS
-        await world.writer.notify()
-        assert world.notified == []
+    async def story(stage: IsrStage) -> None:
+        await stage.writer.notify()
+        stage.now_ms += LONGEST_MS
+        await stage.writer.notify()
+        assert stage.notified == []
 
     tell(story)
 
 
 def test_changes_are_told_together_once_there_was_none_for_a_while() -> None:
-    async def story(world: World) -> None:
-        await world.write((1,))
-        await world.writer.notify()
+    async def story(stage: IsrStage) -> None:
+        await stage.write((1,))
+        await stage.writer.notify()
         for tp in (T1, T0):
-            await world.write((1,), tp=tp)
-            world.now_ms += QUIET_MS
-            await world.writer.notify()
-        assert len(world.notified) == 1
-        world.now_ms += 1
-        await world.writer.notify()
-        assert world.notified == [[("t", 0)], [("t", 0), ("t", 1)]]
-        world.now_ms += QUIET_MS + 1
-        await world.writer.notify()
-        assert len(world.notified) == 2
+            await stage.write((1,), tp=tp)
+            stage.now_ms += QUIET_MS
+            await stage.writer.notify()
+        assert len(stage.notified) == 1
+        stage.now_ms += 1
+        await stage.writer.notify()
+        assert stage.notified == [[("t", 0)], [("t", 0), ("t", 1)]]
+        stage.now_ms += QUIET_MS + 1
+        await stage.writer.notify()
+        assert len(stage.notified) == 2
 
     tell(story)
 
 
 def test_changes_of_very_many_partitions_are_told_in_pieces_that_zookeeper_takes() -> None:
-    async def story(world: World) -> None:
+    async def story(stage: IsrStage) -> None:
         name = "n" * 249
         changed = [TopicPartition(name, number) for number in range(2 * NOTIFIED_AT_ONCE + 1)]
-        world.writer._changed.update(changed)
-        await world.writer.notify()
-        assert [len(partitions) for partitions in world.notified] == [
+        stage.writer._changed.update(changed)
+        await stage.writer.notify()
+        assert [len(partitions) for partitions in stage.notified] == [
             NOTIFIED_AT_ONCE,
             NOTIFIED_AT_ONCE,
             1,
         ]
-        assert [tp for partitions in world.notified for tp in partitions] == changed
-        sizes = [len(n.data or b"") for n in world.zookeeper.tree.values()]
+        assert [tp for partitions in stage.notified for tp in partitions] == changed
+        sizes = [len(n.data or b"") for n in stage.zookeeper.tree.values()]
         assert max(sizes) < 900_000
 
     tell(story)
 
 
 def test_changes_that_never_end_are_told_each_minute() -> None:
-    async def story(world: World) -> None:
-        await world.write((1,))
-        await world.writer.notify()
+    async def story(stage: IsrStage) -> None:
+        await stage.write((1,))
+        await stage.writer.notify()
         for _ in range(LONGEST_MS // 1000):
-            world.now_ms += 1000
-            await world.write((1,), tp=T1)
-            await world.writer.notify()
-        assert len(world.notified) == 1
-        world.now_ms += 1
-        await world.writer.notify()
-        assert world.notified == [[("t", 0)], [("t", 1)]]
+            stage.now_ms += 1000
+            await stage.write((1,), tp=T1)
+            await stage.writer.notify()
+        assert len(stage.notified) == 1
+        stage.now_ms += 1
+        await stage.writer.notify()
+        assert stage.notified == [[("t", 0)], [("t", 1)]]
 
     tell(story)
 
@@ -266,33 +266,33 @@ def test_changes_that_never_end_are_told_each_minute() -> None:
 def test_what_changes_again_while_it_is_told_is_told_again() -> None:
     """The controller may have read the node between the two writes."""
 
-    async def story(world: World) -> None:
-        await world.write((1,))
-        world.zookeeper.lose_reply(world.session)
-        telling = asyncio.ensure_future(world.writer.notify())
+    async def story(stage: IsrStage) -> None:
+        await stage.write((1,))
+        stage.zookeeper.lose_reply(stage.session)
+        telling = asyncio.ensure_future(stage.writer.notify())
         await asyncio.sleep(0.01)
-        world.zookeeper.resume(world.session)
-        await world.write((1, 2), 2)
+        stage.zookeeper.resume(stage.session)
+        await stage.write((1, 2), 2)
         await telling
-        count = len(world.notified)
-        world.now_ms += QUIET_MS + 1
-        await world.writer.notify()
-        assert world.notified[count:] == [[("t", 0)]]
+        count = len(stage.notified)
+        stage.now_ms += QUIET_MS + 1
+        await stage.writer.notify()
+        assert stage.notified[count:] == [[("t", 0)]]
 
     tell(story)
 
 
 def test_what_could_not_be_told_is_told_later() -> None:
-    async def story(world: World) -> None:
-        await world.write((1,))
-        world.zookeeper.suspend(world.session)
-        telling = asyncio.ensure_future(world.writer.notify())
+    async def story(stage: IsrStage) -> None:
+        await stage.write((1,))
+        stage.zookeeper.suspend(stage.session)
+        telling = asyncio.ensure_future(stage.writer.notify())
         await asyncio.sleep(0.01)
-        world.zookeeper.expire(world.session)
-        world.zookeeper.resume(world.session)
+        stage.zookeeper.expire(stage.session)
+        stage.zookeeper.resume(stage.session)
         await telling
-        assert world.notified == []
-        await world.writer.notify()
-        assert world.notified == [[("t", 0)]]
+        assert stage.notified == []
+        await stage.writer.notify()
+        assert stage.notified == [[("t", 0)]]
 
     tell(story)

@@ -16,7 +16,7 @@ V1 = b'{"version":1,"entity_type":"topics","entity_name":"old"}'
 
 
 @attrs.define(eq=False)
-class World:
+class NotificationStage:
     """A broker that follows the notifications, and a tool that writes them."""
 
     now_ms: int = 1000
@@ -33,13 +33,13 @@ class World:
         self.session, self.tool = self.zookeeper.session(), self.zookeeper.session()
         self.refusing = RefusingSession(self.session)
 
-    async def connect(self) -> World:
+    async def connect(self) -> NotificationStage:
         await self.session.start()
         await self.tool.start()
         await self.tool.ensure_path(ConfigChange.directory())
         return self
 
-    async def start(self) -> World:
+    async def start(self) -> NotificationStage:
         self.changes = ConfigChanges(
             self.refusing.session,
             self.spawned,
@@ -61,103 +61,103 @@ class World:
         return len((await self.tool.children(ConfigChange.directory()))[0])
 
 
-async def following() -> World:
-    return await (await World().connect()).start()
+async def following() -> NotificationStage:
+    return await (await NotificationStage().connect()).start()
 
 
 async def test_each_change_is_notified_once_in_order() -> None:
-    world = await following()
-    await world.notify("topics/a", "brokers/1", "topics/b", "brokers/<default>", V1)
-    await world.spawned.ended()
-    assert world.notified == ["topic a", "broker 1", "topic b", "broker <default>", "topic old"]
+    stage = await following()
+    await stage.notify("topics/a", "brokers/1", "topics/b", "brokers/<default>", V1)
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a", "broker 1", "topic b", "broker <default>", "topic old"]
 
 
 @pytest.mark.parametrize("bad", [None, b"{", b"[]", b'{"version":3,"entity_path":"topics/t"}'])
 async def test_what_cannot_be_understood_is_passed_over(
     bad: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = await following()
-    await world.notify(bad, "topics/a")
-    await world.spawned.ended()
-    assert world.notified == ["topic a"]
+    stage = await following()
+    await stage.notify(bad, "topics/a")
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a"]
     assert "config_change_0000000000 cannot be read" in caplog.text
 
 
 async def test_a_quota_of_clients_is_said_to_have_no_effect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = await following()
-    await world.notify("clients/c")
-    await world.spawned.ended()
+    stage = await following()
+    await stage.notify("clients/c")
+    await stage.spawned.ended()
     assert "quotas of c have no effect" in caplog.text
 
 
 async def test_what_is_fifteen_minutes_old_goes_when_the_next_comes() -> None:
-    world = await following()
-    await world.notify("topics/a")
-    world.now_ms += 1
-    await world.notify("topics/b")
-    await world.spawned.ended()
-    world.now_ms = 1000 + PURGE_MS + 1
-    await world.notify("topics/c")
-    await world.spawned.ended()
-    assert await world.count() == 2
-    assert world.notified == ["topic a", "topic b", "topic c"]
+    stage = await following()
+    await stage.notify("topics/a")
+    stage.now_ms += 1
+    await stage.notify("topics/b")
+    await stage.spawned.ended()
+    stage.now_ms = 1000 + PURGE_MS + 1
+    await stage.notify("topics/c")
+    await stage.spawned.ended()
+    assert await stage.count() == 2
+    assert stage.notified == ["topic a", "topic b", "topic c"]
 
 
 async def test_a_broker_that_starts_purges_but_ignores_past_notifications() -> None:
-    world = await World().connect()
-    await world.notify("topics/a")
-    world.now_ms += PURGE_MS + 1
-    await world.notify("topics/b")
-    await world.start()
-    assert (world.notified, await world.count()) == ([], 1)
+    stage = await NotificationStage().connect()
+    await stage.notify("topics/a")
+    stage.now_ms += PURGE_MS + 1
+    await stage.notify("topics/b")
+    await stage.start()
+    assert (stage.notified, await stage.count()) == ([], 1)
 
 
 async def test_in_a_new_session_anything_may_have_changed() -> None:
-    world = await following()
-    world.zookeeper.suspend(world.session)
-    await world.notify("topics/a")
-    for name in (await world.tool.children(ConfigChange.directory()))[0]:
-        await world.tool.delete(f"{ConfigChange.directory()}/{name}")  # purged by another broker
-    world.zookeeper.expire(world.session)
-    world.zookeeper.resume(world.session)
-    await world.spawned.ended()
-    assert world.notified == ["any"]
-    await world.notify("topics/b")
-    await world.spawned.ended()
-    assert world.notified == ["any", "topic b"]
+    stage = await following()
+    stage.zookeeper.suspend(stage.session)
+    await stage.notify("topics/a")
+    for name in (await stage.tool.children(ConfigChange.directory()))[0]:
+        await stage.tool.delete(f"{ConfigChange.directory()}/{name}")  # purged by another broker
+    stage.zookeeper.expire(stage.session)
+    stage.zookeeper.resume(stage.session)
+    await stage.spawned.ended()
+    assert stage.notified == ["any"]
+    await stage.notify("topics/b")
+    await stage.spawned.ended()
+    assert stage.notified == ["any", "topic b"]
 
 
 async def test_in_the_same_session_only_what_was_notified_has_changed() -> None:
-    world = await following()
-    world.zookeeper.suspend(world.session)
-    await world.notify("topics/a")
-    world.zookeeper.resume(world.session)
-    await world.spawned.ended()
-    assert world.notified == ["topic a"]
+    stage = await following()
+    stage.zookeeper.suspend(stage.session)
+    await stage.notify("topics/a")
+    stage.zookeeper.resume(stage.session)
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a"]
 
 
 @pytest.mark.parametrize("method", ["children", "get_many"])
 async def test_answer_that_is_lost_in_a_session_that_stays_makes_nobody_deaf(method: str) -> None:
-    world = await following()
-    world.refusing.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
-    await world.notify("topics/a")
-    await world.spawned.ended()
-    assert world.notified == ["topic a"]
-    await world.notify("topics/b")
-    await world.spawned.ended()
-    assert world.notified == ["topic a", "topic b"]
+    stage = await following()
+    stage.refusing.refuse(method, *[ConnectionLoss("no answer in time")] * 3)
+    await stage.notify("topics/a")
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a"]
+    await stage.notify("topics/b")
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a", "topic b"]
 
 
 async def test_changes_that_zookeeper_refused_to_show_are_taken_by_the_next_look() -> None:
-    world = await following()
-    world.refusing.refuse("children", ZkError("SessionMoved"))
-    await world.notify("topics/a")
-    await world.spawned.ended()
-    await world.notify("topics/b")  # the watch is lost
-    assert world.notified == []
-    await world.changes.look()
-    await world.notify("topics/c")
-    await world.spawned.ended()
-    assert world.notified == ["topic a", "topic b", "topic c"]
+    stage = await following()
+    stage.refusing.refuse("children", ZkError("SessionMoved"))
+    await stage.notify("topics/a")
+    await stage.spawned.ended()
+    await stage.notify("topics/b")  # the watch is lost
+    assert stage.notified == []
+    await stage.changes.look()
+    await stage.notify("topics/c")
+    await stage.spawned.ended()
+    assert stage.notified == ["topic a", "topic b", "topic c"]
