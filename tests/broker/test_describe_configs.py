@@ -33,7 +33,7 @@ FROM_TOPIC, FROM_STATIC, FROM_DEFAULT = 1, 4, 5
 
 
 @attrs.define(eq=False)
-class World:
+class ConfigStage:
     """Broker 5 of a cluster with the topic t, which has a setting of its own."""
 
     properties: dict[str, str] = attrs.field(factory=dict)
@@ -89,18 +89,18 @@ class World:
 
 
 async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
-    code, configs = await World().describe(TOPIC, "t")
+    code, configs = await ConfigStage().describe(TOPIC, "t")
     assert code == ErrorCode.NONE
     assert sorted(configs) == sorted(s.name for s in declared_settings(LogConfig).values())
 
 
 async def test_topic_whose_settings_are_not_known_in_time_is_not_said_to_have_the_brokers() -> None:
-    code, configs = await World(is_late=True).describe(TOPIC, "t")
+    code, configs = await ConfigStage(is_late=True).describe(TOPIC, "t")
     assert (code, configs) == (ErrorCode.REQUEST_TIMED_OUT, {})
 
 
 async def test_a_topics_own_setting_is_in_force_before_the_brokers() -> None:
-    _, configs = await World({"log.retention.ms": "9"}).describe(TOPIC, "t")
+    _, configs = await ConfigStage({"log.retention.ms": "9"}).describe(TOPIC, "t")
     own = configs["retention.ms"]
     assert (own.value, own.config_source, own.is_default, own.read_only) == (
         "7",
@@ -111,7 +111,7 @@ async def test_a_topics_own_setting_is_in_force_before_the_brokers() -> None:
 
 
 async def test_a_setting_the_broker_was_given_comes_from_its_file() -> None:
-    _, configs = await World({"log.segment.bytes": "1000"}).describe(TOPIC, "t")
+    _, configs = await ConfigStage({"log.segment.bytes": "1000"}).describe(TOPIC, "t")
     assert (configs["segment.bytes"].value, configs["segment.bytes"].config_source) == (
         "1000",
         FROM_STATIC,
@@ -119,7 +119,7 @@ async def test_a_setting_the_broker_was_given_comes_from_its_file() -> None:
 
 
 async def test_what_nobody_set_is_a_default() -> None:
-    _, configs = await World().describe(TOPIC, "t")
+    _, configs = await ConfigStage().describe(TOPIC, "t")
     assert (configs["segment.bytes"].value, configs["segment.bytes"].is_default) == (
         "1073741824",
         True,
@@ -127,7 +127,7 @@ async def test_what_nobody_set_is_a_default() -> None:
 
 
 async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
-    _, configs = await World({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
+    _, configs = await ConfigStage({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
     assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "3600000", FROM_STATIC),
@@ -136,17 +136,17 @@ async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
 
 
 async def test_synonyms_are_told_only_when_asked_for() -> None:
-    _, configs = await World().describe(TOPIC, "t")
+    _, configs = await ConfigStage().describe(TOPIC, "t")
     assert list(configs["retention.ms"].synonyms) == []
 
 
 async def test_only_the_keys_asked_for_are_told() -> None:
-    _, configs = await World().describe(TOPIC, "t", keys=["retention.ms", "nope"])
+    _, configs = await ConfigStage().describe(TOPIC, "t", keys=["retention.ms", "nope"])
     assert list(configs) == ["retention.ms"]
 
 
 async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
-    result = await World().result(TOPIC, "u")
+    result = await ConfigStage().result(TOPIC, "u")
     assert (result.error_code, result.configs) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
@@ -162,43 +162,45 @@ async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
     ],
 )
 async def test_refusal_has_the_words_of_kafka(kind: int, name: str, message: str) -> None:
-    assert (await World().result(kind, name)).error_message == message
+    assert (await ConfigStage().result(kind, name)).error_message == message
 
 
 async def test_a_broker_tells_its_own_settings_which_only_its_file_can_change() -> None:
-    _, configs = await World({"num_partitions": "3"}).describe(BROKER, "5")
+    _, configs = await ConfigStage({"num_partitions": "3"}).describe(BROKER, "5")
     given, default = configs["num.partitions"], configs["auto.create.topics.enable"]
     assert (given.value, given.config_source, given.read_only) == ("3", FROM_STATIC, True)
     assert (default.value, default.config_source) == ("true", FROM_DEFAULT)
 
 
 async def test_a_broker_tells_the_settings_of_its_parts_too() -> None:
-    _, configs = await World({"log.segment.bytes": "99"}).describe(BROKER, "5")
+    _, configs = await ConfigStage({"log.segment.bytes": "99"}).describe(BROKER, "5")
     assert configs["log.segment.bytes"].value == "99"
     assert configs["offsets.topic.num.partitions"].value == "50"
 
 
 async def test_a_setting_without_a_value_is_null() -> None:
-    _, configs = await World().describe(BROKER, "5")
+    _, configs = await ConfigStage().describe(BROKER, "5")
     assert configs["advertised.listeners"].value is None
 
 
 async def test_the_empty_broker_name_asks_for_what_all_brokers_share() -> None:
-    assert await World().describe(BROKER, "") == (ErrorCode.NONE, {})
-    world = World({"log.retention.ms": "9"}, {"log.retention.ms": "8"}, {"log.retention.ms": "7"})
-    _, configs = await world.describe(BROKER, "", synonyms=True)
+    assert await ConfigStage().describe(BROKER, "") == (ErrorCode.NONE, {})
+    stage = ConfigStage(
+        {"log.retention.ms": "9"}, {"log.retention.ms": "8"}, {"log.retention.ms": "7"}
+    )
+    _, configs = await stage.describe(BROKER, "", synonyms=True)
     (shared,) = configs.values()
     assert (shared.value, shared.config_source, shared.read_only) == ("7", 3, False)
 
 
 async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -> None:
     rate = "leader.replication.throttled.rate"
-    world = World(
+    stage = ConfigStage(
         {"log.retention.ms": "9"},
         own={"log.retention.ms": "7", rate: "5"},
         cluster={"log.retention.ms": "8", "log.segment.bytes": "99"},
     )
-    _, configs = await world.describe(BROKER, "5", synonyms=True)
+    _, configs = await stage.describe(BROKER, "5", synonyms=True)
     retention = configs["log.retention.ms"]
     assert (retention.value, retention.config_source, retention.read_only) == ("7", 2, False)
     assert [(s.value, s.source) for s in retention.synonyms] == [
@@ -215,12 +217,12 @@ async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -
 
 
 async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from() -> None:
-    world = World(
+    stage = ConfigStage(
         {"log.retention.ms": "9"},
         own={"log.retention.ms": "8"},
         cluster={"log.retention.ms": "6", "log.segment.bytes": "99"},
     )
-    _, configs = await world.describe(TOPIC, "t", synonyms=True)
+    _, configs = await stage.describe(TOPIC, "t", synonyms=True)
     assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "8", 2),
@@ -233,9 +235,9 @@ async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from
 
 
 async def test_a_secret_is_told_to_nobody() -> None:
-    world = World({"ssl.keystore.password": "xyzzy", "sasl.jaas.config": "xyzzy"})
-    _, configs = await world.describe(BROKER, "5", synonyms=True)
-    for name in world.properties:
+    stage = ConfigStage({"ssl.keystore.password": "xyzzy", "sasl.jaas.config": "xyzzy"})
+    _, configs = await stage.describe(BROKER, "5", synonyms=True)
+    for name in stage.properties:
         secret = configs[name]
         assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, True)
     assert "xyzzy" not in str(configs)
@@ -244,4 +246,4 @@ async def test_a_secret_is_told_to_nobody() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [(BROKER, "6"), (BROKER, "x"), (3, "t"), (8, "5")])
 async def test_another_broker_or_another_kind_of_thing_is_refused(kind: int, name: str) -> None:
-    assert await World().describe(kind, name) == (ErrorCode.INVALID_REQUEST, {})
+    assert await ConfigStage().describe(kind, name) == (ErrorCode.INVALID_REQUEST, {})
