@@ -1,8 +1,8 @@
-"""Whether Spark's Python workers can run the source, found out before they fail to.
+"""Check that Spark's Python workers can run the source, before they fail to.
 
 Spark starts workers with PYSPARK_PYTHON, else with the first `python3` of the PATH, which need not
-be the interpreter the driver runs in. A worker that cannot import a package says so in a traceback
-on the executor, or not at all.
+be the driver's interpreter. A worker that cannot import a package reports that in a traceback on
+the executor, or not at all.
 """
 
 import shutil
@@ -17,9 +17,9 @@ _PROBE_TIMEOUT_S = 60
 
 
 def check_worker_python() -> None:
-    """Try the workers' interpreter, where they run on this machine. Raises ImportError.
+    """Try the workers' interpreter, if they run on this machine. Raises ImportError.
 
-    Does nothing outside a driver: in a worker the question is settled.
+    Do nothing outside a driver: a worker that runs has an interpreter that works.
     """
     context = SparkContext._active_spark_context
     if context is not None and (context.master or "").startswith("local"):
@@ -30,6 +30,7 @@ def check_worker_python() -> None:
 def _check(python: str) -> None:
     if shutil.which(python) == sys.executable:
         return
+
     try:
         probe = subprocess.run(
             [python, "-c", f"import {_NEEDED}"],
@@ -43,8 +44,9 @@ def _check(python: str) -> None:
         if probe.returncode == 0:
             return
         reason = (probe.stderr.strip().splitlines() or ["it ended early"])[-1]
+
     raise ImportError(
-        f"Spark's workers are run with {python}, which cannot run the source ({reason}): set "
+        f"Spark runs its workers with {python}, which cannot run the source ({reason}): set "
         f"PYSPARK_PYTHON={sys.executable} before the session starts, or there "
         "pip install 'kgroup[spark]'"
     )
