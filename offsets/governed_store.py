@@ -207,6 +207,7 @@ class GovernedStore:
             return
         if self._mode is not None:
             raise forbidden
+
         if not self._is_unlisted:
             self._is_unlisted = True
             logger.warning(

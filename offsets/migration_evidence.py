@@ -88,6 +88,7 @@ class Evidence:
                 after[partition] = PartitionEvidence((pair,), owner, now_ms, now_ms, common)
             else:
                 after[partition] = _add_look(before, pair, owner, now_ms)
+
         return attrs.evolve(self, partitions=after)
 
     def without(self, partitions: Collection[TopicPartition]) -> Evidence:
@@ -117,12 +118,14 @@ class Evidence:
         for partition, evidence in self.partitions.items():
             needed = commits if evidence.quiet_since_ms > since_ms else 0
             has_too_few = evidence.commits < max(needed, 1)
+
             if evidence.is_stuck(now_ms) or (evidence.differs and has_too_few):
                 reasons[partition] = "different"
             elif evidence.in_step_since_ms > since_ms:
                 reasons[partition] = "in step only since a moment"
             elif evidence.commits < needed:
                 reasons[partition] = f"{evidence.commits} of {needed} commits seen in both"
+
         return reasons
 
     def proven_members(self, commits: int) -> set[str]:

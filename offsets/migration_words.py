@@ -114,6 +114,8 @@ def plan_text(observation: Observation, target: OffsetStorage) -> str:
         f"{observation.group}: {count} offsets in {TITLE[source]}, {missing} of them to copy to "
         f"{TITLE[target]}"
     ]
+
+    # Members that follow, members that do not, and offsets before the start of the log.
     if observation.members:
         obedient = len(observation.members) - len(observation.foreign_members)
         lines.append(f"{obedient} of {len(observation.members)} members follow by themselves")
@@ -129,6 +131,7 @@ def plan_text(observation: Observation, target: OffsetStorage) -> str:
         for partition, offset in sorted(observation.expired(source).items())
     ]
     lines += _left_behind(observation)
+
     lines.append(f"next: kgroup migrate start {observation.group} --to {target}")
     return "\n".join(lines)
 

@@ -125,6 +125,7 @@ class LogOffsets:
         Partitions that are not in the JSON, or have no committed offset, begin at their earliest.
         """
         text = self.options.starting_offsets
+
         if text == GROUP:
             group = self.options.commit_group_id
             assert group is not None
@@ -134,6 +135,7 @@ class LogOffsets:
                 logger.warning("group %s has no offsets: the query begins at the earliest", group)
         else:
             given = self._read_option("startingOffsets", text, partitions)
+
         return {partition: given.get(partition, EARLIEST_TIME) for partition in partitions}
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

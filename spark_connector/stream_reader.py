@@ -60,6 +60,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._connect = connect
         self._now_s = now_s
+
         self._initial: Offsets | None = None
         self._ends: Offsets | None = None
         """The logs' ends at this trigger."""

@@ -9,7 +9,7 @@ makes the three equal:
     read the group -> read the owner nodes that concern us
       -> stop, commit and release what is no longer ours
       -> claim what is free, in one multi, and rewrite nodes that move between our own threads
-      -> read the offsets of what we hold but do not deliver, and deliver it
+      -> read the offsets of partitions that we hold but do not deliver, and deliver them
 
 Partitions that stay keep their fetchers and positions (Kafka's connector stops everything). What
 another member still holds is left alone: we watch its node, and repeat the round after

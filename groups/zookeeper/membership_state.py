@@ -13,7 +13,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class Phase(Enum):
-    """What a member is waiting for, and which phase follows on what.
+    """The step of a round that a member waits for; `=>` names the phases that may follow.
 
     From every phase but CLOSED a member also goes to OFFLINE when its session expires or another
     one begins, and to CLOSED when the application leaves or the session is closed.
@@ -68,7 +68,7 @@ class Phase(Enum):
     """
 
     FETCHING_OFFSETS = auto()
-    """Committed offsets of what is ours and not delivered yet are being read.
+    """Committed offsets of our partitions that are not delivered yet are being read.
 
     All that we should have is delivered => SETTLED
     Some of it is not => BACKING_OFF
@@ -151,7 +151,7 @@ class Membership:
       share of the assignment.
     - `announced`: the assignment that the listener was last given.
     - `held`: partitions whose owner node is, or may be, ours in this session.
-    - `delivering`: partition -> thread id, of what the streams get.
+    - `delivering`: partition -> thread id, for the partitions that the streams get.
     - `blocked`: partition of the target -> the other member that holds its node.
     - `claim`, `claims_in_vain`: the last claim of this round, and how often it has failed while
       nothing changed.

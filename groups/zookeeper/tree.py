@@ -493,6 +493,7 @@ def _snapshot(
         for number, replicas in partitions.items()
         if replicas
     }
+
     return GroupSnapshot(
         registrations.subscriptions, all_topics, partitions, leaders, registrations.strategies
     )
