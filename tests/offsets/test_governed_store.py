@@ -1,4 +1,4 @@
-"""A member's store under its group's migration: what it obeys, when, and what it says of that."""
+"""A member's store during a migration: when it follows the order, and what it publishes."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
@@ -53,10 +53,12 @@ class Kafka:
 
 
 class StoreStage:
-    """A member whose settings say ZooKeeper, and what it finds there."""
+    """A member whose settings say ZooKeeper, and the nodes around it."""
 
     def __init__(self, member_session: Any, session: MemorySession, zk: MemoryZooKeeper) -> None:
-        self.zk, self.session, self.kafka = zk, session, Kafka()
+        self.zk = zk
+        self.session = session
+        self.kafka = Kafka()
         self.store = a_store(member_session, ZooKeeperStore(member_session), self.kafka)
         self.obeying = asyncio.create_task(self.store.follow_migration())
 
@@ -69,8 +71,8 @@ class StoreStage:
         await self.store.commit("g", {P: OffsetAndMetadata(offset)})
 
     async def fetch(self) -> int | None:
-        found = await self.store.fetch("g", [P])
-        return found[P].offset if P in found else None
+        offsets = await self.store.fetch("g", [P])
+        return offsets[P].offset if P in offsets else None
 
     @property
     def in_zookeeper(self) -> int | None:
@@ -116,7 +118,7 @@ def play(
     around: Callable[[MemorySession], Any] = lambda session: session,
     before_it: Callable[[MemorySession], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """`before_it` is done to ZooKeeper before the member comes."""
+    """Play a scene. `before_it` changes ZooKeeper before the member comes."""
 
     async def whole() -> None:
         zk = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
@@ -193,7 +195,7 @@ def test_an_order_is_acknowledged_when_nothing_of_the_former_is_under_way() -> N
 
 
 class Recorded:
-    """A session whose calls are written down."""
+    """A session that records its calls."""
 
     def __init__(self, session: MemorySession) -> None:
         self.session = session
@@ -227,7 +229,8 @@ def test_a_member_stands_in_the_list_before_it_reads_the_order_and_that_before_i
         recorded[0].calls.clear()
         await stage.fetch()
         paths = [path for _, path in recorded[0].calls]
-        listed, read = MigrationMember.path("g", "g_a"), MIGRATION
+        listed = MigrationMember.path("g", "g_a")
+        read = MIGRATION
         assert paths.index(listed) < paths.index(read)
         assert ("create", listed) in recorded[0].calls
         assert all(path in (listed, read) for path in paths[: paths.index(read) + 1])
@@ -283,13 +286,13 @@ def test_a_node_of_a_living_member_of_the_same_name_is_left_alone() -> None:
     async def scene(stage: StoreStage) -> None:
         living = stage.zk.session()
         await living.start()
-        said = MigrationMember(7, "kafka").encode()
-        await living.create(MEMBER, said, ephemeral=True)
+        node_data = MigrationMember(7, "kafka").encode()
+        await living.create(MEMBER, node_data, ephemeral=True)
         stage.obeying.cancel()
         with pytest.raises(OffsetFetchFailed, match="consumer id g_a is in use"):
             await stage.fetch()
         await stage.store.withdraw()
-        assert stage.zk.tree[MEMBER].data == said
+        assert stage.zk.tree[MEMBER].data == node_data
         assert isinstance(stage.store.zk, MemorySession)
         assert MEMBER not in stage.store.zk._watches.paths["data"]
 
@@ -297,7 +300,7 @@ def test_a_node_of_a_living_member_of_the_same_name_is_left_alone() -> None:
 
 
 def forbid(*paths: str) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
-    """Nobody may write to these nodes."""
+    """Return a change that forbids all to write to these nodes."""
 
     async def make_read_only(session: MemorySession) -> None:
         for path in paths:
@@ -330,7 +333,7 @@ def test_without_a_migration_nothing_of_kgroup_is_needed(
 def with_consumers(
     first: Callable[[MemorySession], Coroutine[Any, Any, None]],
 ) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
-    """`/consumers` is there and open, whatever `first` forbids."""
+    """Return a change that makes an open `/consumers`, and then does `first`."""
 
     async def make(session: MemorySession) -> None:
         await session.ensure_path("/consumers")

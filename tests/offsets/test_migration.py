@@ -1,4 +1,4 @@
-"""What a command decides on what it sees: refusals, steps, proof, and the way back."""
+"""The decisions of a command on its observations: refusals, steps, proof, and the way back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +60,7 @@ def seen(
     now_ms: int = 0,
     **others: Any,
 ) -> SeenAt:
-    """Members by name and the epoch they acknowledge; None for those who say nothing."""
+    """Build an observation. `members`: names, and the epoch they acknowledge, or None."""
     return SeenAt(
         group="g",
         now_ms=now_ms,
@@ -77,7 +77,7 @@ def seen(
 
 
 def last(command: Command, *looks: SeenAt, **options: Any) -> Effect:
-    """What is decided after the last look."""
+    """Return the decision after the last look."""
     effect: Effect | None = None
     run = Run(**{"command": command, "target": KAFKA, "wait_ms": 20_000, **options})
     for look in looks:
@@ -238,7 +238,7 @@ def test_a_group_that_is_there_already_is_left_alone(
 def moving(
     migration: GroupMigration, member: tuple[str, int | None], kafka_follows: bool = True
 ) -> list[SeenAt]:
-    """Looks at a partition that is committed again and again, for 11 seconds."""
+    """Return looks at a partition that is committed again and again, for 11 seconds."""
     return [
         seen(
             migration,

@@ -1,4 +1,4 @@
-"""Evidence: what looks at two stores prove, and what they do not."""
+"""Evidence: what looks at two stores prove, and what they cannot."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ Look = tuple[int | None, int | None]
 
 
 def after(looks: Iterable[Look], owner: str = "g_a", evidence: Evidence | None = None) -> Evidence:
-    """Looks (ZooKeeper, Kafka), LOOK_MS apart."""
+    """Return the evidence after looks (ZooKeeper, Kafka), LOOK_MS apart."""
     now_ms = 0 if evidence is None else 100_000
     evidence = evidence or Evidence(0)
     for zookeeper, kafka in looks:
@@ -23,7 +23,7 @@ def after(looks: Iterable[Look], owner: str = "g_a", evidence: Evidence | None =
 
 
 def reason(evidence: Evidence, looks: int, commits: int = 3) -> str | None:
-    """Why the partition lacks proof over all the looks; None if it does not."""
+    """Return why the partition lacks proof over all the looks; None if it does not."""
     now_ms = (looks - 1) * LOOK_MS
     return evidence.find_unproven(commits, 0, now_ms).get(P)
 
@@ -98,7 +98,7 @@ def test_after_a_rewind_commits_count_anew() -> None:
 
 
 def commits_seen(gap_ms: int) -> int:
-    """A commit to both stores every second, a look every 300 ms and the time between its reads."""
+    """Count the commits seen: one a second, a look every 300 ms, and `gap_ms` between its reads."""
     evidence = Evidence(0)
     now_ms = 0
     while now_ms < 70_000:
@@ -109,6 +109,6 @@ def commits_seen(gap_ms: int) -> int:
 
 
 def test_commits_are_seen_in_both_stores_while_these_are_read_close_together() -> None:
-    """That of thousands of partitions they are, is for `GroupReader` to see to."""
+    """`GroupReader` ensures that this holds for thousands of partitions."""
     assert commits_seen(gap_ms=50) >= 50
     assert commits_seen(gap_ms=400) >= 3

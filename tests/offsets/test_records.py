@@ -168,7 +168,8 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
         subscription=b"s",
         assignment=b"a",
     )
-    kept = GroupMetadata(
+
+    group = GroupMetadata(
         protocol_type="consumer",
         generation_id=1,
         protocol="range",
@@ -176,10 +177,12 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
         state_timestamp_ms=9,
         members=(static,),
     )
-    encoded = encode_value(kept)
+
+    encoded = encode_value(group)
+
     assert encoded is not None
     assert encoded[:2] == b"\x00\x03"
-    assert decode_value(GroupKey("group1"), encoded) == kept
+    assert decode_value(GroupKey("group1"), encoded) == group
 
 
 @pytest.mark.parametrize(

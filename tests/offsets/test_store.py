@@ -1,4 +1,4 @@
-"""Offset stores: what is written, what is read, and what is never taken for "no offset"."""
+"""Offset stores: what is written, what is read, and what never counts as "no offset"."""
 
 import asyncio
 from collections import Counter
@@ -42,7 +42,7 @@ def at(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 class Coordinator:
-    """Answers as a broker does; `codes` are errors by partition, `top` that of a whole fetch."""
+    """A broker's responses; `codes` are errors by partition, `top` that of a whole fetch."""
 
     def __init__(self, committed: Offsets | None = None) -> None:
         self.committed = dict(committed or {})
@@ -64,6 +64,7 @@ class Coordinator:
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         topics = []
+
         for topic in request.topics:
             answers = []
             for p in topic.partitions:
@@ -79,6 +80,7 @@ class Coordinator:
                     )
                 )
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+
         return OffsetCommitResponse(topics=topics)
 
     def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -183,12 +185,12 @@ def test_nodes_that_others_made_or_deleted_meanwhile_are_written_all_the_same() 
 def test_an_offset_is_not_written_in_a_later_session_than_it_was_committed_in() -> None:
     async def scene(zk: MemorySession, _: ZooKeeperStore) -> None:
         class Expiring(Counted):
-            """Its session expires while it looks which nodes there are."""
+            """A session that expires while it lists nodes."""
 
             async def get_many(self, paths: list[str]) -> Any:
-                found = await self._session.get_many(paths)
+                contents = await self._session.get_many(paths)
                 zk._zookeeper.expire(zk)
-                return found
+                return contents
 
         store = ZooKeeperStore(Expiring(zk))  # type: ignore[arg-type]
         with pytest.raises(CommitFailed) as failure:
@@ -218,8 +220,8 @@ def test_the_store_says_how_many_offsets_it_has_written() -> None:
 def test_a_negative_offset_is_never_committed() -> None:
     async def scene(zk: MemorySession, store: ZooKeeperStore) -> None:
         coordinator = Coordinator()
-        for each in (store, coordinator.store):
-            await each.commit(GROUP, at(p0=-1))
+        for kind_of_store in (store, coordinator.store):
+            await kind_of_store.commit(GROUP, at(p0=-1))
         assert await zk.exists("/consumers/g/offsets/t/0") is None
         assert coordinator.requests == []
 
@@ -519,7 +521,7 @@ def test_a_reset_that_the_first_store_refuses_does_not_reach_the_second() -> Non
 
 
 class RefusingStore:
-    """Reads as another does, and takes no commit."""
+    """A store that reads as another does, and refuses commits."""
 
     def __init__(self, store: CoordinatorStore) -> None:
         self.fetch = store.fetch

@@ -14,7 +14,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @attrs.define(eq=False)
 class Run:
-    """One run of a query's planning process, on brokers that outlive it."""
+    """A run of a query's planning process, on brokers that outlive it."""
 
     brokers: FakeBrokers
     now_s: float = 1000.0

@@ -36,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
     session.dataSource.register(KgroupDataSource)
     yield session
     session.stop()
@@ -45,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
 
 @attrs.define(eq=False)
 class Topic:
-    """A topic of two partitions, a group and a checkpoint of a test's own."""
+    """A topic of two partitions, a group and a checkpoint for one test."""
 
     spark: SparkSession
     bootstrap: str
@@ -57,7 +58,7 @@ class Topic:
         return f"g-{self.name}"
 
     def produce(self, values: Sequence[int]) -> None:
-        """Even values to partition 0, odd ones to partition 1."""
+        """Send even values to partition 0, odd ones to partition 1."""
         with blocking.Producer({"bootstrap.servers": self.bootstrap}) as producer:
             for value in values:
                 producer.send(
@@ -83,10 +84,11 @@ class Topic:
         trigger: dict[str, Any] | None = None,
         **options: str,
     ) -> StreamingQuery:
-        """Start the query; the sink is given each batch's values.
+        """Start the query; `sink` gets each batch's values.
 
-        Spark gives its planning process 10 s to connect, which none of its settings can change, and
-        on a busy machine these are too few to import it: nothing has happened yet, so again.
+        Spark gives its planning process 10 s to connect, which no setting can change. On a
+        busy machine that is too short to import it. Nothing has happened by then, so the query is
+        started again.
         """
 
         def values_of(batch: DataFrame, batch_id: int) -> None:
@@ -103,7 +105,7 @@ class Topic:
         return query
 
     def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
-        """Run the query until what there is now has been read."""
+        """Run the query until it has read all that is there now."""
         query = self.run(sink, {"availableNow": True}, **options)
         try:
             assert query.awaitTermination(DEADLINE_S), query.status
@@ -111,7 +113,7 @@ class Topic:
             query.stop()
 
     def lag(self) -> dict[int, int]:
-        """By partition, as far as the group has committed."""
+        """Return the lag of each partition that the group has committed."""
         partitions = [TopicPartition(self.name, n) for n in range(2)]
         with blocking.Admin(self.bootstrap) as admin:
             ends = admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
@@ -124,14 +126,14 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic:
-    made = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
-    with blocking.Admin(made.bootstrap) as admin:
-        assert admin.create_topics([NewTopic(made.name, 2, 1)]) == {made.name: None}
-    return made
+    topic = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
+    with blocking.Admin(topic.bootstrap) as admin:
+        assert admin.create_topics([NewTopic(topic.name, 2, 1)]) == {topic.name: None}
+    return topic
 
 
 def gave_up_at_its_start(query: StreamingQuery) -> bool:
-    """Whether Spark would not wait for the query's planning process."""
+    """Return whether Spark gave up waiting for the query's planning process."""
     block_until(
         lambda: not query.isActive or not query.status["message"].startswith("Initializing"),
         "the query's start",
@@ -151,10 +153,10 @@ def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: 
 def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:
     topic.produce(range(1000))
     rows = topic.table(includeHeaders="true").selectExpr("*", "unix_millis(timestamp) ms").collect()
-    found = {int(row.value): row for row in rows}
-    assert sorted(found) == list(range(1000))
+    row_by_value = {int(row.value): row for row in rows}
+    assert sorted(row_by_value) == list(range(1000))
     assert len(rows) == 1000
-    for value, row in found.items():
+    for value, row in row_by_value.items():
         headers = [("n", str(value).encode())] if value % 2 else None
         assert (row.key, row.topic, row.partition) == (b"k%d" % value, topic.name, value % 2)
         assert (row.offset, row.ms, row.timestampType) == (value // 2, 1_000 + value, 0)

@@ -37,18 +37,19 @@ def test_a_partition_without_news_stays_where_it_is() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_batch_has_exactly_the_limit_and_the_batches_reach_the_end(seed: int) -> None:
-    chance = random.Random(seed)
-    partitions = [TopicPartition("t", n) for n in range(chance.randint(1, 9))]
-    place = {p: chance.randint(0, 50) for p in partitions}
-    end = {p: offset + chance.choice([0, 1, 5, 300]) for p, offset in place.items()}
-    most = chance.randint(1, 60)
+    rng = random.Random(seed)
+    partitions = [TopicPartition("t", n) for n in range(rng.randint(1, 9))]
+    place = {p: rng.randint(0, 50) for p in partitions}
+    end = {p: offset + rng.choice([0, 1, 5, 300]) for p, offset in place.items()}
+    most = rng.randint(1, 60)
     left = sum(end.values()) - sum(place.values())
     while left:
         batch = limit_batch(place, end, most)
         took = {p: batch[p] - place[p] for p in partitions}
         assert all(0 <= took[p] <= end[p] - place[p] for p in partitions), (took, place, end)
         assert sum(took.values()) == min(most, left)
-        place, left = batch, left - sum(took.values())
+        place = batch
+        left -= sum(took.values())
     assert place == end
 
 

@@ -1,4 +1,4 @@
-"""The reader called in the order in which Spark calls it, on brokers in memory."""
+"""The reader, called in the order of Spark's calls, on brokers in memory."""
 
 import json
 import pickle

@@ -1,23 +1,27 @@
-"""A group lives through sixty seconds of virtual time, and everything that happens is told.
+"""Simulate a group for sixty seconds of virtual time, and record everything that happens.
 
-Real members, streams and offsets; a ZooKeeper in memory behind wires that keep order within a
-session, as ZooKeeper does, and delay each way by chance; applications that read; a clock that
-jumps. A seed decides what befalls them: joins, leaves, crashes, connections cut for shorter or
-longer than the session lasts, sessions closed for good, replies lost, wires gone slow, nodes and
-whole directories deleted by hand, claims that ZooKeeper refuses, a topic deleted while it is
-consumed; rebalance listeners dawdle and raise. Whenever ownership or deliveries change,
-and at each commit, it is checked that only the owner of a partition delivers and commits it and
-that no commit goes back, but for a while where somebody has taken owner nodes away; whenever a
-listener is called, that what it is told of is still owned; when all is quiet, that everything is
-shared out evenly and no message was missed.
+The members, streams and offsets are real. ZooKeeper is in memory, behind wires that keep the order
+within a session, as ZooKeeper does, and delay each direction at random. Applications read; the
+clock jumps. A seed decides the faults: joins, leaves, crashes, connections cut for shorter or
+longer than the session lasts, sessions closed for good, replies lost, wires that become slow, nodes
+and whole directories deleted by hand, claims that ZooKeeper refuses, a topic deleted while it is
+consumed. Rebalance listeners are slow, and raise.
+
+These things are checked:
+
+- at each commit, and whenever ownership or deliveries change: only the owner of a partition
+  delivers and commits it, and no commit goes back. An exception holds for a while after somebody
+  has deleted owner nodes.
+- whenever a listener is called: the partitions it gets are still owned.
+- at the end: all partitions are shared out evenly, and no message was missed.
 
 In every fifth story the group has `auto.offset.reset=largest`, its applications are slow, and all
-that befalls it is clean: members come and go, the whole group is deployed again, topics grow, old
-messages are deleted. Then a partition is reset once, unless what the group had still to consume was
-deleted, and nothing is missed from where it was reset to.
+events are clean: members come and go, the whole group is deployed again, topics grow, old messages
+are deleted. Then a partition is reset once, unless messages that the group had still to consume
+were deleted, and nothing is missed from the reset on.
 
-A story ends at its first violation, and its transcript tells how it came to that. Told again from
-the same seed it is the same to the last word.
+A story ends at its first violation, and its transcript shows what led to it. The same seed gives
+the same transcript, word for word.
 """
 
 from __future__ import annotations
@@ -83,15 +87,17 @@ LAST_MESSAGE_S = 52.0
 LARGEST_EVERY = 5
 FEWEST_FAULTS = 10
 NOTICED_S = 16.0
-"""Who deletes owner nodes is heard by nobody: their owners see it when they look around, which they
-do within 11 s, or when something keeps them from it a little later."""
+"""Time until owners notice that their nodes were deleted. No watch tells them: they see it in their
+next round, within 11 s, or a little later if something delays it."""
 HEARD_S = 2.0  # from the end of a session for good until the application knows
 OWNERS, OFFSETS = f"/consumers/{GROUP}/owners/", f"/consumers/{GROUP}/offsets/"
 
 
 class Wire:
-    """A session behind a wire: calls arrive, and replies and watch events come back, in order and
-    late. A connection that breaks takes the replies on the way with it."""
+    """A session behind a wire that delays calls, replies and watch events, and keeps their order.
+
+    A connection that breaks loses the replies on the way.
+    """
 
     def __init__(self, session: MemorySession, story: Story) -> None:
         self.session = session
@@ -160,7 +166,7 @@ class Wire:
         return reply
 
     def _late(self, watch: Callable[[WatchEvent], None]) -> Callable[[WatchEvent], None]:
-        """One for each watch: a session runs a callable once, however often it was set."""
+        """Return a delayed watch, the same for each watch: a session runs a callable once."""
         if watch not in self._watches:
             session_id = self.session.session_id
 
@@ -176,7 +182,7 @@ class Wire:
 
 
 class WatchedZooKeeper(MemoryZooKeeper):
-    """Shows the story every transaction."""
+    """A ZooKeeper that shows the story every transaction."""
 
     def __init__(self, story: Story) -> None:
         super().__init__(lambda: int(story.now_s() * 1000))
@@ -196,7 +202,7 @@ class WatchedZooKeeper(MemoryZooKeeper):
 
 
 class ToldDelivery(StreamDelivery):
-    """Real streams, watched as deliveries begin."""
+    """Real streams; the story checks them when deliveries begin."""
 
     story: Story
 
@@ -210,7 +216,7 @@ class ToldDelivery(StreamDelivery):
 
 
 class ToldMember(Member):
-    """A real member, whose events and effects are told."""
+    """A real member whose events and effects the story records."""
 
     story: Story
 
@@ -246,10 +252,13 @@ _BITES: dict[type[Any], str] = {
 
 
 class Player:
-    """A member, its application, and what ties both to the world."""
+    """A member, its application, and their connection to the world."""
 
     def __init__(self, story: Story, name: str, session: MemorySession, streams: int) -> None:
-        self.story, self.name, self.session, self.num_streams = story, name, session, streams
+        self.story = story
+        self.name = name
+        self.session = session
+        self.num_streams = streams
         self.wire: Any = Wire(session, story)
         self.consumer_id = f"{GROUP}_{name}"
         store = ZooKeeperStore(self.wire)
@@ -275,6 +284,7 @@ class Player:
             Membership(self.consumer_id, settings),
             rng=story.random,
         )
+
         self.member.story = story
         self.crashed = False
         self.streams_lost = 0
@@ -285,13 +295,14 @@ class Player:
 
     def _state_changed(self, state: SessionState) -> None:
         if state is SessionState.SUSPENDED:
-            silent_s, self.next_silence_s = self.next_silence_s, None
+            silent_s = self.next_silence_s
+            self.next_silence_s = None
             if silent_s is None:  # a reply was lost
                 silent_s = self.story.random.uniform(0.05, 1.0)
             self.story.connection_broke(self, silent_s)
 
     def _entitled(self) -> bool:
-        """In every other story the timers of the lease have to do alone."""
+        """Return whether the lease holds. In every other story only its timers end it."""
         silence_ms: int = self.session.silence_ms
         return self.story.seed % 2 == 0 or silence_ms * 3 < SESSION_TIMEOUT_MS * 2
 
@@ -343,7 +354,7 @@ class Player:
                     take(feed, fetched_of_one)
 
     def _read(self, feed: PartitionFeed) -> tuple[Callable[..., None], PartitionFeed, Any]:
-        """What to do with what a broker answers, once it is here."""
+        """Return a call for the response of a broker, to be made when it arrives."""
         log_start, log_end = self.story.log_bounds(feed.partition)
         start = feed.fetch_offset
         if start is None:
@@ -365,7 +376,7 @@ class Player:
 
 
 class Listener:
-    """An application's: it takes its time, and fails now and then."""
+    """An application's listener: it is slow, and fails now and then."""
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -390,11 +401,11 @@ class Listener:
 
 
 class Violation(AssertionError):
-    """What must not happen has happened; the message is the whole story."""
+    """Something happened that must not happen; the message is the whole transcript."""
 
 
 class Story:
-    """One seed's sixty seconds. `run` it, or `tell_whole` it from outside a loop."""
+    """The sixty seconds of one seed. `run` it, or `tell_whole` it from outside a loop."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -411,9 +422,8 @@ class Story:
         self.seen: dict[TopicPartition, set[int]] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.resets: dict[TopicPartition, int] = {}
-        self.taken: dict[
-            str, float
-        ] = {}  # owner nodes deleted by hand -> until when it may go unseen
+        self.taken: dict[str, float] = {}
+        """Owner node that was deleted by hand -> time until which that may go unnoticed."""
         self.repeated = self.delays = self.reorderings = 0
         self._names = _short_names()
         self._sent = 0
@@ -424,7 +434,7 @@ class Story:
     # --- the plot -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Raises Violation."""
+        """Run the story. Raises Violation."""
         await self._admin.start()
         for topic, count in TOPICS.items():
             await self._write_topic(topic, count)
@@ -435,10 +445,12 @@ class Story:
         for at_s, befall in sorted(plot, key=lambda scene: scene[0]):
             await self._wait_until(at_s)
             await befall(self)
+
         await self._wait_until(LENGTH_S)
         if self.violation is None:
             await self._wait_until_nobody_looks_around()
             self._check_end()
+
         for player in self.players.values():
             await self._leave(player)
         if self.violation is not None:
@@ -458,15 +470,16 @@ class Story:
     # --- what befalls a group -----------------------------------------------------------------
 
     async def join(self) -> None:
-        """A new member."""
+        """Let a member join."""
         if len(self.players) == MOST_MEMBERS:
             return await self.leave()
         self.faults["join"] += 1
         return await self.arrive()
 
     async def arrive(self) -> None:
-        """One of the first members, which is nothing out of the ordinary."""
-        name, streams = next(self._names), self.random.randint(1, 2)
+        """Let one of the first members join, which does not count as a fault."""
+        name = next(self._names)
+        streams = self.random.randint(1, 2)
         self.tell("", f"-- {name} joins with {streams} streams")
         session = self.zk.session(SESSION_TIMEOUT_MS)
         await session.start()
@@ -474,7 +487,7 @@ class Story:
         player.begin()
 
     async def leave(self) -> None:
-        """A member leaves as it should."""
+        """Let a member leave properly."""
         if len(self.players) < 3:
             return await self.join()
         player = self._somebody()
@@ -484,7 +497,7 @@ class Story:
         return None
 
     async def redeploy(self) -> None:
-        """A topic grows, and soon all members leave as they should, and as many come."""
+        """Let a topic grow; soon all members leave properly, and as many join."""
         await self.more_partitions()
         await asyncio.sleep(self.random.uniform(0.5, 2.5))
         players = list(self.players.values())
@@ -500,7 +513,7 @@ class Story:
         await player.session.close()
 
     async def crash(self) -> None:
-        """A process is gone; ZooKeeper finds out when the session ends."""
+        """Crash a process; ZooKeeper notices it when the session ends."""
         if len(self.players) < 3:
             return await self.join()
         player = self._somebody()
@@ -522,15 +535,15 @@ class Story:
         player.delivery.abandon()
 
     async def blip(self) -> None:
-        """A connection is cut for less than a lease lasts."""
+        """Cut a connection for less than a lease lasts."""
         await self._cut(self.random.uniform(0.05, 3.9), "blip")
 
     async def silence(self) -> None:
-        """A connection is cut for longer than the lease, and less than the session, lasts."""
+        """Cut a connection for longer than the lease lasts, and less than the session."""
         await self._cut(self.random.uniform(4.1, 5.9), "silence")
 
     async def expiry(self) -> None:
-        """A connection is cut for longer than the session lasts."""
+        """Cut a connection for longer than the session lasts."""
         await self._cut(self.random.uniform(6.1, 9.0), "expiry")
 
     async def _cut(self, silent_s: float, kind: str) -> None:
@@ -546,37 +559,39 @@ class Story:
         self.zk.suspend(player.session)
 
     def connection_broke(self, player: Player, silent_s: float) -> None:
-        """What becomes of each silence."""
-        session, timeout_s = player.session, SESSION_TIMEOUT_MS / 1000
+        """End a silence: the connection comes back, or the session expires."""
+        session = player.session
+        timeout_s = SESSION_TIMEOUT_MS / 1000
         if silent_s >= timeout_s:
             self._later(timeout_s, lambda: self.zk.expire(session))
         self._later(silent_s, lambda: player.crashed or self.zk.resume(session))
 
     async def lost_reply(self) -> None:
-        """The connection breaks behind a write, which was done and never answered."""
+        """Break a connection behind a write, which is done and gets no response."""
         player = self._somebody()
         if player.session.state is not SessionState.CONNECTED:
             return await self.slow()
-        self._befalls("lost reply", f"{player.name} will not hear that its next write was done")
+        self._befalls("lost reply", f"{player.name} will get no reply to its next write")
         self.zk.lose_reply(player.session)
         return None
 
     async def slow(self) -> None:
-        """A wire gets very slow for a while: what is on it arrives long after what came later."""
-        player, lasts_s = self._somebody(), self.random.uniform(0.5, 3.0)
+        """Make a wire very slow for a while; later events of others overtake those on it."""
+        player = self._somebody()
+        lasts_s = self.random.uniform(0.5, 3.0)
         self._befalls("slow wire", f"{player.name}'s wire is slow for {lasts_s:.2f} s")
         player.wire.slowness = SLOW
         self._later(lasts_s, lambda: setattr(player.wire, "slowness", 1))
 
     async def more_partitions(self) -> None:
-        """A topic grows."""
+        """Let a topic grow."""
         topic = self.random.choice(sorted(self.partitions))
         self.partitions[topic] += self.random.randint(1, 3)
         self._befalls("more partitions", f"{topic} has {self.partitions[topic]} partitions now")
         await self._write_topic(topic, self.partitions[topic])
 
     async def retention(self) -> None:
-        """What a topic holds is deleted, consumed or not."""
+        """Delete the messages of a topic, consumed or not."""
         topic = self.random.choice(sorted(self.partitions))
         self._befalls("retention", f"the messages of {topic} are deleted")
         for number in range(self.partitions[topic]):
@@ -584,7 +599,7 @@ class Story:
             self.log_starts[partition] = self.log_bounds(partition)[1]
 
     async def topic_deleted(self) -> None:
-        """A topic is gone for good."""
+        """Delete a topic for good."""
         if MORTAL not in self.partitions:
             return await self.more_partitions()
         self._befalls("topic deleted", f"{MORTAL} is deleted")
@@ -593,7 +608,7 @@ class Story:
         return None
 
     async def unregistered(self) -> None:
-        """Somebody deletes the registration of a living member."""
+        """Delete the registration of a living member."""
         player = self._somebody()
         path = ConsumerRegistration.path(GROUP, player.consumer_id)
         self._befalls("unregistered", f"{player.name}'s registration is deleted by hand")
@@ -601,7 +616,7 @@ class Story:
             await self._admin.delete(path)
 
     async def directories_deleted(self) -> None:
-        """Somebody deletes what he takes for leftovers, or the whole group."""
+        """Delete the group's directories, or the whole group, as somebody who tidies up would."""
         below = self.random.choice(["", "/ids", "/owners", f"/owners/{self._some_topic()}"])
         path = f"/consumers/{GROUP}{below}"
         self._befalls("directories deleted", f"{path} is deleted by hand, with all below it")
@@ -613,7 +628,7 @@ class Story:
             await self._admin.delete_recursive(path)
 
     async def session_closed(self) -> None:
-        """The session of a member is closed under it, and its applications hear of it."""
+        """Close the session of a member; its applications notice it."""
         player = self._somebody()
         if len(self.players) < 3 or player.session.state is not SessionState.CONNECTED:
             return await self.join()
@@ -631,8 +646,9 @@ class Story:
         await self._leave(player)
 
     async def claims_refused(self) -> None:
-        """For a while nobody may claim partitions of a topic, nor release them."""
-        topic, lasts_s = self._some_topic(), self.random.uniform(0.5, 4.0)
+        """Forbid to claim partitions of a topic, and to release them, for a while."""
+        topic = self._some_topic()
+        lasts_s = self.random.uniform(0.5, 4.0)
         self._befalls("claims refused", f"nobody may claim of {topic} for {lasts_s:.2f} s")
         path = f"{OWNERS}{topic}"
         self.zk.read_only.add(path)
@@ -642,7 +658,7 @@ class Story:
         return self.random.choice(sorted(self.partitions))
 
     async def malformed(self) -> None:
-        """Somebody registers what nobody can read, and takes it back."""
+        """Register a member with unreadable content, and delete it again."""
         lasts_s = self.random.uniform(0.2, 3.0)
         path = ConsumerRegistration.path(GROUP, f"broken{self.faults['malformed']}")
         self._befalls("malformed", f"a registration nobody can read stands for {lasts_s:.2f} s")
@@ -650,7 +666,7 @@ class Story:
         self._later(lasts_s, lambda: self._spawn(self._admin.delete_recursive(path)))
 
     async def broker(self) -> None:
-        """A broker comes, or the one that came goes."""
+        """Register a second broker, or delete it."""
         self._befalls("broker", "a broker comes or goes")
         if await self._admin.exists("/brokers/ids/1"):
             await self._admin.delete("/brokers/ids/1")
@@ -688,13 +704,13 @@ class Story:
         return asyncio.get_running_loop().time()
 
     def log_bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Every partition gets its messages at a pace of its own."""
+        """Return the log's start and end; every partition gets messages at its own pace."""
         pace = 0.7 + (7 * partition.partition + len(partition.topic)) % 4
         log_end = int(min(self.now_s(), LAST_MESSAGE_S) * pace)
         return self.log_starts.get(partition, 0), log_end
 
     async def work(self) -> None:
-        """What an application does with a message: next to nothing, or something that lasts."""
+        """Take the time of an application for a message: hardly any, or seldom a long one."""
         seldom, longest_s = (0.01, 5.0) if self.reset == "largest" else (0.05, 0.1)
         if self.random.random() < seldom and self.now_s() < LAST_MESSAGE_S:
             await asyncio.sleep(self.random.uniform(0, longest_s))
@@ -712,7 +728,7 @@ class Story:
     # --- what must hold -----------------------------------------------------------------------
 
     def check_deliveries(self) -> None:
-        """Only who owns a partition, in the session it has now, delivers it."""
+        """Check that a partition is delivered only by its owner in its present session."""
         for name, player in self.players.items():
             for partition in player.delivers:
                 owner = self._owner(partition)
@@ -722,7 +738,7 @@ class Story:
                     )
 
     def _violated_unless_taken(self, partition: TopicPartition, what: str) -> None:
-        """Where somebody has deleted the owner node, its owner needs a while to see it."""
+        """Record a violation, unless somebody has deleted the owner node a moment ago."""
         taken_until_s = self.taken.get(f"{OWNERS}{partition.topic}/{partition.partition}", 0.0)
         if self.now_s() > taken_until_s:
             self.violated(what)
@@ -741,8 +757,9 @@ class Story:
             self._violated_unless_taken(tp, what)
 
     def check_reset(self, player: Player, feed: PartitionFeed, offset: int) -> None:
-        """While messages are there that came after a reset, the group is not reset again."""
-        partition, former = feed.partition, self.resets.get(feed.partition)
+        """Check that no group is reset again while messages exist that came after a reset."""
+        partition = feed.partition
+        former = self.resets.get(feed.partition)
         self.tell(player.name, f"{partition} is reset to {offset}")
         if self.reset == "largest":
             self.bites["reset behind queued messages"] += feed.stream.queue_size > 0
@@ -752,7 +769,7 @@ class Story:
         self.resets[partition] = offset
 
     def check_told(self, player: Player, ownership: Mapping[str, Set[int]]) -> None:
-        """A listener hears of what it loses while that is still its own to commit."""
+        """Check that a listener is called while the partitions are still its own to commit."""
         if player.session.server_expired or player.name not in self.players:
             return
         for topic, numbers in ownership.items():
@@ -760,7 +777,7 @@ class Story:
                 owner = self._owner(partition)
                 if owner != (player.consumer_id, player.session.session_id):
                     what = f"{partition}, which is owned by {owner}"
-                    what = f"the listener of {player.name} is told of {what}"
+                    what = f"the listener of {player.name} is called for {what}"
                     self._violated_unless_taken(partition, what)
 
     def handed_out(self, player: Player, partition: TopicPartition, message: Any) -> None:
@@ -792,7 +809,8 @@ class Story:
         shares = assign(dict.fromkeys(partitions, threads), partitions, leaders)
         stray = [path for path in self.zk.tree if path.startswith(f"{OWNERS}{MORTAL}/")]
         if stray and MORTAL not in partitions:
-            self.violated(f"in the end {stray} are owned, of a topic that is no more")
+            self.violated(f"in the end {stray} are owned, of a topic that is deleted")
+
         for partition, thread in shares.items():
             node = self.zk.tree.get(f"{OWNERS}{partition.topic}/{partition.partition}")
             owner = (node.data or b"").decode() if node else None
@@ -808,7 +826,7 @@ class Story:
     # --- the telling --------------------------------------------------------------------------
 
     def tell(self, who: str, what: Any) -> None:
-        """`what` is put into words only when somebody wants to read them."""
+        """Record an event. `what` becomes words only for a transcript."""
         if self.violation is None:
             self.told.append((self.now_s(), who, what))
 
@@ -819,7 +837,7 @@ class Story:
             self._over.set()
 
     def transcript(self) -> str:
-        """The story so far, in words."""
+        """Return the story so far, in words."""
         lines = [f"seed {self.seed}: {self.counts()}"]
         for at_s, who, what in self.told:
             if words := what if isinstance(what, str) else _in_words(what):
@@ -829,7 +847,7 @@ class Story:
         return "\n".join(lines)
 
     def counts(self) -> str:
-        """What befell the group, and how often it hurt."""
+        """Return the faults of the story, and how often they took effect."""
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         bites = ", ".join(f"{count} {kind}" for kind, count in sorted(self.bites.items()))
         return (
@@ -853,7 +871,7 @@ CLEAN_TROUBLES: tuple[Callable[[Story], Coroutine[Any, Any, None]], ...] = (
 
 
 def _short_names() -> Iterator[str]:
-    """a to z, A to Z, a1, b1, ..."""
+    """Yield a to z, A to Z, a1, b1, ..."""
     for letter in string.ascii_letters:
         yield letter
     for number, letter in itertools.product(itertools.count(1), string.ascii_letters):
@@ -861,7 +879,7 @@ def _short_names() -> Iterator[str]:
 
 
 def tell_whole(seed: int) -> Story:
-    """Live through a seed. Raises Violation, with the transcript."""
+    """Run the story of a seed. Raises Violation, with the transcript."""
 
     async def live() -> Story:
         story = Story(seed)
@@ -878,7 +896,7 @@ def _in_words(what: Any) -> str | None:
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
-    """t-0…3, u-1: runs are drawn together."""
+    """Return `t-0…3, u-1`: consecutive partitions are joined."""
     runs: list[list[TopicPartition]] = []
     for partition in sorted(partitions):
         last = runs[-1][-1] if runs else None
@@ -897,16 +915,16 @@ def _members(snapshot: on.GroupSnapshot) -> str:
 
 _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.SessionEstablished: lambda e: f"is connected, in session {e.session_id}",
-    on.Suspended: lambda e: "hears nothing of ZooKeeper any more",
-    on.LeaseEnded: lambda e: "has heard nothing for two thirds of its session",
-    on.SessionLost: lambda e: "learns that its session has ended: all it had is others' now",
+    on.Suspended: lambda e: "has no connection to ZooKeeper",
+    on.LeaseEnded: lambda e: "has had no connection for two thirds of its session",
+    on.SessionLost: lambda e: "learns that its session has ended, and with it all ownership",
     on.SessionClosed: lambda e: "learns that its session is closed, and is out for good",
     on.Registered: lambda e: "is registered",
     on.RegistrationFailed: lambda e: f"could not register: {e.reason}",
-    on.GroupChanged: lambda e: "hears that the group has changed",
-    on.TopicsChanged: lambda e: "hears that topics have changed",
-    on.BrokersChanged: lambda e: "hears that brokers have changed",
-    on.OwnerChanged: lambda e: "hears of the owner of a partition it waits for",
+    on.GroupChanged: lambda e: "sees that the group has changed",
+    on.TopicsChanged: lambda e: "sees that topics have changed",
+    on.BrokersChanged: lambda e: "sees that brokers have changed",
+    on.OwnerChanged: lambda e: "sees a change of the owner that it waits for",
     on.GroupRead: lambda e: f"round {e.round}: sees {_members(e.snapshot)}",
     on.GroupUnreadable: lambda e: f"round {e.round}: {e.problem.text}",
     on.Claimed: lambda e: f"round {e.round}: its claim stands",
@@ -914,7 +932,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     on.RoundFailed: lambda e: f"round {e.round} failed: {e.reason}",
     on.ReleaseFailed: lambda e: f"round {e.round}: could not release: {e.reason}",
     on.Retry: lambda e: "looks again",
-    on.Shutdown: lambda e: "is told to leave",
+    on.Shutdown: lambda e: "is asked to leave",
     do.Register: lambda e: "registers",
     do.ReleaseOwners: lambda e: f"releases {_names(e.partitions)}",
     do.ClaimOwners: lambda e: f"claims {_names({*e.create, *e.move})}",

@@ -1,4 +1,4 @@
-"""A group deleted in ZooKeeper, or its offsets: what goes, what stays, who comes between."""
+"""A group deleted in ZooKeeper, or its offsets: what goes, what stays, and races with members."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +20,7 @@ REGISTERED = ConsumerRegistration({"t": 1}, "static", 0).encode()
 
 
 def play(scene: Callable[[MemorySession, MemorySession], Awaitable[Any]]) -> None:
-    """A scene of one who deletes, and a member; the group `g` has committed, `h` too."""
+    """Play a scene of a deleter and a member; groups `g` and `h` have committed."""
 
     async def run() -> None:
         zookeeper = MemoryZooKeeper()
@@ -75,10 +75,12 @@ def test_group_that_never_had_members_goes() -> None:
 
 
 class Meeting:
-    """The session of one who deletes; a member comes when it removes a certain node."""
+    """The deleter's session; a member joins at the moment when a certain node is deleted."""
 
     def __init__(self, zk: MemorySession, member: MemorySession, path: str) -> None:
-        self._zk, self._member, self._path = zk, member, path
+        self._zk = zk
+        self._member = member
+        self._path = path
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._zk, name)

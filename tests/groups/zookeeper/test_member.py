@@ -1,4 +1,4 @@
-"""Members on real ZooKeepers: two share, one leaves, one is killed, one has a stolen name."""
+"""Members on real ZooKeepers: two share, one leaves, one is killed, one has a name in use."""
 
 import asyncio
 import contextlib
@@ -24,17 +24,17 @@ from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 USUAL_MS = 6000
 BRIEF_MS = 2000
-"""The session of who waits for one, or sees one end."""
+"""Session timeout of members whose session ends, and of those that wait for it."""
 
 
 @pytest.fixture(params=VERSIONS)
 def zk_chroot(request: pytest.FixtureRequest, zookeepers: ZooKeepers) -> str:
-    """The same of each ZooKeeper that Kafka has come with."""
+    """Provide a chroot on each ZooKeeper that Kafka has been shipped with."""
     return zookeepers.chroot(request.param)
 
 
 class Streams:
-    """Streams that note the calls of their member, in order."""
+    """Streams that record their member's calls, in order."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -99,7 +99,7 @@ async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[K
 async def a_member(
     hosts: str, name: str, session_timeout_ms: int = SESSION_MS
 ) -> AsyncIterator[tuple[Member, Streams]]:
-    """Give a member that has joined; it leaves in the end."""
+    """Yield a member that has joined; it leaves at the end."""
     async with a_session(hosts, session_timeout_ms) as session:
         member, streams = member_of(session, name)
         try:

@@ -1,4 +1,4 @@
-"""Members on a ZooKeeper in memory, in virtual time: what one does to the tree, call by call."""
+"""Members on a ZooKeeper in memory, in virtual time: their operations on the tree, call by call."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ REGISTRATION = ConsumerRegistration({"t": 1}, "static", timestamp_ms=0).encode()
 
 
 class Counting(MemoryZooKeeper):
-    """Counts what is done below `owners`."""
+    """A session that counts operations below `owners`."""
 
     def __init__(self) -> None:
         super().__init__(lambda: int(asyncio.get_running_loop().time() * 1000))
@@ -48,7 +48,7 @@ class Counting(MemoryZooKeeper):
 
 
 class Streams:
-    """A Delivery that keeps a diary."""
+    """A Delivery that records its calls."""
 
     def __init__(self) -> None:
         self.delivering: dict[TopicPartition, str] = {}
@@ -112,7 +112,8 @@ class Scene:
         await (await self.session()).create(TopicAssignment.path("t"), content, make_parents=True)
 
     async def member(self, name: str, strategy: str = "range") -> tuple[Member, Streams]:
-        streams, consumer_id = Streams(), f"g_{name}"
+        streams = Streams()
+        consumer_id = f"g_{name}"
         session = await self.session()
         wanted = StaticSubscription({"t": 1})
         tree = GroupTree(session, "g", consumer_id, wanted, strategy=strategy)
@@ -144,9 +145,11 @@ def test_a_broker_that_restarts_ten_times_costs_no_release_and_stops_no_fetcher(
             await asyncio.sleep(0.2)
             await admin.delete(f"{BROKERS}/0")
             await asyncio.sleep(0.2)
+
         for (member, streams), before in zip(members, rounds, strict=True):
             assert member.membership.round >= before + 10
             assert streams.diary == []
+
         assert work.zk.owner_writes == {}
 
     play(scene)
@@ -201,10 +204,13 @@ def test_a_leave_that_is_cancelled_goes_on_and_the_next_call_waits_for_it() -> N
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(member.leave(), 0.5)
         await member.leave()
+
         assert asyncio.get_running_loop().time() > 2.0
         assert work.zk.tree["/consumers/g/ids"].children == {"g_b"}
+
         await joining
         await asyncio.sleep(1)
+
         assert set(work.zk.tree[OWNERS].children) == {"0", "1"}
         assert await member.tree.read_owners({TopicPartition("t", 0)}) == {
             TopicPartition("t", 0): Owner("g_b-0", 0, newcomer.membership.session_id)
@@ -235,7 +241,7 @@ def test_who_leaves_without_zookeeper_is_gone_in_time_but_for_its_listener(
 
 
 class Silent:
-    """A session that, once it is silent, answers nothing."""
+    """A session that does not respond any more once it is silent."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -336,7 +342,7 @@ def test_a_member_whose_id_is_held_watches_it_once_however_often_it_tries() -> N
 
 
 def watches_of(session: MemorySession, path: str = "") -> int:
-    """How many callables a session would call."""
+    """Return the number of callables that a session would call."""
     return sum(
         len(watches)
         for table in session._watches.paths.values()
@@ -375,10 +381,13 @@ def test_a_malformed_neighbour_is_named_to_who_waits_and_the_member_recovers(
         with pytest.raises(MalformedMember, match=path):
             await member.join()
         await asyncio.sleep(60)
+
         assert len(problems) == 1
         assert streams.delivering == {}
+
         await admin.delete(path)
         await asyncio.sleep(0.2)
+
         assert len(streams.delivering) == 2
         assert problems[1:] == [None]
 
@@ -472,10 +481,13 @@ def test_a_claim_that_zookeeper_refuses_is_tried_again_after_a_pause_and_reporte
         with pytest.raises(ConsumerRebalanceFailed, match=rf"NoAuth {OWNERS}/0"):
             await member.join()
         tries = member.membership.settings.rebalance_max_retries
+
         assert calls["multi"] == tries
         assert len(problems) == 1
+
         work.zk.read_only.clear()
         await asyncio.sleep(3)
+
         assert len(streams.delivering) == 4
         assert problems[1:] == [None]
 
@@ -493,11 +505,14 @@ def test_a_release_that_zookeeper_refuses_is_reported_and_tried_again() -> None:
         second, other_streams = await work.member("b")
         joining = asyncio.ensure_future(second.join())
         await asyncio.sleep(12)
+
         assert "ReleaseOwners: NoAuth" in str(problems[-1])
         assert other_streams.delivering == {}
+
         work.zk.read_only.clear()
         await asyncio.sleep(5)
         await asyncio.gather(joining, return_exceptions=True)
+
         assert len(streams.delivering) == len(other_streams.delivering) == 2
         assert problems[-1] is None
 
@@ -569,7 +584,7 @@ def test_an_owner_node_that_somebody_deletes_is_there_again_within_the_audit() -
 def test_what_a_member_asks_of_zookeeper_when_another_joins_does_not_grow_with_the_group(
     size: int,
 ) -> None:
-    """Herd: each of `size` members hears of the newcomer, and reads only what is new to it."""
+    """Herd effect: each of `size` members sees the newcomer, and reads only what is new to it."""
 
     async def scene(work: Scene) -> None:
         await work.topic(60)
@@ -590,10 +605,11 @@ def test_what_a_member_asks_of_zookeeper_when_another_joins_does_not_grow_with_t
 
 
 class Watched:
-    """A session whose calls are counted."""
+    """A session that counts calls."""
 
     def __init__(self, session: Any, calls: Counter[str]) -> None:
-        self._session, self._calls = session, calls
+        self._session = session
+        self._calls = calls
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._session, name)

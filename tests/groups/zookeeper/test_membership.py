@@ -1,4 +1,4 @@
-"""Value tests of a member's decisions: what each event makes of it, and what it wants done."""
+"""Value tests of a member's decisions: the state and the effects that follow from each event."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ P0, P1, P2, P3 = sorted(ALL)
 
 
 class Script:
-    """One member, driven by hand. `tell` gives the effects of one event."""
+    """A member driven by hand. `tell` returns the effects of one event."""
 
     def __init__(self, **settings: Any) -> None:
         self.now_ms = 0
@@ -50,7 +50,7 @@ class Script:
         return self.member.round
 
     def change(self, event: on.Event) -> list[do.Effect]:
-        """A watch fires between rounds, and the burst of changes is over."""
+        """Let a watch fire between rounds, and the burst of changes end."""
         (timer,) = self.tell(event)
         assert timer == self.debounce()
         return self.tell(on.ReadDue(self.round))
@@ -68,7 +68,7 @@ class Script:
     def read_group(
         self, *members: str, streams: int = 1, partitions: int = 4, clustered: Sequence[str] = ()
     ) -> list[do.Effect]:
-        """Give the member a reading of the group: each of `members` has `streams` of topic t."""
+        """Give the member a reading of the group; each of `members` has `streams` of topic t."""
         snapshot = on.GroupSnapshot(
             {member: StaticSubscription({"t": streams}) for member in members},
             (),
@@ -85,7 +85,7 @@ class Script:
         return self.tell(on.OwnersRead(self.round, owners))
 
     def settle_alone(self) -> None:
-        """Own all of t, alone in the group."""
+        """Let the member own all of t, alone in the group."""
         self.register()
         self.read_group(ME)
         self.read_owners({})
@@ -106,12 +106,15 @@ def one(effects: Iterable[do.Effect], kind: type[Any]) -> Any:
 
 def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> None:
     script = Script()
+
     assert script.tell(on.SessionEstablished(SESSION)) == [
         do.Abandon(),
         do.ResumeDelivery(),
         do.Register(SESSION),
     ]
+
     (read_group,) = script.tell(on.Registered(SESSION))
+
     assert read_group == do.ReadGroup(script.round)
     assert script.read_group(ME) == [do.ReadOwners(script.round, ALL)]
     assert script.read_owners({}) == [
@@ -132,6 +135,7 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
         script.audit(),
         do.Report(),
     ]
+
     assert script.member.phase is Phase.SETTLED
 
 
@@ -144,6 +148,7 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
     script.read_group(ME, OTHER)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     leaving = frozenset({P2, P3})
+
     assert effects[:5] == [
         do.StopFetchers(leaving),
         do.CommitPositions(script.round, leaving),
@@ -151,6 +156,7 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
         do.ForgetPositions(leaving),
         do.ReleaseOwners(script.round, leaving),
     ]
+
     assert kinds(effects[5:]) == [do.NotifyStarting, do.SetTimer, do.Report]
     assert script.member.delivering.keys() == {P0, P1}
 
@@ -217,14 +223,18 @@ def test_a_claim_that_fails_again_and_again_though_nothing_changes_is_given_a_pa
     for _ in range(MAX_CLAIMS_IN_VAIN):
         assert do.ClaimOwners in kinds(script.read_owners({}))
         script.tell(on.ClaimFailed(script.round))
+
     timer, report = script.read_owners({})
+
     assert timer == do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10)
     assert isinstance(report, do.Report)
     assert report.error == (
         "can't rebalance after 1 retries: claimed in vain, though free: t-0, t-1, t-2, t-3"
     )
+
     script.tell(on.Retry(script.round))
     script.read_group(ME)
+
     assert do.ClaimOwners in kinds(script.read_owners({}))
 
 
@@ -316,9 +326,12 @@ def test_a_partition_that_moves_between_our_threads_keeps_its_position() -> None
     script.read_group(ME, streams=2, partitions=8)
     ours = {P0: f"{ME}-0", P1: f"{ME}-0", P2: f"{ME}-1", P3: f"{ME}-1"}
     claim = one(script.read_owners(ours), do.ClaimOwners)
+
     assert claim.move == {P2: (f"{ME}-0", 0), P3: (f"{ME}-0", 0)}
     assert claim.create.keys() == {TopicPartition("t", p) for p in range(4, 8)}
+
     effects = script.tell(on.Claimed(script.round))
+
     assert effects[0] == do.MoveFetchers({P2: f"{ME}-0", P3: f"{ME}-0"})
     assert one(effects, do.FetchOffsets).partitions == claim.create.keys()
 
@@ -668,7 +681,7 @@ def test_a_move_that_is_not_legal_is_an_assertion_error() -> None:
 
 
 class Counted(StaticSubscription):
-    """A subscription that counts how often somebody works out what it wants."""
+    """A subscription that counts how often its topics are computed."""
 
     looks = 0
 
@@ -695,12 +708,13 @@ def test_a_round_in_which_nothing_is_new_works_nothing_out_again(members: int) -
         script.tell(on.Retry(script.round))
         script.tell(on.GroupRead(script.round, snapshot))
         assert script.read_owners(dict.fromkeys(ALL, f"{ME}-0")) == [script.audit(), do.Report()]
+
     assert Counted.looks == 0
     assert script.member.assignment is assignment
 
 
 def no_offset(script: Script) -> list[do.Effect]:
-    """A round in which not one offset can be read."""
+    """Play a round in which no offset can be read."""
     script.tell(on.Claimed(script.round))
     failed = dict.fromkeys(script.member.target, "no coordinator")
     return script.tell(on.OffsetsFetched(script.round, {}, failed))

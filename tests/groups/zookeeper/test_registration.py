@@ -95,7 +95,7 @@ def test_threads_of_all_members_are_found_by_topic() -> None:
 
 @attrs.frozen
 class Counted:
-    """A subscription to all topics that counts how often it is looked at."""
+    """A subscription to all topics that counts how often it is read."""
 
     looks: list[str]
     key: str = "all"

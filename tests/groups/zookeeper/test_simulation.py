@@ -1,9 +1,9 @@
-"""Whole groups in virtual time: real members over a ZooKeeper in memory, chance from a seed.
+"""Simulate whole groups in virtual time: real members on a ZooKeeper in memory, chance from a seed.
 
-Each ZooKeeper call takes a random time before it is applied and another before its reply comes, so
+Each ZooKeeper call takes a random time before it is applied, and another before its reply comes, so
 the members' steps interleave in every order. After every step no partition may be delivered by two
-members; when all is quiet every partition must be owned and delivered. A `JvmMember` does what
-Kafka's ZookeeperConsumerConnector does, in its order.
+members. At the end every partition must be owned and delivered. A `JvmMember` does what Kafka's
+ZookeeperConsumerConnector does, in its order.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ QUIET_S = 30.0
 
 
 class SlowSession:
-    """A MemorySession whose calls and replies take their time; `step` follows each of them."""
+    """A MemorySession with slow calls and replies; `step` is called after each of them."""
 
     def __init__(self, session: MemorySession, random: Random, step: Callable[[], None]) -> None:
         self.session = session
@@ -64,7 +64,7 @@ class SlowSession:
 
 
 class Deliveries:
-    """What the streams of one member would deliver: a `Delivery` without messages."""
+    """The partitions that one member's streams would deliver: a `Delivery` without messages."""
 
     def __init__(self) -> None:
         self.threads: dict[TopicPartition, str] = {}
@@ -112,10 +112,10 @@ class Deliveries:
 
 
 class JvmMember:
-    """Kafka's connector: stop all, release all, then claim one by one; undo and wait if one fails.
+    """Kafka's connector: stop all, release all, claim one by one; undo and wait if one fails.
 
-    It deletes what it believes is its own without looking, and gives up after four attempts until
-    something changes again.
+    It deletes nodes that it takes for its own without looking, and gives up after four attempts
+    until something changes again.
     """
 
     def __init__(self, zk: Any, name: str, streams: Mapping[str, int]) -> None:
@@ -159,10 +159,12 @@ class JvmMember:
         for partition, thread in mine.items():
             if await self._claimed(partition, thread):
                 claimed.append(partition)
+
         if len(claimed) < len(mine):
             for partition in claimed:
                 await self._delete(partition)
             return False
+
         self._registry = mine
         self.delivering = mine.keys()
         return True
@@ -200,7 +202,7 @@ class JvmMember:
 
 
 class Simulation:
-    """A group that is changed by `seed`'s dice, and watched at each step."""
+    """A group that `seed`'s dice change, and that is checked at each step."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -257,7 +259,7 @@ class Simulation:
         del self.members[name]
 
     def kill(self, name: str) -> None:
-        """The process is gone; its session ends when its timeout has passed."""
+        """Kill a process; its session ends after its timeout."""
         session, member, deliveries = self.members.pop(name)
         self.zk.suspend(session)
         deliveries.abandon()
@@ -314,26 +316,33 @@ class Simulation:
         async with asyncio.timeout(1):  # one of them may be looking whether all is still well
             while not all(member.is_settled for _, member, _ in self.members.values()):
                 await asyncio.sleep(0.01)
+
         self.check_no_partition_has_two()
         everything = {
             TopicPartition(t, p) for t, count in self.partitions.items() for p in range(count)
         }
         if not self.members and not self.jvm:
             everything = set()
+
         assert {partition for _, partition in self.deliveries()} == everything
+
         owners = {
             TopicPartition(path.split("/")[-2], int(path.split("/")[-1])): node.data
             for path, node in self.zk.tree.items()
             if path.startswith(f"/consumers/{GROUP}/owners/") and node.ephemeral_owner
         }
+
         assert owners.keys() == everything
+
         for name, partition in self.deliveries():
             owner = owners[partition]
             assert owner is not None
             assert consumer_of(owner.decode()) == f"{GROUP}_{name}"
+
         for _, _, deliveries in self.members.values():
             for partition, thread in deliveries.threads.items():
                 assert owners[partition] == thread.encode()
+
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.result()
@@ -468,6 +477,7 @@ def test_a_group_in_which_anything_happens_settles(seed: int) -> None:
     async def scenario(group: Simulation) -> None:
         names = iter("abcdefghijklmnopqrstuvwxyz")
         await group.join(next(names))
+
         for _ in range(12):
             await asyncio.sleep(group.random.expovariate(2))
             somebody = group.random.choice([*group.members]) if group.members else None

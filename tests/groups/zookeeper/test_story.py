@@ -1,4 +1,4 @@
-"""Three hundred stories of a group hold: tests/groups/zookeeper/story.py says what that means."""
+"""Three hundred stories of a group hold; tests/groups/zookeeper/story.py says what that means."""
 
 import subprocess
 import sys
@@ -26,18 +26,22 @@ def test_thirty_stories_in_which_something_went_wrong_hold(
 ) -> None:
     counted: list[Story] = []
     seed = chapter * 1000
+
     while len(counted) < CHAPTER:
         story = tell_whole(seed)
         assert story.faults.total() >= FEWEST_FAULTS
         if story.bites:  # else nothing was tried
             counted.append(story)
         seed += 1
+
     total = sum(story.faults.total() for story in counted)
     bites = sum(story.bites.total() for story in counted)
     overtaken = sum(story.reorderings for story in counted)
     kinds = {*TROUBLES, *CLEAN_TROUBLES}
+
     assert len(set().union(*(story.faults for story in counted))) == len(kinds)
     assert {story.reset for story in counted} == {"smallest", "largest"}
+
     record_property(
         "counts",
         f"seeds {chapter * 1000}-{seed - 1}: {CHAPTER} stories of a group, {total} faults that bit "

@@ -1,4 +1,4 @@
-"""What a member reads and writes in ZooKeeper, on the tree in memory."""
+"""A member's reads and writes in ZooKeeper, on the tree in memory."""
 
 import asyncio
 import json
@@ -407,7 +407,7 @@ def test_what_changes_while_its_answer_is_on_the_way_is_not_remembered() -> None
         session = tree.zk
 
         class Late:
-            """Gives the topic's partitions, and has them changed before the caller looks."""
+            """A session that changes the topic's partitions after it has returned them."""
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(session, name)
@@ -428,7 +428,7 @@ def test_what_changes_while_its_answer_is_on_the_way_is_not_remembered() -> None
 
 def test_the_group_is_read_as_of_now_though_the_server_asked_lags_behind() -> None:
     class Lagging:
-        """A session with a server that shows an old tree until `sync`."""
+        """A session whose server shows an old tree until `sync`."""
 
         def __init__(self, session: MemorySession) -> None:
             self._session = session
