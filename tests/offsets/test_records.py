@@ -179,7 +179,6 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
     )
 
     encoded = encode_value(group)
-
     assert encoded is not None
     assert encoded[:2] == b"\x00\x03"
     assert decode_value(GroupKey("group1"), encoded) == group

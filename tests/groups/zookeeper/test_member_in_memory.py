@@ -204,13 +204,11 @@ def test_a_leave_that_is_cancelled_goes_on_and_the_next_call_waits_for_it() -> N
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(member.leave(), 0.5)
         await member.leave()
-
         assert asyncio.get_running_loop().time() > 2.0
         assert work.zk.tree["/consumers/g/ids"].children == {"g_b"}
 
         await joining
         await asyncio.sleep(1)
-
         assert set(work.zk.tree[OWNERS].children) == {"0", "1"}
         assert await member.tree.read_owners({TopicPartition("t", 0)}) == {
             TopicPartition("t", 0): Owner("g_b-0", 0, newcomer.membership.session_id)
@@ -381,13 +379,11 @@ def test_a_malformed_neighbour_is_named_to_who_waits_and_the_member_recovers(
         with pytest.raises(MalformedMember, match=path):
             await member.join()
         await asyncio.sleep(60)
-
         assert len(problems) == 1
         assert streams.delivering == {}
 
         await admin.delete(path)
         await asyncio.sleep(0.2)
-
         assert len(streams.delivering) == 2
         assert problems[1:] == [None]
 
@@ -481,13 +477,11 @@ def test_a_claim_that_zookeeper_refuses_is_tried_again_after_a_pause_and_reporte
         with pytest.raises(ConsumerRebalanceFailed, match=rf"NoAuth {OWNERS}/0"):
             await member.join()
         tries = member.membership.settings.rebalance_max_retries
-
         assert calls["multi"] == tries
         assert len(problems) == 1
 
         work.zk.read_only.clear()
         await asyncio.sleep(3)
-
         assert len(streams.delivering) == 4
         assert problems[1:] == [None]
 
@@ -505,14 +499,12 @@ def test_a_release_that_zookeeper_refuses_is_reported_and_tried_again() -> None:
         second, other_streams = await work.member("b")
         joining = asyncio.ensure_future(second.join())
         await asyncio.sleep(12)
-
         assert "ReleaseOwners: NoAuth" in str(problems[-1])
         assert other_streams.delivering == {}
 
         work.zk.read_only.clear()
         await asyncio.sleep(5)
         await asyncio.gather(joining, return_exceptions=True)
-
         assert len(streams.delivering) == len(other_streams.delivering) == 2
         assert problems[-1] is None
 

@@ -106,7 +106,6 @@ def one(effects: Iterable[do.Effect], kind: type[Any]) -> Any:
 
 def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> None:
     script = Script()
-
     assert script.tell(on.SessionEstablished(SESSION)) == [
         do.Abandon(),
         do.ResumeDelivery(),
@@ -114,7 +113,6 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
     ]
 
     (read_group,) = script.tell(on.Registered(SESSION))
-
     assert read_group == do.ReadGroup(script.round)
     assert script.read_group(ME) == [do.ReadOwners(script.round, ALL)]
     assert script.read_owners({}) == [
@@ -148,7 +146,6 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
     script.read_group(ME, OTHER)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     leaving = frozenset({P2, P3})
-
     assert effects[:5] == [
         do.StopFetchers(leaving),
         do.CommitPositions(script.round, leaving),
@@ -225,7 +222,6 @@ def test_a_claim_that_fails_again_and_again_though_nothing_changes_is_given_a_pa
         script.tell(on.ClaimFailed(script.round))
 
     timer, report = script.read_owners({})
-
     assert timer == do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10)
     assert isinstance(report, do.Report)
     assert report.error == (
@@ -234,7 +230,6 @@ def test_a_claim_that_fails_again_and_again_though_nothing_changes_is_given_a_pa
 
     script.tell(on.Retry(script.round))
     script.read_group(ME)
-
     assert do.ClaimOwners in kinds(script.read_owners({}))
 
 
@@ -326,12 +321,10 @@ def test_a_partition_that_moves_between_our_threads_keeps_its_position() -> None
     script.read_group(ME, streams=2, partitions=8)
     ours = {P0: f"{ME}-0", P1: f"{ME}-0", P2: f"{ME}-1", P3: f"{ME}-1"}
     claim = one(script.read_owners(ours), do.ClaimOwners)
-
     assert claim.move == {P2: (f"{ME}-0", 0), P3: (f"{ME}-0", 0)}
     assert claim.create.keys() == {TopicPartition("t", p) for p in range(4, 8)}
 
     effects = script.tell(on.Claimed(script.round))
-
     assert effects[0] == do.MoveFetchers({P2: f"{ME}-0", P3: f"{ME}-0"})
     assert one(effects, do.FetchOffsets).partitions == claim.create.keys()
 

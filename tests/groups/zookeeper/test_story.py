@@ -38,7 +38,6 @@ def test_thirty_stories_in_which_something_went_wrong_hold(
     bites = sum(story.bites.total() for story in counted)
     overtaken = sum(story.reorderings for story in counted)
     kinds = {*TROUBLES, *CLEAN_TROUBLES}
-
     assert len(set().union(*(story.faults for story in counted))) == len(kinds)
     assert {story.reset for story in counted} == {"smallest", "largest"}
 
