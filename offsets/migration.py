@@ -338,6 +338,8 @@ def _go_on(run: Run, migration: GroupMigration, observation: Observation) -> Dec
     late: dict[str, MemberSeen] = {
         name: member for name, member in observation.not_obeying.items() if member.epoch is not None
     }
+
+    # A step is taken only when every member of ours has acknowledged the last one.
     if late and run.is_patient:
         return run, Look()
     if late:
@@ -347,6 +349,7 @@ def _go_on(run: Run, migration: GroupMigration, observation: Observation) -> Dec
         return run, Finish(status_text(observation), obstacles)
 
     if is_settled(migration):
+        # An unreadable offset matters only in a store that is read.
         in_use = migration.mode.reads is OffsetStorage.ZOOKEEPER
         return run, Finish(status_text(observation), observation.unreadable if in_use else ())
     return run, Rewrite(_take_step(migration), observation.version)

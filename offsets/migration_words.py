@@ -54,6 +54,8 @@ def status_text(observation: Observation) -> str:
         lines.append("proven: both stores were in step when verified")
         if proven := observation.proven & observation.foreign_members.keys():
             lines.append(f"proven: not ours, but written both: {', '.join(sorted(proven))}")
+
+    # Nothing is known of the settings of members that are not ours.
     if unsure := [
         name for name in sorted(observation.foreign_members) if settings_wanted(observation, name)
     ]:

@@ -121,6 +121,8 @@ class CoordinatorStore:
             return
 
         results = commit_results(await self.call(commit_request(group, offsets)))
+
+        # A partition that the response lacks is not committed.
         codes = {
             partition: results.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             for partition in offsets
@@ -222,6 +224,7 @@ class DualStore:
         """Commit to the first store of each partition, and to the second what the first took."""
         errors: dict[TopicPartition, ErrorCode] = {}
 
+        # The second store of a partition is written only if the first one was.
         for turn in (0, 1):
             refused = set(errors)
             for store in (self.kafka, self.zookeeper):

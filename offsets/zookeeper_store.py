@@ -46,6 +46,8 @@ class ZooKeeperStore:
             partition: ConsumerOffset.path(group, partition.topic, partition.partition)
             for partition in partitions
         }
+
+        # Until it is read again, nothing is known of these nodes.
         for partition in paths:
             self._present.pop((group, partition), None)
 
@@ -64,6 +66,8 @@ class ZooKeeperStore:
             except ZnodeError as error:
                 errors[partition] = str(error)
                 continue
+
+            # A negative offset stands for a position that is not known.
             if offset >= 0:
                 self._present[group, partition] = offset
                 offsets[partition] = OffsetAndMetadata(offset)
@@ -78,6 +82,8 @@ class ZooKeeperStore:
         All are written in the present session: in the next one the partitions may be another's.
         """
         session_id = self.zk.session_id
+
+        # An offset that the node has already is not written again.
         changed = [
             (partition, committed.offset)
             for partition, committed in committable(offsets).items()

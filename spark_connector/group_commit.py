@@ -98,6 +98,8 @@ class GroupCommit:
         records = self._records(place)
         try:
             self._require_ours(place)
+
+            # Note it before the commit: without a response it may still have succeeded.
             self._ours = (self._ours[0], records)
             self.brokers.commit_group_offsets(self.group, records)
         except SettingError:

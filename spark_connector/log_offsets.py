@@ -88,6 +88,7 @@ class LogOffsets:
         try:
             topics = self.brokers.describe_topics(self.options.subscribe)
         except BrokerError as error:
+            # During a disturbance the known partitions will do.
             if not (self._partitions and error.code.retriable):
                 raise
         else:

@@ -57,6 +57,8 @@ def _record_batch(
 ) -> pa.RecordBatch:
     offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
     milliseconds = pa.array(timestamps, pa.timestamp("ms", "UTC"))
+
+    # One column after the other, in the order of COLUMNS.
     columns = [
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),

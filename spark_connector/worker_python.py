@@ -31,6 +31,7 @@ def _check(python: str) -> None:
     if shutil.which(python) == sys.executable:
         return
 
+    # Try the import as a worker would.
     try:
         probe = subprocess.run(
             [python, "-c", f"import {_NEEDED}"],

@@ -317,6 +317,7 @@ class Member:
             reason = f"{type(effect).__name__}: {error!r}"
             logger.exception("%s: %s", self.consumer_id, reason)
 
+        # Each failed effect has its event, from which `decide` goes on.
         self.on_failure()
         if isinstance(effect, do.Register):
             return on.RegistrationFailed(effect.session_id, reason)

@@ -141,6 +141,7 @@ def check_subscription(subscription: Subscription) -> None:
             if not is_legal(topic):
                 raise ValueError(f"topic name {topic!r} is not {LEGAL}")
 
+    # The node must also fit into one request.
     size = len(registration.encode())
     if size > MAX_REGISTRATION_BYTES:
         raise ValueError(
@@ -159,6 +160,8 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
             raise MalformedRegistration(f"{num_streams} streams of {wanted}")
 
     kind = _FILTERS.get(registration.pattern or "")
+
+    # Anything else counts as topics by name, as on the JVM.
     if kind is None or not registration.subscription:
         for topic in registration.subscription:
             if not all(map(_PATH_PART.fullmatch, topic.split("/"))):

@@ -233,6 +233,8 @@ class GroupTree:
         strategies = registrations.strategies
         last = self._last_snapshot
         session_id = self.zk.session_id
+
+        # Nothing has changed since the last snapshot.
         if self._current_in == session_id and (
             (last.members, last.strategies, last.all_topics) == (members, strategies, all_topics)
         ):
@@ -249,6 +251,8 @@ class GroupTree:
 
         topics_by_name = dict(zip(consumed, topics, strict=True))
         self._last_snapshot = _snapshot(registrations, all_topics, topics_by_name)
+
+        # A watch that fired meanwhile makes this snapshot too old to be kept.
         self._current_in = session_id if changes == self._num_changes else 0
         return self._last_snapshot
 
@@ -385,6 +389,8 @@ class GroupTree:
 
         for batch in _multis(ops):
             conflict = await self._try_to_claim(batch)
+
+            # The first claim of a topic finds no directory for its nodes.
             if isinstance(conflict, NoNode) and create:
                 await self._make_owner_directories({partition.topic for partition in create})
                 conflict = await self._try_to_claim(batch)
