@@ -112,7 +112,7 @@ def _deal_out(threads_of: Threads, partitions_of: Partitions, name: str) -> Assi
     assignment: Assignment = {}
     for partition in sorted(
         (TopicPartition(t, p) for t in threads_of for p in partitions_of.get(t, ())),
-        key=lambda tp: (java_string_hash(name.format(*tp)), tp),
+        key=lambda partition: (java_string_hash(name.format(*partition)), partition),
     ):
         if not (places := places_of[id(threads_of[partition.topic])]):
             continue

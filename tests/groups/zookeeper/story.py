@@ -745,16 +745,16 @@ class Story:
 
     def check_commit(self, op: Any, session_id: int, before: bytes | None) -> None:
         topic, partition = op.path.split("/")[-2:]
-        tp = TopicPartition(topic, int(partition))
-        owner = self._owner(tp)
+        topic_partition = TopicPartition(topic, int(partition))
+        owner = self._owner(topic_partition)
         if owner is None or owner[1] != session_id:
-            what = f"session {session_id} commits {tp}, which is owned by {owner}"
-            self._violated_unless_taken(tp, what)
+            what = f"session {session_id} commits {topic_partition}, which is owned by {owner}"
+            self._violated_unless_taken(topic_partition, what)
         if isinstance(op, Create) or before is None:
             return
         if ConsumerOffset.decode(op.data).offset < ConsumerOffset.decode(before).offset:
-            what = f"the commit of {tp} goes back from {before!r} to {op.data!r}"
-            self._violated_unless_taken(tp, what)
+            what = f"the commit of {topic_partition} goes back from {before!r} to {op.data!r}"
+            self._violated_unless_taken(topic_partition, what)
 
     def check_reset(self, player: Player, feed: PartitionFeed, offset: int) -> None:
         """Check that no group is reset again while messages exist that came after a reset."""

@@ -30,8 +30,10 @@ def play(scene: Callable[[MemorySession, MemorySession], Awaitable[Any]]) -> Non
         for group in ("g", "h"):
             await member.ensure_path(ConsumerGroup.ids_path(group))
             await member.ensure_path(ConsumerGroup.topic_owners_path(group, "t"))
-            for tp in (T0, T1, U0):
-                await member.create(ConsumerOffset.path(group, *tp), b"42", make_parents=True)
+            for partition in (T0, T1, U0):
+                await member.create(
+                    ConsumerOffset.path(group, *partition), b"42", make_parents=True
+                )
         await scene(deleter, member)
 
     run_in_virtual_time(run())
