@@ -56,7 +56,7 @@ class CommittedOffsets:
 
         Raises RecordError at a record that is malformed or has an unknown version.
         """
-        others: list[EncodedRecord] = []
+        other_records: list[EncodedRecord] = []
         find = self._by_prefix.get
 
         for key, value in records:
@@ -70,10 +70,10 @@ class CommittedOffsets:
                 or value[0] | value[14] | value[15]  # high byte of the version; length of metadata
             ):
                 if not self._replay_decoded(key, value):
-                    others.append((key, value))
+                    other_records.append((key, value))
             else:
                 partitions[key[_PARTITION_AT:]] = value
-        return others
+        return other_records
 
     def fetch(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return the offset that `group` has committed for one partition; None if there is none."""
@@ -109,16 +109,16 @@ class CommittedOffsets:
         For each slice at most `most` groups and partitions are examined, so it may be empty. A
         change between two slices is visible to the later ones.
         """
-        wanted: dict[str, list[int]] = {}
+        partitions_of: dict[str, list[int]] = {}
         for topic, partition in partitions:
-            wanted.setdefault(topic, []).append(partition)
+            partitions_of.setdefault(topic, []).append(partition)
 
         keys: list[OffsetKey] = []
         num_examined = 0
         for group in list(self._groups):
             topics = self._groups.get(group, {})
-            for topic in sorted(topics.keys() & wanted.keys()):
-                for partition in wanted[topic]:
+            for topic in sorted(topics.keys() & partitions_of.keys()):
+                for partition in partitions_of[topic]:
                     if _PARTITION.pack(partition) in topics.get(topic, {}):
                         keys.append(OffsetKey(group, topic, partition))
                     num_examined += 1

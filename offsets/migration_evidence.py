@@ -93,12 +93,12 @@ class Evidence:
 
     def without(self, partitions: Collection[TopicPartition]) -> Evidence:
         """Return the evidence without partitions that the command itself has written."""
-        others = {
+        rest = {
             partition: evidence
             for partition, evidence in self.partitions.items()
             if partition not in partitions
         }
-        return attrs.evolve(self, partitions=others)
+        return attrs.evolve(self, partitions=rest)
 
     def find_stuck(self, now_ms: int) -> set[TopicPartition]:
         """Return the partitions that differ, and not because of a commit in flight."""

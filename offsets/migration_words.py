@@ -59,8 +59,8 @@ def status_text(observation: Observation) -> str:
     if unsure := [
         name for name in sorted(observation.foreign_members) if settings_wanted(observation, name)
     ]:
-        wanted = settings_wanted(observation, unsure[0])
-        lines.append(f"not ours, wants {wanted} and a restart if it has not: {', '.join(unsure)}")
+        needed = settings_wanted(observation, unsure[0])
+        lines.append(f"not ours, wants {needed} and a restart if it has not: {', '.join(unsure)}")
 
     lines += _left_behind(observation)
     lines.append(_next_line(observation))
@@ -172,10 +172,10 @@ def not_obeying_obstacle(name: str, member: MemberSeen, migration: GroupMigratio
         text = f"it has not followed to epoch {migration.epoch} yet (it is in {member.epoch})"
         return Obstacle(name, "NOT_OBEYING", f"{text}: is it cut off from ZooKeeper?")
 
-    wanted = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
+    needed = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
     return Obstacle(
         name,
         "NOT_OBEYING",
-        f"not obeying: set {wanted} there and restart; once it commits to both it is proven by "
+        f"not obeying: set {needed} there and restart; once it commits to both it is proven by "
         f"verify, and --trust {name} vouches for it",
     )

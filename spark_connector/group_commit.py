@@ -64,10 +64,10 @@ class GroupCommit:
         use.
         """
         self._require_no_members()
-        held = self.brokers.group_offsets(self.group, partitions)
-        if any(committed.metadata != INITIAL for committed in held.values()):
+        offsets = self.brokers.group_offsets(self.group, partitions)
+        if any(committed.metadata != INITIAL for committed in offsets.values()):
             return {}
-        return {partition: committed.offset for partition, committed in held.items()}
+        return {partition: committed.offset for partition, committed in offsets.items()}
 
     def begin(self, initial: Offsets) -> None:
         """Commit where a new query begins, before it reads anything. Raises as `read_initial`."""
@@ -130,12 +130,12 @@ class GroupCommit:
         """Warn, or raise GroupMoved, if someone else has moved the group."""
         if self._place is None:
             self._require_no_members()
-        held = self.brokers.group_offsets(self.group, place)
-        if not (moved := self._find_moved(place, held)):
+        committed_now = self.brokers.group_offsets(self.group, place)
+        if not (moved := self._find_moved(place, committed_now)):
             return
 
         partition, was = next(iter(moved.items()))
-        now = held.get(partition)
+        now = committed_now.get(partition)
         text = (
             f"group {self.group}: someone else changed the offset of {partition} from {was} to "
             f"{'nothing' if now is None else now.offset} ({len(moved)} partitions in all)"
@@ -144,13 +144,13 @@ class GroupCommit:
             raise GroupMoved(f"{text}; Spark's checkpoint cannot follow (onGroupReset is fail)")
         logger.warning("%s; overwriting it with the place in Spark's checkpoint", text)
 
-    def _find_moved(self, place: Offsets, held: GroupOffsets) -> dict[TopicPartition, int]:
+    def _find_moved(self, place: Offsets, committed_now: GroupOffsets) -> dict[TopicPartition, int]:
         """Return partition -> our offset, for those that are not as we left them."""
         # An earlier run of the query has committed nothing beyond `place`.
         if self._place is None:
             return {
                 partition: place[partition]
-                for partition, committed in held.items()
+                for partition, committed in committed_now.items()
                 if committed.offset > place[partition]
             }
 
@@ -158,7 +158,8 @@ class GroupCommit:
         return {
             partition: ours.offset
             for partition, ours in certain.items()
-            if partition in place and held.get(partition) not in (ours, tried.get(partition))
+            if partition in place
+            and committed_now.get(partition) not in (ours, tried.get(partition))
         }
 
     def _require_no_members(self) -> None:

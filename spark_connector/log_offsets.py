@@ -108,10 +108,10 @@ class LogOffsets:
         """Return where the logs end for a consumer: before records that it may not see yet."""
         return self.at(dict.fromkeys(partitions, LATEST_TIME))
 
-    def at(self, wanted: Offsets) -> dict[TopicPartition, int]:
-        """Return `wanted` with real offsets for earliest and latest: one request a leader."""
-        times = {partition: offset for partition, offset in wanted.items() if offset < 0}
-        offsets = dict(wanted)
+    def at(self, positions: Offsets) -> dict[TopicPartition, int]:
+        """Return `positions` with real offsets for earliest and latest: one request a leader."""
+        times = {partition: offset for partition, offset in positions.items() if offset < 0}
+        offsets = dict(positions)
         if times:
             isolation = self.options.client.isolation
             for partition, listed in self.brokers.list_offsets(times, isolation=isolation).items():

@@ -17,7 +17,7 @@ from spark_connector.rows import record_batches
 from spark_connector.split import OffsetRange
 
 
-def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Read all records of a range.
 
     The range ends at a position. Compaction and transaction markers leave holes, so there may be
@@ -27,21 +27,21 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
     cluster = Cluster(config.bootstrap_servers, config=config)
     with asyncio.Runner() as runner:
         try:
-            position = wanted.start
-            while position < wanted.end:
-                fetched = runner.run(_fetch(cluster, config, wanted, position))
+            position = offset_range.start
+            while position < offset_range.end:
+                fetched = runner.run(_fetch(cluster, config, offset_range, position))
                 if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    earliest = runner.run(_earliest(cluster, wanted.partition))
-                    _report_loss(options, wanted, position, earliest)
-                    position = earliest if earliest > position else wanted.end
+                    earliest = runner.run(_earliest(cluster, offset_range.partition))
+                    _report_loss(options, offset_range, position, earliest)
+                    position = earliest if earliest > position else offset_range.end
                     continue
 
                 # The last batch may go beyond the range.
                 records = fetched.records
-                if records and records[-1].offset >= wanted.end:
-                    records = [record for record in records if record.offset < wanted.end]
+                if records and records[-1].offset >= offset_range.end:
+                    records = [record for record in records if record.offset < offset_range.end]
                 yield from record_batches(
-                    wanted.partition,
+                    offset_range.partition,
                     records,
                     fetched.timestamp_type,
                     include_headers=options.include_headers,
@@ -51,19 +51,23 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
             runner.run(cluster.close())
 
 
-def _report_loss(options: SourceOptions, wanted: OffsetRange, position: int, earliest: int) -> None:
+def _report_loss(
+    options: SourceOptions, offset_range: OffsetRange, position: int, earliest: int
+) -> None:
     if earliest > position:
-        loss = f"{wanted.partition}: offsets {position} to {earliest - 1} have been deleted"
+        loss = f"{offset_range.partition}: offsets {position} to {earliest - 1} have been deleted"
     else:
-        loss = f"{wanted.partition}: offset {position} is behind the log's end; it was truncated"
+        loss = (
+            f"{offset_range.partition}: offset {position} is behind the log's end; it was truncated"
+        )
     report_data_loss(loss, fail=options.fail_on_data_loss)
 
 
 async def _fetch(
-    cluster: Cluster, config: ReaderConfig, wanted: OffsetRange, position: int
+    cluster: Cluster, config: ReaderConfig, offset_range: OffsetRange, position: int
 ) -> FetchedPartition:
     """Fetch records, or OFFSET_OUT_OF_RANGE. Retry everything else until the timeout."""
-    partition = wanted.partition
+    partition = offset_range.partition
 
     async def ask() -> FetchedPartition:
         leader = await cluster.leader(partition)
@@ -87,7 +91,9 @@ async def _fetch(
 
         # A new leader may need a moment to know how far its log is committed.
         if result.next_offset == position:
-            text = f"{partition} has nothing at {position}, and is to be read up to {wanted.end}"
+            text = (
+                f"{partition} has nothing at {position}, and is to be read up to {offset_range.end}"
+            )
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
         return result
 

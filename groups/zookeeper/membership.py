@@ -87,14 +87,14 @@ def _session_established(
         return resumed, [do.ResumeDelivery(), *effects]
 
     # Another session: the former one has expired, even if nobody said so.
-    left, effects = _session_lost(resumed, event, monotonic_ms)
-    registering = attrs.evolve(left.enter(Phase.REGISTERING), session_id=event.session_id)
+    after, effects = _session_lost(resumed, event, monotonic_ms)
+    registering = attrs.evolve(after.enter(Phase.REGISTERING), session_id=event.session_id)
     return registering, [*effects, do.ResumeDelivery(), do.Register(event.session_id)]
 
 
 def _session_lost(member: Membership, event: on.Event, monotonic_ms: int) -> Decision:
     """Stop first, and commit nothing: peers may own our partitions by now."""
-    left = attrs.evolve(
+    after = attrs.evolve(
         member.enter(Phase.OFFLINE),
         session_id=0,
         suspended_since_ms=None,
@@ -103,7 +103,7 @@ def _session_lost(member: Membership, event: on.Event, monotonic_ms: int) -> Dec
         held=frozenset(),
         delivering={},
     )
-    return left, [do.Abandon()]
+    return after, [do.Abandon()]
 
 
 def _session_closed(member: Membership, event: on.SessionClosed, monotonic_ms: int) -> Decision:
@@ -111,10 +111,10 @@ def _session_closed(member: Membership, event: on.SessionClosed, monotonic_ms: i
 
     The streams fail, because an application that only waited for messages would wait for ever.
     """
-    left, effects = _session_lost(member, event, monotonic_ms)
+    after, effects = _session_lost(member, event, monotonic_ms)
     reason = f"{member.consumer_id}: the ZooKeeper session has been closed: this member has ended"
     report = do.Report(reason, do.FailureKind.SESSION_CLOSED)
-    return left.enter(Phase.CLOSED), [*effects, do.FailDelivery(reason), report]
+    return after.enter(Phase.CLOSED), [*effects, do.FailDelivery(reason), report]
 
 
 def _suspended(member: Membership, event: on.Suspended, monotonic_ms: int) -> Decision:

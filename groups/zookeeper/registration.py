@@ -118,23 +118,23 @@ def build_registration(
     """Build our own registration, as a value of the znode."""
     match subscription:
         case StaticSubscription(streams):
-            wanted = dict(streams)
+            streams_of_name = dict(streams)
             pattern = STATIC
         case FilterSubscription(topic_filter, num_streams):
-            wanted = {topic_filter.regex: num_streams}
+            streams_of_name = {topic_filter.regex: num_streams}
             pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
 
     extra = {STRATEGY_KEY: strategy} if strategy == CLUSTERED else {}
-    return ConsumerRegistration(wanted, pattern, timestamp_ms=now_ms, extra=extra)
+    return ConsumerRegistration(streams_of_name, pattern, timestamp_ms=now_ms, extra=extra)
 
 
 def check_subscription(subscription: Subscription) -> None:
     """Raise ValueError if other members could not read it, which would stop the whole group."""
     registration = build_registration(subscription, now_ms=0)
 
-    for wanted, num_streams in registration.subscription.items():
+    for topic_or_pattern, num_streams in registration.subscription.items():
         if not 1 <= num_streams <= MAX_STREAMS:
-            raise ValueError(f"{wanted!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
+            raise ValueError(f"{topic_or_pattern!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
 
     if isinstance(subscription, StaticSubscription):
         for topic in subscription.streams:
@@ -155,9 +155,9 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
     An empty subscription, and one with an unknown pattern, is static. Only the first entry of a
     filter counts. Raises MalformedRegistration.
     """
-    for wanted, num_streams in registration.subscription.items():
+    for topic_or_pattern, num_streams in registration.subscription.items():
         if not 1 <= num_streams <= MAX_STREAMS:
-            raise MalformedRegistration(f"{num_streams} streams of {wanted}")
+            raise MalformedRegistration(f"{num_streams} streams of {topic_or_pattern}")
 
     kind = _FILTERS.get(registration.pattern or "")
 
@@ -228,8 +228,8 @@ def threads_by_topic(
     parties: dict[str, list[tuple[int, int]]] = {}
     for number, consumer_ids in enumerate(alike.values()):
         subscription = members[consumer_ids[0]]
-        wanted = subscription.streams_of(all_topics, exclude_internal_topics)
-        for topic, num_streams in wanted.items():
+        streams_by_topic = subscription.streams_of(all_topics, exclude_internal_topics)
+        for topic, num_streams in streams_by_topic.items():
             parties.setdefault(topic, []).append((number, num_streams))
 
     # Each distinct party becomes one tuple of thread ids.

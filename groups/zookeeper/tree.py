@@ -210,7 +210,7 @@ class GroupTree:
             # Filters are matched against all topics.
             all_topics: tuple[str, ...] = ()
             subscriptions = registrations.subscriptions.values()
-            if any(isinstance(wanted, FilterSubscription) for wanted in subscriptions):
+            if any(isinstance(subscription, FilterSubscription) for subscription in subscriptions):
                 all_topics = await self._read_cached(
                     TopicAssignment.directory(), self._list, topics_changed
                 )

@@ -351,8 +351,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "24",
         "a new session begins with nothing",
         "groups.zookeeper.membership:_session_lost",
-        "return left, [do.Abandon()]",
-        "return attrs.evolve(left, held=member.held, delivering=member.delivering), [do.Abandon()]",
+        "return after, [do.Abandon()]",
+        "return attrs.evolve(after, held=member.held, delivering=member.delivering), [do.Abandon()]",
     ),
     Remedy(
         "25",
