@@ -352,7 +352,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "a new session begins with nothing",
         "groups.zookeeper.membership:_session_lost",
         "return after, [do.Abandon()]",
-        "return attrs.evolve(after, held=member.held, delivering=member.delivering), [do.Abandon()]",
+        "return attrs.evolve(after, held=member.held, delivering=member.delivering), "
+        "[do.Abandon()]",
     ),
     Remedy(
         "25",
