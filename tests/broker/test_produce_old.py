@@ -200,7 +200,7 @@ async def test_what_was_sent_is_appended_though_the_producer_is_gone() -> None:
     waiting = handle(replicas, request(("t", 0, LARGE), acks=0), 0)
     parked = replicas.purgatory.park(waiting, lambda response: None)
     assert parked is not None
-    replicas.purgatory.drop(parked)
+    replicas.purgatory.cancel(parked)
 
     while replicas.manager.high_watermark(T0) == 0:
         await asyncio.sleep(0)

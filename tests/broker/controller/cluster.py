@@ -1,7 +1,6 @@
 """Several brokers' controllers over one ZooKeeper in memory, in virtual time."""
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -30,7 +29,6 @@ class Cluster:
     sessions: dict[int, MemorySession] = attrs.Factory(dict)
     asked: dict[int, RefusingSession] = attrs.Factory(dict)
     controllers: dict[int, Controller] = attrs.Factory(dict)
-    clock: "itertools.count[int]" = attrs.Factory(itertools.count)
     rebalance: LeaderRebalance | None = None
 
     async def start(self, *broker_ids: int) -> None:
@@ -48,7 +46,7 @@ class Cluster:
                 broker_id=broker_id,
                 register=registration.register,
                 connect=self.wire.connect,
-                now_ms=lambda: next(self.clock),
+                now_ms=lambda: 0,
                 rebalance=self.rebalance,
             )
             await controller.start()
