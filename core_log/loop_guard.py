@@ -25,6 +25,7 @@ CALLERS_NAMED = 8
 EXCEPTIONS: dict[str, str] = {
     "tests.broker.": "a test that calls a log itself stands for a thread",
     "tests.compaction.house.House.": "a test that calls a log itself stands for a thread",
+    "tests.compaction.cleaner.": "a test that calls a log itself stands for a thread",
     "tests.compaction.test_": "a test that calls a log itself stands for a thread",
     "tests.simulation.cluster.Cluster.": "it looks at a disk from outside",
     "tests.simulation.cluster.Node.": "it looks at a disk from outside",

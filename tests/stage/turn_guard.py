@@ -24,8 +24,8 @@ ON_PURPOSE = "its loop stands still on purpose"
 EXCEPTIONS: dict[str, str] = {
     "tests/interop/": BROKERS_APART,
     "tests/spark/": BROKERS_APART,
-    "tests/zk/test_session.py::test_a_loop_that_was_busy": ON_PURPOSE,
-    "tests/zk/test_session.py::test_an_answer_that_came_while_the_loop_stood_still": ON_PURPOSE,
+    "tests/zk/session/test_servers.py::test_a_loop_that_was_busy": ON_PURPOSE,
+    "tests/zk/session/test_servers.py::test_an_answer_that_came": ON_PURPOSE,
 }
 """Tests that may, by the beginning of their ids, and why."""
 

@@ -6,9 +6,9 @@ TESTS: dict[str, str] = {
     "clients.transport.connection": "tests/clients/transport/test_connection.py",
     "clients.producer.sender": "tests/clients/producer/test_producer.py",
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py",
-    "groups.coordinator.coordinator": "tests/groups/coordinator/test_coordinator.py",
-    "groups.coordinator.partition_deletion": "tests/groups/coordinator/test_coordinator.py",
-    "groups.runtime.runtime": "tests/groups/coordinator/test_coordinator.py",
+    "groups.coordinator.coordinator": "tests/groups/coordinator/coordinator",
+    "groups.coordinator.partition_deletion": "tests/groups/coordinator/coordinator",
+    "groups.runtime.runtime": "tests/groups/coordinator/coordinator",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
 }
 """By module: the tests that notice, where a remedy names none."""

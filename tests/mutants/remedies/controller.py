@@ -11,7 +11,7 @@ TESTS: dict[str, str] = {
     "broker.replication.replica_manager": "tests/broker/replication/test_replica_manager.py",
     "broker.replication.replica_roles": "tests/broker/replication/test_replica_roles.py",
     "broker.controller.reassignment": "tests/broker/controller/test_reassignment.py",
-    "compaction.cleaner": "tests/compaction/test_cleaner.py",
+    "compaction.cleaner": "tests/compaction/cleaner",
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
     "broker.replication.isr_writer": "tests/broker/replication/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",

@@ -8,7 +8,7 @@ TESTS: dict[str, str] = {
     "core_log.segments.segment": PRODUCERS,
     "core_log.producers.producer_history": PRODUCERS,
     "core_log.producers.producer_state": PRODUCERS,
-    "core_log.leader_epochs": "tests/core_log/test_leader_epochs.py tests/core_log/test_log.py",
+    "core_log.leader_epochs": "tests/core_log/test_leader_epochs.py tests/core_log/log",
     "core_log.guard": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log_dir": "tests/core_log/test_checkpoint_race.py",
@@ -181,7 +181,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "compaction.cleaning:Cleaning._replace",
         "await self.work.run_to_end(replacement.run)",
         "replacement.run()",
-        "tests/compaction/test_cleaner.py",
+        "tests/compaction/cleaner",
     ),
     Remedy(
         "P4",
@@ -197,7 +197,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "compaction.cleaning:Cleaning._finish",
         "await self.work.run_to_end(self.offsets.save)",
         "self.offsets.save()",
-        "tests/compaction/test_cleaner.py",
+        "tests/compaction/cleaner",
     ),
     Remedy(
         "P4",
@@ -205,7 +205,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "core_log.log:Log._write",
         "active.size - self._written_back >= WRITE_BACK_BYTES",
         "False",
-        "tests/core_log/test_log.py",
+        "tests/core_log/log",
     ),
     Remedy(
         "P11",

@@ -19,8 +19,8 @@ TESTS: dict[str, str] = {
     "broker.replication.partition_waits": _WAITS,
     "broker.network.purgatory": "tests/broker/network/test_purgatory.py",
     "broker.replication.replica_manager": f"{_R}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
-    "core_log.log": "tests/core_log/test_log.py",
-    "core_log.segments.segment": "tests/core_log/test_log.py",
+    "core_log.log": "tests/core_log/log",
+    "core_log.segments.segment": "tests/core_log/log",
 }
 """By module: the tests that notice, where a remedy names none."""
 

@@ -2,7 +2,7 @@
 
 from tests.mutants.remedy import Remedy
 
-SESSION = "tests/zk/test_session.py"
+SESSION = "tests/zk/session"
 LINK = "tests/zk/test_kazoo_link.py"
 
 TESTS: dict[str, str] = {
@@ -88,7 +88,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession._serialize",
         'raise ZkError(f"{self._describe(message)!r}: {error}") from None',
         "raise",
-        f"{SESSION}::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
+        f"{SESSION}/test_sizes.py::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
     ),
     Remedy(
         "A11",
@@ -96,7 +96,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession.start",
         "if self._chroot:\n    await self._check_chroot()",
         "",
-        f"{SESSION}::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
+        f"{SESSION}/test_chroots.py::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
     ),
     Remedy(
         "A11",
@@ -104,7 +104,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession._create_missing",
         "full == self._chroot and not self._create_chroot",
         "False",
-        f"{SESSION}::test_a_chroot_that_is_deleted_under_a_session_is_not_made_again",
+        f"{SESSION}/test_chroots.py::test_a_chroot_that_is_deleted_under_a_session_is_not_made_again",
     ),
     Remedy(
         "A15",
@@ -112,7 +112,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession.remove_watch",
         "self._watches.remove(watch)",
         "",
-        f"{SESSION}::test_a_removed_watch_hears_no_more_and_the_others_do[3.9]",
+        f"{SESSION}/test_watches.py::test_a_removed_watch_hears_no_more_and_the_others_do[3.9]",
     ),
     Remedy(
         "A15",
@@ -120,7 +120,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.api:Watches.take",
         "self._remove_place(watch, table, event.path)",
         "pass",
-        f"{SESSION}::test_a_watch_that_is_over_is_held_by_nobody",
+        f"{SESSION}/test_watches.py::test_a_watch_that_is_over_is_held_by_nobody",
     ),
     Remedy(
         "C1",
@@ -136,7 +136,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession._serialize",
         "(size_bytes := request.size_bytes) > MAX_REQUEST_BYTES",
         "(size_bytes := 0) > 0",
-        f"{SESSION}::test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on[3.9]",
+        f"{SESSION}/test_sizes.py::test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on[3.9]",
     ),
     Remedy(
         "C2",
@@ -160,7 +160,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession._await_reply",
         "await asyncio.wait([reply], timeout=self.session_timeout_ms / 1000)",
         "async with asyncio.timeout(self.session_timeout_ms / 1000):\n    await reply",
-        f"{SESSION}::test_an_answer_that_came_while_the_loop_stood_still_counts",
+        f"{SESSION}/test_servers.py::test_an_answer_that_came_while_the_loop_stood_still_counts",
     ),
 )
 """What is taken away, a module for each area. See `tests.mutants.remedy`."""
