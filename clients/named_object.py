@@ -1,7 +1,7 @@
-"""Settings that hold an object: the object itself, its class, or the name of the class.
+"""Settings that hold an object: the object itself, its class, or the name of its class.
 
-Kafka's settings name Java classes, made by reflection. Here a name is `module:Class`, the object
-is made without arguments, and whoever writes Python gives the object.
+Kafka's settings name Java classes, which it creates by reflection. Here a name is `module:Class`,
+and the object is created without arguments. Python code can pass the object itself.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,10 @@ T = TypeVar("T")
 
 
 def named_object(given: Any) -> Any:
-    """The object that a setting gives, names or is the class of.
+    """Return the object that a setting holds, names, or is the class of.
 
-    Raises LookupError for a name that is none; what importing or making the object raises passes.
+    Raises LookupError for an unknown name, and errors of importing the module or of creating the
+    object.
     """
     if isinstance(given, str):
         module, colon, name = given.partition(":")
@@ -30,19 +31,19 @@ def named_object(given: Any) -> Any:
 
 
 def named_callable(given: Any, method: str) -> Callable[..., Any]:
-    """That object's `method`, or the object itself if it has none and can be called.
+    """Return that object's `method`, or the object if it has no such method and is callable.
 
-    Raises as `named_object`, and TypeError for an object that is of no use.
+    Raises as `named_object`, and TypeError for an object without either.
     """
-    found = named_object(given)
-    called = getattr(found, method, found)
-    if not callable(called):
+    target = named_object(given)
+    method_or_target = getattr(target, method, target)
+    if not callable(method_or_target):
         raise TypeError(f"{given!r} cannot be called and has no method {method}")
-    return cast("Callable[..., Any]", called)
+    return cast("Callable[..., Any]", method_or_target)
 
 
 def made_of(setting_name: str, make: Callable[[Any], T], given: Any) -> T:
-    """What `make` makes of a setting's value. Raises SettingError if that is nothing of use."""
+    """Return `make` of a setting's value. Raises SettingError if the value cannot be used."""
     try:
         return make(given)
     except (LookupError, TypeError) as error:

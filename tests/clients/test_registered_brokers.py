@@ -51,7 +51,7 @@ async def test_registration_that_names_no_address_is_left_out_with_a_line_in_the
     )
     assert await registered_brokers(zk) == ["b:4"]
     (line,) = caplog.messages
-    assert line == f"a broker is left out: /brokers/ids/0: '{host}:{port}' is no address"
+    assert line == f"broker left out: /brokers/ids/0: '{host}:{port}' is not an address"
 
 
 async def test_broker_that_goes_while_they_are_read_is_left_out() -> None:
