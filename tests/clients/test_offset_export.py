@@ -47,7 +47,7 @@ def test_another_store_takes_what_one_store_held() -> None:
         ("/consumers/g/offsets/flights/1-0:42", "partition '1-0' is not a number"),
         ("/consumers/g/offsets/flights/2147483648:42", "partition 2147483648 is not a number"),
         ("/consumers/g/offsets/flights/0:9223372036854775808", "offset 9223372036854775808 is"),
-        ("/consumers/../offsets/flights/0:42", "group '..' is no name"),
+        ("/consumers/../offsets/flights/0:42", "group '..' is not a name"),
         ("hello", "'hello' is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"),
     ],
 )
