@@ -223,6 +223,8 @@ class Cluster:
         except NoBrokersAvailable as failure:
             if self._find_brokers is None:
                 raise
+
+            # None of them responded: other brokers may have registered meanwhile.
             try:
                 await self._find_registered(self._find_brokers)
                 return await self._connections.first_answer(self._registered, ask)

@@ -1,4 +1,4 @@
-"""How far a group is behind on one partition: one definition for all tables and metrics.
+"""The lag of a group on one partition: one definition for all tables and metrics.
 
 The rules are those that monitors have converged on after years of bugs:
 

@@ -207,12 +207,12 @@ class Migrator:
             kafka=kafka,
             zookeeper=zookeeper,
             lost=lost,
-            unreadable=_faults(reader),
+            unreadable=_obstacles(reader),
             log_starts={
                 partition: log.start for partition, log in logs.items() if log.start is not None
             },
             log_ends={partition: log.end for partition, log in logs.items() if log.end is not None},
-            unknown_logs=_faults(logs_reader),
+            unknown_logs=_obstacles(logs_reader),
         )
 
     async def _members(self) -> dict[str, MemberSeen]:
@@ -254,8 +254,10 @@ class Migrator:
         return frozenset(set(partitions) - existing)
 
 
-def _faults(reader: GroupReader) -> tuple[Obstacle, ...]:
-    return tuple(Obstacle(each.what, each.error, each.message) for each in reader.failures)
+def _obstacles(reader: GroupReader) -> tuple[Obstacle, ...]:
+    return tuple(
+        Obstacle(failure.what, failure.error, failure.message) for failure in reader.failures
+    )
 
 
 def _decode_migration(content: bytes, path: str) -> GroupMigration:

@@ -91,13 +91,16 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
     else:
         wide = verbose or output == "wide"
         columns = [column for column in listing.columns if wide or not column.wide]
+
         if output == "csv":
             text = csv_text(columns, listing.items)
         else:
             text = table(columns, listing.items, header=wide or listing.header)
+
         if text:
             click.echo(text)
         report(listing.errors)
+
     if listing.errors:
         raise click.exceptions.Exit(EXIT_FAILED)
 

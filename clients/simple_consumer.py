@@ -88,6 +88,7 @@ class SimpleConsumer:
         self.buffer_size = buffer_size
         self.client_id = client_id
         self.broker_version = broker_version
+
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._followed: FollowedPartition | None = None

@@ -188,18 +188,18 @@ class StreamDelivery:
             if committed.offset < 0:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
 
-        left = self.commit_retries if retries is None else retries
+        retries_left = self.commit_retries if retries is None else retries
         while True:
             try:
                 foreign = await self._try_to_commit(offsets, only)
                 break
             except CommitFailed as failure:
-                if not failure.retriable or not left or self.paused:
+                if not failure.retriable or not retries_left or self.paused:
                     raise
                 logger.info("%s: commit is repeated: %s", self.consumer_id, failure)
                 only = failure.errors.keys()
 
-            left -= 1
+            retries_left -= 1
             await asyncio.sleep(self.commit_backoff_ms / 1000)
 
         if foreign:

@@ -185,6 +185,8 @@ class Meters:
     ) -> ConsumerMetrics:
         """Return all numbers as of now."""
         requests = {broker: meter.read() for broker, meter in self.requests.items()}
+        slowest = min((rate.one_minute_rate for rate in requests.values()), default=0.0)
+
         return ConsumerMetrics(
             kafka_commits_per_sec=self.kafka_commits.read(),
             zookeeper_commits_per_sec=self.zookeeper_commits.read(),
@@ -195,7 +197,7 @@ class Meters:
             owned_partitions_count_by_topic=owned,
             fetch_queue_size=queues,
             max_lag=max(lags.values(), default=0),
-            min_fetch_rate=min((rate.one_minute_rate for rate in requests.values()), default=0.0),
+            min_fetch_rate=slowest,
             consumer_lag=lags,
             requests_per_sec=requests,
             broker_bytes_per_sec={

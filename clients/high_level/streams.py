@@ -345,7 +345,9 @@ class MessageStream:
         """Drop the chunks of a feed."""
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
-            self._chunk, self._rest, self.turn = None, iter(()), iter(())
+            self._chunk = None
+            self._rest = iter(())
+            self.turn = iter(())
 
         self._chunks = deque(chunk for chunk in self._chunks if chunk.feed is not feed)
         self._on_room()

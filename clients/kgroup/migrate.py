@@ -228,70 +228,74 @@ async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, F
 
 def items(run: Run) -> list[dict[str, Any]]:
     """Return one item for each partition in the last observation, then the members without any."""
-    seen = run.last_observation
-    assert seen is not None, "a run looks at least once"
+    observation = run.last_observation
+    assert observation is not None, "a run looks at least once"
 
     whole = {
-        "group": seen.group,
-        "step": step_of(seen.migration),
-        "target": seen.migration.target.value if seen.migration else None,
-        "mode": seen.migration.mode.value if seen.migration else None,
-        "epoch": seen.migration.epoch if seen.migration else None,
-        "next": next_command(seen),
+        "group": observation.group,
+        "step": step_of(observation.migration),
+        "target": observation.migration.target.value if observation.migration else None,
+        "mode": observation.migration.mode.value if observation.migration else None,
+        "epoch": observation.migration.epoch if observation.migration else None,
+        "next": next_command(observation),
     }
 
     partitions = [
         whole
-        | _partition_columns(run, seen, partition)
-        | _member_columns(seen, seen.owners.get(partition))
-        for partition in sorted(seen.kafka.keys() | seen.zookeeper.keys() | seen.owners.keys())
+        | _partition_columns(run, observation, partition)
+        | _member_columns(observation, observation.owners.get(partition))
+        for partition in sorted(
+            observation.kafka.keys() | observation.zookeeper.keys() | observation.owners.keys()
+        )
     ]
 
-    idle = seen.members.keys() - seen.owners.values()
-    members = [whole | _member_columns(seen, member) for member in sorted(idle)]
+    idle = observation.members.keys() - observation.owners.values()
+    members = [whole | _member_columns(observation, member) for member in sorted(idle)]
     return partitions + members or [whole]
 
 
-def _partition_columns(run: Run, seen: Observation, partition: TopicPartition) -> dict[str, Any]:
-    in_zookeeper, in_kafka = seen.pair(partition)
+def _partition_columns(
+    run: Run, observation: Observation, partition: TopicPartition
+) -> dict[str, Any]:
+    in_zookeeper, in_kafka = observation.pair(partition)
     evidence = run.evidence.partitions.get(partition) if run.evidence else None
     return {
         "topic": partition.topic,
         "partition": partition.partition,
         "zk_offset": in_zookeeper,
         "kafka_offset": in_kafka,
-        "state": _state(seen, partition),
-        "log_start_offset": seen.log_starts.get(partition),
-        "log_end_offset": seen.log_ends.get(partition),
+        "state": _state(observation, partition),
+        "log_start_offset": observation.log_starts.get(partition),
+        "log_end_offset": observation.log_ends.get(partition),
         "commits": evidence.commits if evidence else None,
     }
 
 
-def _state(seen: Observation, partition: TopicPartition) -> str | None:
-    in_zookeeper, in_kafka = seen.pair(partition)
-    if partition in seen.lost:
+def _state(observation: Observation, partition: TopicPartition) -> str | None:
+    in_zookeeper, in_kafka = observation.pair(partition)
+    if partition in observation.lost:
         return "LOST"
     if in_zookeeper == in_kafka:
         return "equal"
-    if seen.migration is None or is_settled(seen.migration):
+    if observation.migration is None or is_settled(observation.migration):
         return None  # members write only one of them
     return "DIVERGED"
 
 
-def _member_columns(seen: Observation, member: str | None) -> dict[str, Any]:
+def _member_columns(observation: Observation, member: str | None) -> dict[str, Any]:
     if member is None:
         return {}
 
     obeys = None
-    if member in seen.foreign_members:
-        is_dual = seen.migration is not None and seen.migration.mode.is_dual
-        obeys = "proven" if is_dual and member in seen.proven else "not ours"
-    elif seen.migration is not None:
-        obeys = "no" if member in seen.not_obeying else "yes"
+    if member in observation.foreign_members:
+        is_dual = observation.migration is not None and observation.migration.mode.is_dual
+        obeys = "proven" if is_dual and member in observation.proven else "not ours"
+    elif observation.migration is not None:
+        obeys = "no" if member in observation.not_obeying else "yes"
 
     return {
         "consumer_id": member,
         "obeys": obeys,
-        "host": host_of(seen.group, member),
-        "wants": settings_wanted(seen, member),
+        "host": host_of(observation.group, member),
+        "wants": settings_wanted(observation, member),
     }

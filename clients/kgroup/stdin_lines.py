@@ -25,10 +25,10 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
     """
     unfinished: list[bytes] = []  # pieces of one line, joined when it ends
     while chunk := await _read(descriptor):
-        end, *others = chunk.split(b"\n")
+        end, *following = chunk.split(b"\n")
         unfinished.append(end)
-        if others:
-            *lines, rest = others
+        if following:
+            *lines, rest = following
             yield [b"".join(unfinished), *lines]
             unfinished = [rest]
 

@@ -95,10 +95,10 @@ class Handover:
         """Take no more records, and fail those that the loop has not taken. The loop has ended."""
         with self._lock:
             self._closed = True
-            left = list(self._queue)
+            unsent = list(self._queue)
             self._queue.clear()
 
-        for entry in left:
+        for entry in unsent:
             waiting: Future[Any] = entry.buffered or entry.delivery
             if not waiting.done():
                 waiting.set_exception(ProducerClosed("the producer was closed meanwhile"))

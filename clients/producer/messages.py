@@ -30,7 +30,8 @@ class ProducerData:
 
     def __init__(self, topic: str, key: Any = None, data: Any = _ABSENT) -> None:
         if data is _ABSENT:
-            key, data = None, key
+            data = key
+            key = None
 
         is_many = isinstance(data, Sequence | Iterator)
         is_single = isinstance(data, str | bytes | bytearray | memoryview)

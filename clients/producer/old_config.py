@@ -190,9 +190,9 @@ def names_producer_type(settings: Mapping[str, Any]) -> bool:
 def refuse_old_names(settings: Mapping[str, Any]) -> None:
     """Raise SettingError for a name that only has a meaning with `producer.type`."""
     old_names = _names(OldProducerConfig) - _names(ProducerConfig)
-    for given in settings:
-        if given in old_names:
-            raise SettingError(given, "is a setting of producers with producer.type")
+    for name in settings:
+        if name in old_names:
+            raise SettingError(name, "is a setting of producers with producer.type")
 
 
 def load_old_producer_config(
@@ -204,8 +204,8 @@ def load_old_producer_config(
     """
     config, notes = load(OldProducerConfig, _without_broker_ids(settings), accepted=_IGNORED)
 
-    for given in (config.event_handler_props, config.callback_handler_props):
-        properties(given)
+    for text in (config.event_handler_props, config.callback_handler_props):
+        properties(text)
     if config.callback_handler is not None and config.producer_type == "sync":
         notes.append("callback.handler: its hooks are called around a queue, which sync lacks")
 
@@ -238,12 +238,12 @@ def _names(config: type) -> set[str]:
 
 def _without_broker_ids(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with 0.7's `broker.list` (`id:host:port`) as `bootstrap.servers`."""
-    others = dict(settings)
+    rest = dict(settings)
     for name in ("broker.list", "broker_list"):
-        if entries := others.pop(name, None):
-            if "bootstrap.servers" in others:
+        if entries := rest.pop(name, None):
+            if "bootstrap.servers" in rest:
                 raise SettingError(name, "cannot be set together with bootstrap.servers")
 
-            others["bootstrap.servers"] = _BROKER_LIST_ENTRY.sub(r"\g<address>", entries)
+            rest["bootstrap.servers"] = _BROKER_LIST_ENTRY.sub(r"\g<address>", entries)
 
-    return others
+    return rest

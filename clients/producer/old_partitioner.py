@@ -53,17 +53,17 @@ class KeptPartitions:
     """
 
     choose: Callable[[int], int]
-    _kept: dict[str, int] = attrs.field(init=False, factory=dict)
+    _partitions: dict[str, int] = attrs.field(init=False, factory=dict)
 
     def of(self, topic: str, partitions: Sequence[int], led: Sequence[int]) -> int:
         """Return the topic's partition: one of `led`, or of all if none has a leader."""
         candidates = led or partitions
-        kept = self._kept.get(topic)
-        if kept is None or kept not in candidates:
-            kept = self._kept[topic] = candidates[self.choose(len(candidates))]
+        partition_id = self._partitions.get(topic)
+        if partition_id is None or partition_id not in candidates:
+            partition_id = self._partitions[topic] = candidates[self.choose(len(candidates))]
 
-        return kept
+        return partition_id
 
     def forget(self) -> None:
         """Choose again from now on: metadata was read again, or a batch failed."""
-        self._kept.clear()
+        self._partitions.clear()

@@ -93,17 +93,17 @@ class OldProducer:
             return
 
         self._closed = True
-        left: list[KeyedMessage] = []
+        unhandled: list[KeyedMessage] = []
         try:
             if self._queue is not None:
-                left = await self._close_queue(self._queue, timeout_ms)
+                unhandled = await self._close_queue(self._queue, timeout_ms)
         finally:
             closing = self._handler.close()
             if inspect.isawaitable(closing):
                 await closing
 
-        if left:
-            raise FailedToSendMessage(left, f"the producer closed after {timeout_ms} ms")
+        if unhandled:
+            raise FailedToSendMessage(unhandled, f"the producer closed after {timeout_ms} ms")
 
     def _start(self, queue: SendQueue) -> None:
         if self._runner is None:
@@ -126,8 +126,8 @@ class OldProducer:
         finally:
             self._runner.cancel()
             await asyncio.wait([self._runner])
-            left = queue.abort()
+            unhandled = queue.abort()
 
         if not self._runner.cancelled():
             self._runner.result()
-        return left
+        return unhandled

@@ -289,6 +289,7 @@ class Producer:
             headers=headers,
             timestamp_ms=timestamp_ms,
         )
+
         return await delivery
 
     async def flush(self) -> None:

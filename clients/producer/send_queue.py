@@ -93,12 +93,12 @@ class SendQueue:
 
     def abort(self) -> list[KeyedMessage]:
         """Give up the messages that a cancelled loop did not handle; return and report them."""
-        left = [*self._batch, *self._events]
+        unhandled = [*self._batch, *self._events]
         self._batch = []
         self._events.clear()
-        if left:
-            self._report(left, ProducerClosed("the producer was closed first"))
-        return left
+        if unhandled:
+            self._report(unhandled, ProducerClosed("the producer was closed first"))
+        return unhandled
 
     async def run(self) -> None:
         """Handle batches until the queue is closed and empty."""

@@ -76,7 +76,6 @@ class Sender:
         metrics: ProducerMetrics,
         unreachable_is_attempt: bool = False,
     ) -> None:
-
         self._accumulator = accumulator
         self._metrics = metrics
         self._undelivered = Undelivered()
@@ -131,8 +130,9 @@ class Sender:
             for batch in aborted:
                 closed = partial(ProducerClosed, "closed before the record was acknowledged")
                 self._metrics.record_error_total += fail(batch, closed)
-            if left := sum(len(batch.waiters) for batch in aborted if not batch.expired):
-                logger.warning("%d records were not acknowledged when the producer closed", left)
+            records = sum(len(batch.waiters) for batch in aborted if not batch.expired)
+            if records:
+                logger.warning("%d records were not acknowledged when the producer closed", records)
             self._announce_progress()
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
@@ -234,7 +234,7 @@ class Sender:
             self.wake()
 
     def _fail_attempt(self, node: int) -> None:
-
+        """Count a failed connection as an attempt of the batches that are ready for the broker."""
         now = monotonic_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
@@ -364,13 +364,14 @@ class Sender:
     ) -> Verdict:
         """Return the meaning of a response for a batch; keep the idempotent numbers in step."""
         sequences = self._sequences
-        state = (batch.partition, batch.numbers)
+        partition = batch.partition
+        numbers = batch.numbers
 
         # The broker has forgotten the producer, for example with the last of its records.
         if sequences is not None and response and code is ErrorCode.UNKNOWN_PRODUCER_ID:
             start = response.log_start_offset
-            if sequences.may_renumber(*state, batch.attempts, start):
-                sequences.begin_epoch(*state)
+            if sequences.may_renumber(partition, numbers, batch.attempts, start):
+                sequences.begin_epoch(partition, numbers)
                 batch.numbers = UNNUMBERED
                 batch.encoded = None
                 code = ErrorCode.NETWORK_EXCEPTION  # as if it had never arrived
@@ -380,9 +381,10 @@ class Sender:
         verdict = judge(batch, code, now, self._config)
         if sequences is not None:
             if verdict is Verdict.DELIVERED and response:
-                sequences.record_delivery(*state, len(batch.waiters), response.base_offset)
+                records = len(batch.waiters)
+                sequences.record_delivery(partition, numbers, records, response.base_offset)
             elif verdict is Verdict.FAILED:
-                sequences.begin_epoch(*state)
+                sequences.begin_epoch(partition, numbers)
         return verdict
 
     def _announce_progress(self) -> None:
