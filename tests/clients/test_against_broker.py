@@ -23,7 +23,7 @@ def with_topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a scenario with a topic of its own, replicated once."""
+    """Run a scenario with a new topic of one replica."""
     topic = f"t-{uuid4().hex[:8]}"
 
     async def run() -> None:
@@ -121,7 +121,8 @@ def test_offsets_are_found_by_time_and_at_both_ends(dev_cluster: DevCluster) -> 
 
 def test_offsets_committed_for_a_group_are_fetched_by_both_clients(dev_cluster: DevCluster) -> None:
     async def scenario(admin: Admin, topic: str) -> None:
-        partition, group = TopicPartition(topic, 0), f"g-{topic}"
+        partition = TopicPartition(topic, 0)
+        group = f"g-{topic}"
         await admin.commit_group_offsets(group, {partition: OffsetAndMetadata(7, "note")})
         assert await admin.group_offsets(group) == {partition: OffsetAndMetadata(7, "note")}
         assert group in [listing.group_id for listing in await admin.list_groups()]

@@ -27,7 +27,7 @@ PATIENCE_S = 20.0
 
 
 class Counter:
-    """What a client can have: calls, futures, streams, state, class methods."""
+    """A class with all that a client can have: calls, futures, streams, state, class methods."""
 
     def __init__(self, first: int = 0) -> None:
         if first < 0:
@@ -146,7 +146,7 @@ def test_many_threads_share_a_twin(counter: Any) -> None:
 
 
 class Reader:
-    """A connector as far as it has streams, with messages without end until `shutdown`."""
+    """A connector with streams only: messages without end until `shutdown`."""
 
     def __init__(self, count: int = 1) -> None:
         self.made = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
@@ -294,7 +294,7 @@ def test_a_call_on_the_loops_own_thread_is_refused_and_not_waited_for_ever(count
 
 
 class Member(ConsumerConnector):
-    """The only member of a group in a ZooKeeper in memory, without brokers."""
+    """A sole member of a group in a ZooKeeper in memory, without brokers."""
 
     def __init__(self) -> None:
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
@@ -311,7 +311,7 @@ BlockingMember = twin(Member, BlockingConnector)
 
 
 class Listener:
-    """Calls the blocking connector that calls it."""
+    """A listener that calls the blocking connector."""
 
     def __init__(self, connector: Any) -> None:
         self.connector = connector

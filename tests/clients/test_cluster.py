@@ -118,7 +118,7 @@ def test_unreachable_bootstrap_address_is_passed_over() -> None:
 
 
 def test_a_fleet_of_clients_does_not_ask_the_same_broker_first() -> None:
-    """KAFKA-890, 901: all asked the first of the list, and took it down."""
+    """KAFKA-890, 901: all asked the first broker of the list, and overloaded it."""
 
     async def scenario() -> list[int]:
         async with ScriptedBroker({"t": 1}) as first, ScriptedBroker({"t": 1}) as second:

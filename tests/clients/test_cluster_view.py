@@ -1,4 +1,4 @@
-"""What a metadata response makes of a client's view; how addresses are read."""
+"""A client's view, updated by metadata responses; and the reading of addresses."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_a_broker_that_is_behind_does_not_bring_back_a_leader_that_was_deposed()
 
 
 def test_a_broker_that_is_behind_does_not_take_partitions_away() -> None:
-    """By their number keys find their partitions; it never falls while a topic lives."""
+    """Keys choose partitions by their number, which never falls while a topic lives."""
     assert len(told(topic("t", 1, 2, epoch=0), topic("t", 1, epoch=0)).topics["t"]) == 2
 
 

@@ -1,4 +1,4 @@
-"""What reaches the user of a client whose peers are dead, refuse, or lie: KgroupError, no other."""
+"""Users get no other error than KgroupError if a client's peers are dead, refuse, or lie."""
 
 import asyncio
 import inspect
@@ -160,9 +160,9 @@ OLD_PRODUCER: Calls = {
 }
 
 MADE_OR_ENDED = {"close", "for_leader", "shutdown"}
-"""What each test of a client does anyway."""
+"""Calls that each test of a client makes anyway."""
 OF_TWINS = {"encode", "is_ready_for", "buffer"}
-"""The steps of `send`, apart for blocking twins, which are tried themselves."""
+"""The steps of `send`, public for the blocking twins, which are tested themselves."""
 
 
 def test_every_public_call_of_a_client_is_among_those_tried() -> None:
@@ -209,13 +209,13 @@ def lies() -> Iterator[Any]:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing may go wrong unseen either: asyncio logs what nobody has awaited."""
+    """Fail if asyncio logs an error that nobody awaited."""
     yield
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def outcomes(client: Any, calls: Calls, times: int) -> None:
-    """Make all calls at the same time, and again; none may raise anything but KgroupError."""
+    """Make all calls at the same time, twice; only KgroupError may be raised."""
     for _ in range(times):
         raised = await asyncio.gather(
             *(call(client) for call in calls.values()), return_exceptions=True
@@ -328,7 +328,7 @@ def test_a_broker_that_is_gone_is_a_kgroup_error(
 
 
 async def stream_of(connector: ConsumerConnector) -> Any:
-    """Join, and read one message."""
+    """Join, and read a message."""
     streams = await connector.create_message_streams({"t": 1})
     return await anext(streams["t"][0])
 
@@ -405,7 +405,7 @@ async def tree_of(nodes: Mapping[str, bytes]) -> MemorySession:
 
 
 async def tree_with(content: bytes | None = None) -> MemorySession:
-    """A session on a tree that a group has used; `content` is what its nodes hold instead."""
+    """Return a session on a group's tree; `content` replaces the data of its nodes."""
     honest = {
         **TOPICS,
         ConsumerOffset.path("g", "t", 0): ConsumerOffset(3).encode(),
@@ -577,7 +577,7 @@ def one_message(request: Any) -> FetchResponse:
 
 @contextmanager
 def broker_in_a_thread(lie: Lie) -> Iterator[str]:
-    """The address of a lying broker that serves while others block."""
+    """Yield the address of a lying broker that serves in a thread."""
     started: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""What a consumer sees of the bytes a broker sends."""
+"""The bytes that a broker sends, as a consumer gets them."""
 
 import asyncio
 import struct
@@ -29,7 +29,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Answering:
-    """Stands where a connection does and gives one response."""
+    """A connection that gives one response."""
 
     request_timeout_ms = 1000
 
@@ -49,7 +49,7 @@ def batch(base_offset: int, values: Sequence[bytes | None], **fields: Any) -> by
 
 
 def of_producer(attributes: int, encoded: bytes) -> bytes:
-    """The batch with more attribute bits set, and its CRC made right."""
+    """Return the batch with more attribute bits, and the right CRC."""
     from crc32c import crc32c
 
     changed = bytearray(encoded)
@@ -84,6 +84,7 @@ def fetched(
         ],
         records=None if records is None else memoryview(records),
     )
+
     topic = FetchResponseTopic(topic="t", partitions=[partition])
     return run(FetchResponse(responses=[topic]), {P0: (offset, 1000)})[P0]
 
@@ -132,7 +133,7 @@ def test_position_goes_over_what_compaction_removed_from_the_end_of_a_batch() ->
 
 
 def test_messages_of_another_format_than_their_wrapper_have_their_offsets() -> None:
-    """Cleaners of old changed the wrapper's format and not what is inside (KAFKA-4298)."""
+    """Old cleaners changed the wrapper's format, and not that of its messages (KAFKA-4298)."""
     inner = encode_messages([(n, -1, b"%d" % n, b"v%d" % n, ()) for n in range(3)], 0)
     wrapper = bytearray(encode_messages([(52, 7, None, compress(Codec.GZIP, inner), ())], 1))
     wrapper[17] |= Codec.GZIP
@@ -198,6 +199,7 @@ try:
 except BrokerError as error:
     print(error)
 """
+
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     counted, error = done.stdout.splitlines()
     assert counted == "1 1"

@@ -33,7 +33,7 @@ BERT = "g_bert-1418710530124-2a2b3c4d"
 def in_zookeeper(
     ids: tuple[str, ...], owners: dict[TopicPartition, str], **offsets: int
 ) -> GroupFacts:
-    """Group g with its members, owners and, as `p0=…`, the offsets of flights in ZooKeeper."""
+    """Build group g with members, owners and, as `p0=…`, offsets of flights in ZooKeeper."""
     return GroupFacts(
         "g",
         zookeeper=ZooKeeperFacts(
@@ -50,7 +50,7 @@ def in_zookeeper(
 
 
 def committing(*members: Member, state: str = "Empty", **offsets: int) -> GroupFacts:
-    """Group g as its coordinator tells it."""
+    """Build group g from its coordinator's facts."""
     return GroupFacts(
         "g",
         coordinator=CoordinatorFacts(
@@ -172,7 +172,7 @@ def test_of_two_stores_a_group_with_a_coordinator_resumes_from_kafkas() -> None:
 
 
 def kept_in_both(storage: str | None, zk: int | None, kafka: int | None) -> GroupFacts:
-    """Group g whose two stores hold these offsets of flights-0."""
+    """Build group g with these offsets of flights-0 in its two stores."""
     held = {} if zk is None else {T0: ZooKeeperOffset(zk, 1_000)}
     in_kafka = {} if kafka is None else {T0: OffsetAndMetadata(kafka)}
     return GroupFacts(

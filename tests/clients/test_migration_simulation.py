@@ -1,7 +1,7 @@
 """Migrations whose commands and members are killed at every write, with commits going on.
 
-The claim of `offsets.migration` is checked by `MigratingGroup` after every step; here is what is
-killed when, and what must have come of it in the end.
+`MigratingGroup` checks the claim of `offsets.migration` after every step. These tests choose what
+is killed, and when, and check the end.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def play(
 
 
 def leave_leftovers(world: MigratingGroup, target: OffsetStorage) -> None:
-    """The target has been used in an earlier life: far ahead of where the group is now."""
+    """Put old offsets into the target, far ahead of the group."""
     if target is KAFKA:
         world.kafka.offsets |= {PARTITIONS[0]: 10_000, PARTITIONS[1]: 0}
 
@@ -79,7 +79,7 @@ async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) 
 
 
 async def settles(world: MigratingGroup, mode: OffsetMode) -> None:
-    """All members are in the mode, and the store it reads has all there was to process."""
+    """Check that all members are in the mode, and that its store has all processed offsets."""
     await asyncio.sleep(10)
     assert world.modes() == {mode}
     for consumer in world.consumers.values():
@@ -91,7 +91,7 @@ async def settles(world: MigratingGroup, mode: OffsetMode) -> None:
 
 
 async def verifies(world: MigratingGroup, target: OffsetStorage, death: Death | None) -> None:
-    """After that both stores hold the same as soon as no commit is on its way."""
+    """Verify; then both stores hold the same as soon as no commit is in flight."""
     await succeeds(world, run_of(Command.VERIFY, target), death)
     async with world.rests():
         assert in_step(world)
@@ -129,7 +129,7 @@ def test_a_migration_survives_a_death_at_any_write(
 
 
 async def crosses(world: MigratingGroup, target: OffsetStorage) -> None:
-    """Have finalize killed when members have just been told to read the new store."""
+    """Kill finalize when members have just been ordered to read the new store."""
     death = death_of(world, "command", 2, "after")
     assert await world.command(run_of(Command.FINALIZE, target), death, again=False) is None
     assert OffsetMode(f"dual-{target}") in world.modes()

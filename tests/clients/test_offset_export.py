@@ -14,7 +14,7 @@ IN_KAFKA = ExportedOffset("g", T0, "kafka", OffsetAndMetadata(2**40, "note", 7))
 
 
 def item(**changed: object) -> str:
-    """An export of one item, but for what is changed."""
+    """Return an export of one item, with changes."""
     text = envelope(Listing(KIND, COLUMNS, [{**IN_ZOOKEEPER.item, **changed}]))
     assert isinstance(text, str)
     return text

@@ -1,4 +1,4 @@
-"""Clients of brokers that know no ApiVersions, and speak what was spoken then."""
+"""Clients of brokers that do not know ApiVersions, with the versions of their time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELEASE = {"broker.version.fallback": "0.8.2.2"}
 
 
 def aged() -> ScriptedBroker:
-    """One that closes the connection on what it does not know, as all did before 0.10."""
+    """Return a broker that closes the connection on unknown requests, as all did before 0.10."""
     broker = ScriptedBroker(topics={"t": 1})
     broker.answers[ApiKey.API_VERSIONS] = lambda request: HANG_UP
     return broker

@@ -1,4 +1,4 @@
-"""Whether a group has rebalanced, from one reading of it."""
+"""The check that a group has rebalanced, from one reading of it."""
 
 from clients.rebalance_check import find_badly_owned
 from groups.zookeeper.events import GroupSnapshot, Owner
@@ -19,7 +19,7 @@ WHOLE = {
 
 
 def problems(**changed: str | None) -> list[tuple[str, int, str | None, str]]:
-    """Of the whole group but for what is changed, as `t1="thread"`."""
+    """Return the problems of a whole group with changes, such as `t1="thread"`."""
     threads = {**WHOLE, **{TopicPartition(n[0], int(n[1:])): o for n, o in changed.items()}}
     owners = {p: Owner(thread, 0, 1) for p, thread in threads.items() if thread is not None}
     items = find_badly_owned(SNAPSHOT, owners)

@@ -13,7 +13,7 @@ from zk.znodes import BrokerId, Endpoint
 
 
 async def session_with(**brokers: bytes) -> MemorySession:
-    """A session on a tree in which these are registered: `_1=b"..."`."""
+    """Return a session on a tree with these registrations: `_1=b"..."`."""
     session = MemoryZooKeeper().session()
     await session.start()
     await session.create("/brokers", None)

@@ -38,7 +38,7 @@ def with_consumer(scenario: Callable[[SimpleConsumer, ScriptedBroker], Awaitable
 
 
 def echo_offsets(request: fetch_messages.FetchRequest) -> FetchResponse:
-    """Every partition has one record at the offset asked for."""
+    """Respond with one record for each partition, at the fetch offset."""
     return FetchResponse(
         responses=[
             FetchResponseTopic(
@@ -282,6 +282,7 @@ def test_fetched_offset_carries_note_epoch_and_error() -> None:
                 )
             ]
         )
+
         committed = (await consumer.fetch_offsets("g", [P0]))[P0]
         assert (committed.offset, committed.metadata, committed.leader_epoch) == (5, "note", 3)
         assert committed.error is ErrorCode.NONE
@@ -401,6 +402,7 @@ def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() 
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
             request, codes.pop(0)
         )
+
         assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
         assert codes == []
 

@@ -20,7 +20,7 @@ from zk.znodes import ConsumerOffset
 async def consumer_of(
     cluster: DevCluster, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[SimpleConsumer, Producer, str]]:
-    """A topic of its own, a producer, and a consumer of the leader of its partition 0."""
+    """Yield a new topic, a producer, and a consumer of the leader of its partition 0."""
     topic = f"t-{uuid4().hex[:8]}"
     settings = {"bootstrap.servers": cluster.address("bootstrap")}
     async with Admin(settings) as admin:
@@ -85,7 +85,8 @@ async def test_offset_of_version_0_is_kept_in_zookeeper_and_read_from_there(
     dev_cluster: DevCluster,
 ) -> None:
     async with consumer_of(dev_cluster) as (consumer, _, topic):
-        group, partition = f"g-{topic}", TopicPartition(topic, 0)
+        group = f"g-{topic}"
+        partition = TopicPartition(topic, 0)
         results = await consumer.commit_offsets(group, {partition: 7}, version=0)
         assert results == {partition: ErrorCode.NONE}
         async with dev_cluster.zookeeper_session() as zk:
@@ -99,7 +100,8 @@ async def test_offset_of_a_later_version_is_kept_by_the_coordinator(
     dev_cluster: DevCluster,
 ) -> None:
     async with consumer_of(dev_cluster) as (consumer, _, topic):
-        group, partition = f"g-{topic}", TopicPartition(topic, 0)
+        group = f"g-{topic}"
+        partition = TopicPartition(topic, 0)
         await coordinated(consumer, group)
         offsets = {partition: OffsetAndMetadata(7, "note")}
         assert await consumer.commit_offsets(group, offsets) == {partition: ErrorCode.NONE}
@@ -110,7 +112,7 @@ async def test_offset_of_a_later_version_is_kept_by_the_coordinator(
 
 
 async def coordinated(consumer: SimpleConsumer, group: str) -> None:
-    """The offsets topic is made when it is first asked for."""
+    """Wait for the coordinator: the offsets topic is created by the first question."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             with contextlib.suppress(ApiError):

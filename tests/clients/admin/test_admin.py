@@ -1,4 +1,4 @@
-"""Which broker the admin client asks, how often, and what it makes of the answers."""
+"""The admin client: which broker it asks, how often, and how it reads the responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,20 +40,20 @@ P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
 
 def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Awaitable[Any]]) -> Any:
-    """Run a scenario on two brokers, 1 and 2: of topic t, 1 leads partitions 0 and 1, 2 leads 2."""
+    """Run a scenario on brokers 1 and 2. Of topic t, 1 leads partitions 0 and 1, 2 leads 2."""
 
     async def run() -> Any:
         async with (
-            ScriptedBroker({"t": 3}, node_id=1) as one,
-            ScriptedBroker({"t": 3}, node_id=2) as two,
+            ScriptedBroker({"t": 3}, node_id=1) as broker_1,
+            ScriptedBroker({"t": 3}, node_id=2) as broker_2,
         ):
-            for broker, other in ((one, two), (two, one)):
+            for broker, other in ((broker_1, broker_2), (broker_2, broker_1)):
                 broker.peers[other.node_id] = other.port
                 broker.leaders.update({P0: 1, P1: 1, P2: 2})
                 broker.answers[ApiKey.LIST_OFFSETS] = partial(ends, offset=broker.node_id)
-            settings = {"bootstrap.servers": one.bootstrap, "retry.backoff.ms": 1}
+            settings = {"bootstrap.servers": broker_1.bootstrap, "retry.backoff.ms": 1}
             async with Admin(settings) as admin:
-                return await scenario(admin, one, two)
+                return await scenario(admin, broker_1, broker_2)
 
     return run_in_own_time(run())
 
@@ -76,32 +76,36 @@ def ends(request: Any, offset: int, error: int = 0) -> ListOffsetsResponse:
 
 
 def test_offsets_are_asked_of_each_leader_in_one_request() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         found = await admin.list_offsets(dict.fromkeys((P0, P1, P2), LATEST_TIME))
         assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P1: 1, P2: 2}
-        assert len(one.asked(ApiKey.LIST_OFFSETS)) == len(two.asked(ApiKey.LIST_OFFSETS)) == 1
+        assert (
+            len(broker_1.asked(ApiKey.LIST_OFFSETS))
+            == len(broker_2.asked(ApiKey.LIST_OFFSETS))
+            == 1
+        )
 
     with_admin(scenario)
 
 
 def test_only_the_partition_whose_leader_moved_is_asked_again() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def moved(request: Any) -> ListOffsetsResponse:
-            one.leaders[P2] = two.leaders[P2] = 1
+            broker_1.leaders[P2] = broker_2.leaders[P2] = 1
             return ends(request, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        two.answers[ApiKey.LIST_OFFSETS] = moved
+        broker_2.answers[ApiKey.LIST_OFFSETS] = moved
         found = await admin.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
         assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P2: 1}
-        again = one.asked(ApiKey.LIST_OFFSETS)[1]
+        again = broker_1.asked(ApiKey.LIST_OFFSETS)[1]
         assert [p.partition_index for p in again.topics[0].partitions] == [2]
 
     with_admin(scenario)
 
 
 def test_partition_that_cannot_answer_has_its_error_and_the_others_their_offsets() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
-        one.leaders[P1] = two.leaders[P1] = -1
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        broker_1.leaders[P1] = broker_2.leaders[P1] = -1
         nowhere = TopicPartition("nope", 0)
         found = await admin.list_offsets(
             dict.fromkeys((P0, P1, nowhere), LATEST_TIME), timeout_ms=30
@@ -114,13 +118,13 @@ def test_partition_that_cannot_answer_has_its_error_and_the_others_their_offsets
 
 
 def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def not_controller(request: Any) -> CreateTopicsResponse:
-            one.answers[ApiKey.METADATA] = two.metadata
+            broker_1.answers[ApiKey.METADATA] = broker_2.metadata
             return create_topics.error_response(request, ErrorCode.NOT_CONTROLLER)
 
-        one.answers[ApiKey.CREATE_TOPICS] = not_controller
-        two.answers[ApiKey.CREATE_TOPICS] = lambda request: CreateTopicsResponse(
+        broker_1.answers[ApiKey.CREATE_TOPICS] = not_controller
+        broker_2.answers[ApiKey.CREATE_TOPICS] = lambda request: CreateTopicsResponse(
             topics=[
                 CreateTopicsResponseTopic(name="new", error_code=0, error_message=None),
                 CreateTopicsResponseTopic(name="t", error_code=36, error_message="it exists"),
@@ -130,7 +134,7 @@ def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> N
         results = await admin.create_topics([new, NewTopic("t", assignments={0: [1, 2]})])
         assert results["new"] is None
         assert str(results["t"]) == "TOPIC_ALREADY_EXISTS: it exists"
-        first, second = two.asked(ApiKey.CREATE_TOPICS)[0].topics
+        first, second = broker_2.asked(ApiKey.CREATE_TOPICS)[0].topics
         assert (first.num_partitions, first.replication_factor) == (3, 2)
         assert [(c.name, c.value) for c in first.configs] == [("cleanup.policy", "compact")]
         assert (second.num_partitions, second.replication_factor) == (-1, -1)
@@ -140,8 +144,8 @@ def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> N
 
 
 def test_deletion_says_of_each_topic_whether_it_went() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
-        one.answers[ApiKey.DELETE_TOPICS] = lambda request: DeleteTopicsResponse(
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        broker_1.answers[ApiKey.DELETE_TOPICS] = lambda request: DeleteTopicsResponse(
             responses=[
                 DeleteTopicsResponseResult(name="t", error_code=0),
                 DeleteTopicsResponseResult(name="u", error_code=3),
@@ -156,20 +160,20 @@ def test_deletion_says_of_each_topic_whether_it_went() -> None:
 
 
 def test_the_whole_is_described_by_one_answer_of_one_broker() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         await admin.list_topics()
-        before = [len(broker.asked(ApiKey.METADATA)) for broker in (one, two)]
+        before = [len(broker.asked(ApiKey.METADATA)) for broker in (broker_1, broker_2)]
         cluster, topics = await admin.describe_all()
         assert [broker.node_id for broker in cluster.brokers] == [1, 2]
         assert [p.leader for p in topics["t"].partitions.values()] == [1, 1, 2]
-        after = [len(broker.asked(ApiKey.METADATA)) for broker in (one, two)]
+        after = [len(broker.asked(ApiKey.METADATA)) for broker in (broker_1, broker_2)]
         assert sum(after) == sum(before) + 1
 
     with_admin(scenario)
 
 
 def test_topics_are_listed_and_described() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         assert await admin.list_topics() == ["t"]
         described = (await admin.describe_topics(["t"]))["t"]
         assert [p.leader for p in described.partitions.values()] == [1, 1, 2]
@@ -180,7 +184,7 @@ def test_topics_are_listed_and_described() -> None:
 
 
 def test_groups_of_all_brokers_are_listed_together() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def listing(*names: str) -> ListGroupsResponse:
             groups = [ListGroupsResponseGroup(group_id=n, protocol_type="consumer") for n in names]
             return ListGroupsResponse(error_code=0, groups=groups)
@@ -190,8 +194,8 @@ def test_groups_of_all_brokers_are_listed_together() -> None:
             lambda r: loading(r, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 2),
             lambda r: listing("c", "a"),
         ]
-        one.answers[ApiKey.LIST_GROUPS] = lambda r: answers.pop(0)(r)
-        two.answers[ApiKey.LIST_GROUPS] = lambda r: listing("b")
+        broker_1.answers[ApiKey.LIST_GROUPS] = lambda r: answers.pop(0)(r)
+        broker_2.answers[ApiKey.LIST_GROUPS] = lambda r: listing("b")
         groups = await admin.list_groups()
         assert [(g.group_id, g.coordinator.node_id) for g in groups] == [
             ("a", 1),
@@ -203,38 +207,41 @@ def test_groups_of_all_brokers_are_listed_together() -> None:
 
 
 def test_groups_are_listed_of_the_brokers_there_are_by_then() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         groups = [ListGroupsResponseGroup(group_id="a", protocol_type="consumer")]
-        one.answers[ApiKey.LIST_GROUPS] = lambda r: ListGroupsResponse(error_code=0, groups=groups)
-        await two.__aexit__()
+        broker_1.answers[ApiKey.LIST_GROUPS] = lambda r: ListGroupsResponse(
+            error_code=0, groups=groups
+        )
+        await broker_2.__aexit__()
         asking = asyncio.create_task(admin.list_groups())
-        await one.received(ApiKey.LIST_GROUPS, 2)
-        del one.peers[2]
+        await broker_1.received(ApiKey.LIST_GROUPS, 2)
+        del broker_1.peers[2]
         assert [group.group_id for group in await asking] == ["a"]
 
     with_admin(scenario)
 
 
 def test_the_next_controller_is_asked_when_the_one_before_is_gone() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         deleted = DeleteTopicsResponse(
             responses=[DeleteTopicsResponseResult(name="t", error_code=0)]
         )
-        two.answers[ApiKey.DELETE_TOPICS] = lambda request: deleted
-        two.answers[ApiKey.METADATA] = one.metadata  # which says that one is the controller
+        broker_2.answers[ApiKey.DELETE_TOPICS] = lambda request: deleted
+        # Broker 2 still says that broker 1 is the controller.
+        broker_2.answers[ApiKey.METADATA] = broker_1.metadata
         assert (await admin.describe_cluster()).controller_id == 1
-        await one.__aexit__()
+        await broker_1.__aexit__()
         asking = asyncio.create_task(admin.delete_topics(["t"]))
-        await two.received(ApiKey.METADATA, 3)
-        two.answers[ApiKey.METADATA] = two.metadata
+        await broker_2.received(ApiKey.METADATA, 3)
+        broker_2.answers[ApiKey.METADATA] = broker_2.metadata
         assert await asking == {"t": None}
 
     with_admin(scenario)
 
 
 def test_groups_are_described_by_their_coordinator() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
-        one.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: DescribeGroupsResponse(
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        broker_1.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: DescribeGroupsResponse(
             groups=[group_error(group, ErrorCode.NONE, "Dead") for group in request.groups]
         )
         described = await admin.describe_groups(["g", "h"])
@@ -244,30 +251,30 @@ def test_groups_are_described_by_their_coordinator() -> None:
 
 
 def test_offsets_of_a_group_leave_out_partitions_without_a_commit() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         committed = [
             offset_fetch.OffsetFetchResponsePartition(
                 partition_index=index, committed_offset=offset, metadata="m", error_code=0
             )
             for index, offset in enumerate((5, -1))
         ]
-        one.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.OffsetFetchResponse(
+        broker_1.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.OffsetFetchResponse(
             topics=[offset_fetch.OffsetFetchResponseTopic(name="t", partitions=committed)]
         )
         assert await admin.group_offsets("g") == {P0: OffsetAndMetadata(5, "m")}
-        assert one.asked(ApiKey.OFFSET_FETCH)[0].topics is None
+        assert broker_1.asked(ApiKey.OFFSET_FETCH)[0].topics is None
 
     with_admin(scenario)
 
 
 def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
-        one.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+        broker_1.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
             request, codes.pop(0)
         )
         await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
-        assert len(one.asked(ApiKey.FIND_COORDINATOR)) == 2
+        assert len(broker_1.asked(ApiKey.FIND_COORDINATOR)) == 2
         with pytest.raises(ApiError, match="UNKNOWN_MEMBER_ID: commit of group g for t-0"):
             await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
 
@@ -275,9 +282,9 @@ def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses()
 
 
 def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         codes = {"g": ErrorCode.NONE, "full": ErrorCode.NON_EMPTY_GROUP}
-        one.answers[ApiKey.DELETE_GROUPS] = lambda request: delete_groups.error_response(
+        broker_1.answers[ApiKey.DELETE_GROUPS] = lambda request: delete_groups.error_response(
             request, codes[request.groups_names[0]]
         )
         deleted = await admin.delete_groups(["g", "full", "g"])
@@ -285,7 +292,7 @@ def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
             "g": None,
             "full": ErrorCode.NON_EMPTY_GROUP,
         }
-        assert len(one.asked(ApiKey.DELETE_GROUPS)) == 2
+        assert len(broker_1.asked(ApiKey.DELETE_GROUPS)) == 2
 
     with_admin(scenario)
 
@@ -302,15 +309,15 @@ def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
 def test_group_not_found_by_a_second_attempt_was_deleted_if_the_first_may_have_been_done(
     first: Any, verdict: ErrorCode | None
 ) -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         said = [first, ErrorCode.GROUP_ID_NOT_FOUND, first, ErrorCode.GROUP_ID_NOT_FOUND]
 
         def answer(error_response: Callable[..., Any], request: Any) -> Any:
             code = said.pop(0)
             return code if code is HANG_UP else error_response(request, code)
 
-        one.answers[ApiKey.DELETE_GROUPS] = partial(answer, delete_groups.error_response)
-        one.answers[ApiKey.OFFSET_DELETE] = partial(answer, offset_delete.error_response)
+        broker_1.answers[ApiKey.DELETE_GROUPS] = partial(answer, delete_groups.error_response)
+        broker_1.answers[ApiKey.OFFSET_DELETE] = partial(answer, offset_delete.error_response)
         error = (await admin.delete_groups(["g"]))["g"]
         assert (error and error.code) == verdict
         if verdict is None:
@@ -323,25 +330,25 @@ def test_group_not_found_by_a_second_attempt_was_deleted_if_the_first_may_have_b
 
 
 def test_offsets_deleted_have_a_verdict_for_each_partition() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         results = [
             offset_delete.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
             for index, code in enumerate((0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
         ]
-        one.answers[ApiKey.OFFSET_DELETE] = lambda request: offset_delete.OffsetDeleteResponse(
+        broker_1.answers[ApiKey.OFFSET_DELETE] = lambda request: offset_delete.OffsetDeleteResponse(
             topics=[offset_delete.OffsetDeleteResponseTopic(name="t", partitions=results)]
         )
         deleted = await admin.delete_group_offsets("g", [P1, P0])
         assert deleted[P0] is None
         assert str(deleted[P1]) == "GROUP_SUBSCRIBED_TO_TOPIC: t-1"
-        asked = one.asked(ApiKey.OFFSET_DELETE)[0]
+        asked = broker_1.asked(ApiKey.OFFSET_DELETE)[0]
         assert [p.partition_index for p in asked.topics[0].partitions] == [0, 1]
 
     with_admin(scenario)
 
 
 def test_settings_of_a_broker_are_asked_of_itself() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def described(request: Any) -> DescribeConfigsResponse:
             config = DescribeConfigsResponseConfig(
                 name="n", value="v", read_only=False, is_default=False, is_sensitive=False
@@ -359,12 +366,14 @@ def test_settings_of_a_broker_are_asked_of_itself() -> None:
                 ]
             )
 
-        one.answers[ApiKey.DESCRIBE_CONFIGS] = two.answers[ApiKey.DESCRIBE_CONFIGS] = described
+        broker_1.answers[ApiKey.DESCRIBE_CONFIGS] = broker_2.answers[ApiKey.DESCRIBE_CONFIGS] = (
+            described
+        )
         broker = ConfigResource.broker(2)
         topic = ConfigResource.topic("t")
         found = await admin.describe_configs([broker, topic])
         assert [c.name for c in found[broker]] == [c.name for c in found[topic]] == ["n"]
-        asked = [r.resource_name for r in two.asked(ApiKey.DESCRIBE_CONFIGS)[0].resources]
+        asked = [r.resource_name for r in broker_2.asked(ApiKey.DESCRIBE_CONFIGS)[0].resources]
         assert asked == ["2"]
 
     with_admin(scenario)

@@ -30,14 +30,16 @@ from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 SILENCE_MS = 700
 PATIENT = 50
-"""Attempts to rebalance, for members on a machine that is busy."""
+"""Attempts to rebalance, for members on a busy machine."""
 
 
 class TopicStage:
     """A topic of its own name and partitions, and consumers of a group of the same name."""
 
     def __init__(self, cluster: DevCluster, name: str, partitions: int = 2) -> None:
-        self.cluster, self.name, self.partitions = cluster, name, partitions
+        self.cluster = cluster
+        self.name = name
+        self.partitions = partitions
         made = cluster.run(
             *("kbroker", "topics", "create", name),
             *("--partitions", str(partitions), "--replication-factor", "1"),
@@ -45,7 +47,7 @@ class TopicStage:
         assert made.returncode == 0, made.stderr
 
     async def produce(self, count: int, topic: str | None = None, **settings: str) -> list[str]:
-        """Messages v0, v1, ... round the partitions."""
+        """Send messages v0, v1, ..., one partition after the other."""
         settings = {"bootstrap.servers": self.cluster.address("bootstrap"), **settings}
         values = [f"v{i}" for i in range(count)]
         async with Producer(settings) as producer:
@@ -99,7 +101,7 @@ class TopicStage:
 
 
 async def drain(*streams: MessageStream, count: int) -> list[MessageAndMetadata]:
-    """So many messages, and any that come until each stream has been silent."""
+    """Take so many messages, and more until each stream has been silent."""
     messages: list[MessageAndMetadata] = []
     ends = time.monotonic() + DEADLINE_S
 
@@ -527,6 +529,7 @@ def test_a_consumer_says_in_numbers_what_it_does(dev_cluster: DevCluster) -> Non
             await drain(stream, count=20)
             await connector.commit_offsets()
             metrics = connector.metrics
+
         assert metrics.owned_partitions_count_by_topic == {"counted": 2}
         assert metrics.zookeeper_commits_per_sec.count == 2
         assert metrics.kafka_commits_per_sec.count == 0
@@ -609,6 +612,7 @@ def test_the_blocking_twin_iterates_and_commits(dev_cluster: DevCluster) -> None
         "auto.offset.reset": "smallest",
         "consumer.timeout.ms": SILENCE_MS,
     }
+
     with blocking.ConsumerConnector(settings) as connector:
         (stream,) = connector.create_message_streams({"blocking": 1})["blocking"]
         seen: list[str] = []

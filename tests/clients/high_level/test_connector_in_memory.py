@@ -1,4 +1,4 @@
-"""Connectors on a ZooKeeper in memory, in virtual time: what they ask of it, and when no more."""
+"""Connectors on a ZooKeeper in memory, in virtual time: their calls, and when these end."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Told:
-    """A session whose calls are listed: (name, path)."""
+    """A session that records its calls: (name, path)."""
 
     def __init__(self, session: MemorySession) -> None:
         self.session = session
@@ -65,7 +65,7 @@ class GroupStage:
         session: MemorySession | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> tuple[ConsumerConnector, Told]:
-        """A member of group g that has joined."""
+        """Yield a member of group g that has joined."""
         zk = Told(session or await self.session())
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": name}
         connector = ConsumerConnector(settings, zk=zk)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ class GroupStage:
         return connector, zk
 
     def owners(self) -> dict[str, str]:
-        """Partition of t to the thread that owns it."""
+        """Return the owning thread of each partition of t."""
         directory = "/consumers/g/owners/t/"
         return {
             path.removeprefix(directory): (node.data or b"").decode()
@@ -131,7 +131,7 @@ def test_without_a_migration_a_session_asks_for_one_at_its_start_and_never_again
 
 
 class Listener:
-    """Does as it is told."""
+    """A listener that does what the test sets."""
 
     def __init__(self) -> None:
         self.before_going: Callable[[], Coroutine[Any, Any, Any]] | None = None
@@ -158,12 +158,16 @@ def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_en
         await asyncio.sleep(1)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(first.shutdown(), 0.5)
+
         assert set(work.owners().values()) == {"g_a-0"}
+
         await first.shutdown()
         assert "g_a-0" not in work.owners().values()
+
         second, _ = await joining
         await asyncio.sleep(1)
         assert work.owners() == {"0": "g_b-0", "1": "g_b-0"}
+
         await second.shutdown()
 
     play(scene)
@@ -189,7 +193,8 @@ def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that
 ):
     async def scene(work: GroupStage) -> None:
         await work.topic(2)
-        listener, ends = Listener(), asyncio.Event()
+        listener = Listener()
+        ends = asyncio.Event()
         first, _ = await work.consumer("a", listener=listener)
         tasks: list[asyncio.Task[None]] = []
 
@@ -221,11 +226,14 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_their
             gone.append(weakref.ref(consumer))
             await consumer.shutdown()
             del consumer
+
         assert session._watches.paths == {"data": {}, "absent": {}, "children": {}}
         assert session._listeners == []
+
         await asyncio.sleep(60)  # until the last timer that knew of them has rung
         gc.collect()
         assert [consumer() for consumer in gone] == [None] * 3
+
         await stays.shutdown()
 
     play(scene)
@@ -299,6 +307,7 @@ def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
         connector = ConsumerConnector(settings, zk=await work.session())
         assert connector.streams == {}
+
         joining: Any = (
             connector.create_message_streams_by_filter(Whitelist("t"))
             if by_filter
@@ -308,10 +317,12 @@ def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
             await joining
         ((stream,),) = connector.streams.values()
         assert connector.streams.keys() == {"*" if by_filter else "t"}
+
         await holder.close()
         await asyncio.sleep(10)
         (feed,) = connector._delivery.owned
         assert feed.stream is stream
+
         await connector.shutdown()
 
     play(scene)
@@ -347,10 +358,12 @@ def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> No
         metrics = connector.metrics
         assert metrics.rebalance_failures_per_sec.count == 4
         assert "NoAuth" in str(metrics.rebalance_error)
+
         work.zookeeper.read_only.clear()
         await asyncio.sleep(5)
         assert connector.metrics.rebalance_error is None
         assert connector.metrics.owned_partitions_count == 2
+
         await connector.shutdown()
 
     play(scene)
@@ -371,9 +384,11 @@ def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later(
                 await connector.create_message_streams({"t": 1})
             assert refused.value.retriable
             assert (loop.time(), connector.streams) == (until_s, {})
+
         work.zookeeper.resume(session)
         await connector.create_message_streams({"t": 1})
         assert work.owners() == {"0": "g_a-0"}
+
         await connector.shutdown()
 
     play(scene)
@@ -393,10 +408,13 @@ def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying
         work.zookeeper.suspend(session)
         with pytest.raises(ZooKeeperError):
             await joining
+
         assert list(connector.streams) == ["t"]
+
         work.zookeeper.resume(session)
         await asyncio.sleep(10)
         assert work.owners() == {"0": "g_a-0"}
+
         await connector.shutdown()
 
     play(scene)

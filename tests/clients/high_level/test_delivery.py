@@ -1,4 +1,4 @@
-"""Positions and commits: which are committed, when again, and when never."""
+"""Positions and commits: which are committed, when they are repeated, and when they are not."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -20,7 +20,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Store:
-    """Remembers commits; fails as the next of `failures` says, None being success."""
+    """A store that records commits; it fails as the next of `failures` says, None being success."""
 
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
@@ -52,7 +52,7 @@ class Scene:
         self.delivery.stream_of = lambda partition, thread: self.streams[int(thread)]
 
     async def consume(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Have an application take [start, end) and ask for more."""
+        """Let an application take [start, end) and ask for more."""
         feed = next(f for f in self.fetching if f.partition == partition and f.live)
         records = [Record(offset, 0, None, None, ()) for offset in range(start, end + 1)]
         feed.stream.put(Chunk(feed, start, end + 1, records))
@@ -334,7 +334,7 @@ def test_what_the_application_commits_of_before_a_reset_does_not_hide_what_comes
 
 
 def test_a_commit_under_way_when_a_reset_leads_back_does_not_hold_the_group_there() -> None:
-    """The log was truncated to 60 while 100 was being committed: 60 is where the group goes on."""
+    """The log was truncated to 60 while 100 was being committed; the group continues at 60."""
 
     async def scene() -> None:
         work = Scene()

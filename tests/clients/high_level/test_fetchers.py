@@ -1,4 +1,4 @@
-"""Fetching for streams, from a broker that is a connection answering from lists."""
+"""Fetching for streams, from a broker that is a connection with scripted responses."""
 
 import asyncio
 import logging
@@ -50,9 +50,9 @@ class Broker:
         self.asked: list[dict[TopicPartition, int]] = []
         self.corrupt_at: int | None = None
         self.sends_parts = False
-        """As brokers before KIP-74, which send a part of a batch larger than what was asked for."""
+        """True: send a part of a batch that is larger than the limit, as brokers before KIP-74."""
         self.sizes: list[tuple[int, int]] = []
-        """(of the whole response, of its first partition), as they were asked for."""
+        """Limits of the requests: (of the whole response, of its first partition)."""
         self.down = False
 
     async def connect(self) -> Any:
@@ -63,6 +63,7 @@ class Broker:
             raise ConnectionFailed("h", 1, "down")
         if isinstance(request, ListOffsetsRequest):
             return self._list_offsets(request)
+
         assert isinstance(request, FetchRequest)
         asked = {
             TopicPartition(topic.topic, p.partition): p.fetch_offset
@@ -90,6 +91,7 @@ class Broker:
         if code is ErrorCode.NONE and not start <= offset <= end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         batch = b""
+
         if code is ErrorCode.NONE and offset < end:
             first = offset - offset % 10
             values = [(0, None, b"%d" % (first + i), ()) for i in range(10)]
@@ -98,6 +100,7 @@ class Broker:
                 batch = batch[:-1] + bytes([batch[-1] ^ 1])
             if self.sends_parts:
                 batch = batch[:size]
+
         return FetchResponsePartition(
             partition_index=partition.partition,
             error_code=code,
@@ -132,7 +135,7 @@ class Broker:
 
 
 class Scene:
-    """One fetcher at work on a broker; streams are made by `feed`."""
+    """A fetcher at work on a broker; `feed` makes streams."""
 
     def __init__(self, **settings: str) -> None:
         config, _ = load_consumer_config({"group.id": "g", "zookeeper.connect": "z:1", **settings})
@@ -476,7 +479,9 @@ def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
     async def scene() -> None:
         least = {"group.id": "g", "zookeeper.connect": "z:1", "num.consumer.fetchers": "3"}
         config, _ = load_consumer_config(least)
-        broker, connected, tasks = Broker(), [], []
+        broker = Broker()
+        connected = []
+        tasks = []
 
         async def connect(broker_id: int, fetcher: int) -> Any:
             connected.append((broker_id, fetcher))

@@ -1,4 +1,4 @@
-"""Leaders are looked for as long as it takes, and nothing waits for them but the partition."""
+"""Leaders are looked for as long as needed, and only their partitions wait for them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -25,7 +25,7 @@ class View:
 
 
 class Brokers:
-    """A cluster as its finder sees it."""
+    """A cluster as the leader finder uses it."""
 
     def __init__(self) -> None:
         self.view = View()
@@ -125,9 +125,11 @@ def test_what_is_fetched_is_looked_up_again_and_follows_its_leader() -> None:
         work.cluster.view.leaders = {topic: 2}  # which broker 1, cut off, does not know
         await asyncio.sleep(MAX_AGE_MS / 1000 - 2)
         assert work.led == [(1, topic)]
+
         await asyncio.sleep(2)
         assert work.led == [(1, topic), (2, topic)]
         assert work.cluster.others_asked == 1
+
         await asyncio.sleep(10 * MAX_AGE_MS / 1000)
         assert len(work.led) == 2
         assert len(work.cluster.asked) == 11

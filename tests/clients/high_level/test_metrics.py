@@ -51,8 +51,10 @@ def test_a_moment_has_all_numbers_under_kafkas_names() -> None:
         {("t", "g_a-0"): 1},
         None,
     )
+
     assert moment.max_lag == 9
     assert moment.owned_partitions_count == 3
+
     named = moment.by_name()
     assert named["KafkaCommitsPerSec"].count == 2
     assert named["ZooKeeperCommitsPerSec"].count == 0

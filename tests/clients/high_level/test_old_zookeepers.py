@@ -1,4 +1,4 @@
-"""Groups on the ZooKeepers that Kafka came with before: 3.4 up to Kafka 2.3, then 3.5."""
+"""Groups on the ZooKeepers that Kafka was shipped with: 3.4 up to Kafka 2.3, then 3.5."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ from zk.znodes import PartitionOwner, TopicAssignment
 
 MEMBERS = 10
 PATIENT = 50
-"""Attempts to rebalance, for members on a machine that is busy."""
+"""Attempts to rebalance, for members on a busy machine."""
 
 
 @contextlib.asynccontextmanager
 async def joined(hosts: str, name: str, states: list[SessionState]) -> AsyncIterator[None]:
-    """A member of the group, in it until the end of the block; `states` are its session's."""
+    """Yield a member that stays until the end of the block; `states` are its session's."""
     session = KazooSession(hosts, session_timeout_ms=20_000)
     session.add_state_listener(states.append)
     await session.start()
@@ -32,7 +32,9 @@ async def joined(hosts: str, name: str, states: list[SessionState]) -> AsyncIter
         "rebalance.backoff.ms": 200,
         "rebalance.max.retries": PATIENT,
     }
+
     connector = ConsumerConnector(settings, zk=session)
+
     try:
         await connector.create_message_streams({"t": 1})
         yield

@@ -131,7 +131,8 @@ def test_offsets_that_hold_no_message_are_passed_over() -> None:
 def test_the_first_reset_is_a_position_though_others_come_before_it_in_the_stream() -> None:
     async def scene() -> None:
         stream = a_stream()
-        before, feed = PartitionFeed(P1, stream, 0), a_feed(stream, position=None)
+        before = PartitionFeed(P1, stream, 0)
+        feed = a_feed(stream, position=None)
         put(before, 0, 3)
         assert feed.position is None
         feed.reset(100)
@@ -181,12 +182,15 @@ def test_of_resets_one_behind_the_other_each_counts() -> None:
         feed.lose_place(150)
         feed.reset(120)
         assert feed.position == 100
+
         feed.lose_place(120)
         feed.reset(900)
         assert feed.position == 900
         assert await take(feed.stream, 53) == [3, 4, 5, *range(100, 150)]
+
         with pytest.raises(ConsumerTimeout):
             await anext(feed.stream)
+
         assert feed.position == 900
 
     play(scene)
@@ -195,7 +199,8 @@ def test_of_resets_one_behind_the_other_each_counts() -> None:
 def test_a_feed_that_is_closed_keeps_the_reset_its_stream_had_not_come_to() -> None:
     async def scene() -> None:
         stream = a_stream()
-        before, feed = PartitionFeed(P1, stream, 0), a_feed(stream, position=None)
+        before = PartitionFeed(P1, stream, 0)
+        feed = a_feed(stream, position=None)
         put(before, 0, 3)
         feed.reset(100)
         feed.close()
@@ -208,7 +213,8 @@ def test_a_feed_that_is_closed_keeps_the_reset_its_stream_had_not_come_to() -> N
 def test_nothing_of_a_closed_feed_is_handed_out_or_counted() -> None:
     async def scene() -> None:
         stream = a_stream()
-        gone, stays = a_feed(stream), PartitionFeed(P1, stream, 50)
+        gone = a_feed(stream)
+        stays = PartitionFeed(P1, stream, 50)
         put(gone, 0, 3)
         put(gone, 3, 5)
         put(stays, 50, 51)
@@ -337,8 +343,10 @@ def test_an_error_behind_a_chunk_is_raised_after_its_messages() -> None:
 
 
 async def turns_of(feed: PartitionFeed, count: int, work_s: Callable[[int], float]) -> list[int]:
-    """How many messages an application was handed between two turns of the loop, one by one; it
-    works so long on each offset, and waits for nothing else."""
+    """Count the messages that an application gets between two turns of the loop, one by one.
+
+    The application works so long on each offset, and waits for nothing else.
+    """
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     counts = [0]

@@ -1,4 +1,4 @@
-"""Ages in tables are told from the present."""
+"""Ages in tables count from the present."""
 
 from __future__ import annotations
 

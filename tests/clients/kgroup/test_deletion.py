@@ -21,7 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def cluster(dev_cluster: DevCluster) -> DevCluster:
-    """With a topic of two partitions."""
+    """Start a cluster with a topic of two partitions."""
     created = dev_cluster.run("kbroker", "topics", "create", TOPIC, "--partitions", "2")
     assert created.returncode == 0, created.stderr
     return dev_cluster
@@ -29,7 +29,7 @@ def cluster(dev_cluster: DevCluster) -> DevCluster:
 
 @pytest.fixture
 def group(cluster: DevCluster) -> str:
-    """A group that has committed 3 for partition 0 in ZooKeeper, and 5 for both with Kafka."""
+    """Return a group with offset 3 for partition 0 in ZooKeeper, and 5 for both in Kafka."""
     name = f"g-{uuid.uuid4().hex[:8]}"
 
     async def commit() -> None:
@@ -51,14 +51,14 @@ def write(cluster: DevCluster, path: str, data: bytes = b"") -> None:
 
 
 def kept(cluster: DevCluster, group: str) -> list[tuple[str, int, int]]:
-    """Store, partition and offset of all there is."""
+    """Return store, partition and offset of all committed offsets."""
     exported = cluster.run("kgroup", "export", group)
     items = json.loads(exported.stdout)["items"] if exported.stdout else []
     return sorted((i["store"], i["partition"], i["offset"]) for i in items)
 
 
 def envelope(cluster: DevCluster, *args: str) -> tuple[int, Any, list[tuple[str, str]]]:
-    """Exit code, items, and (what, error) of each error."""
+    """Return the exit code, the items, and (what, error) of each error."""
     result = cluster.run("kgroup", *args, "-o", "json")
     said = json.loads(result.stdout)
     return result.returncode, said["items"], [(e["what"], e["error"]) for e in said["errors"]]

@@ -16,7 +16,7 @@ from tests.stage.waiting import DEADLINE_S, block_until
 
 @pytest.fixture
 def topic(dev_cluster: DevCluster) -> str:
-    """A topic of one partition, this test's alone."""
+    """Create a topic of one partition for one test."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     assert dev_cluster.run("kbroker", "topics", "create", name).returncode == 0
     return name
@@ -36,7 +36,7 @@ def consume(cluster: DevCluster, *args: str) -> subprocess.CompletedProcess[str]
 
 
 def unnamed_groups(cluster: DevCluster) -> set[str]:
-    """The groups that consumers without one have been given and not been rid of."""
+    """Return the groups that consumers got for lack of a name, and that still exist."""
     groups = cluster.run("kgroup", "list").stdout.split()
     return {group for group in groups if group.startswith("console-consumer-")}
 
@@ -81,12 +81,15 @@ def test_a_reader_that_goes_away_ends_it_cleanly_and_what_was_not_written_comes_
     consumer = dev_cluster.begin(
         "kgroup", "consume", "--topic", topic, "--group", topic, "--from-beginning"
     )
+
     assert first_line(consumer) == f"{lines[0]}\n"
     assert consumer.stdout is not None
     assert consumer.stderr is not None
+
     consumer.stdout.close()
     stderr = consumer.stderr.read()
     assert (consumer.wait(DEADLINE_S), "Traceback" in stderr) == (0, False)
+
     written = int(stderr.split()[4])  # Processed a total of N messages
     left = ("--max-messages", str(len(lines) - written))
     rest = consume(dev_cluster, "--topic", topic, "--group", topic, *left)
@@ -328,7 +331,7 @@ def test_lines_for_which_a_full_queue_has_no_room_are_named_and_the_others_sent(
 
 
 def test_keys_are_cut_as_properties_say(dev_cluster: DevCluster, topic: str) -> None:
-    """KAFKA-807, KAFKA-1824: the properties were read wrong, or lost on their way."""
+    """KAFKA-807, KAFKA-1824: the properties were read wrong, or lost on the way."""
     properties = ("--property", "parse.key=true", "--property", "key.separator=#")
     produce(dev_cluster, topic, ["k#v#w"], *properties)
     args = ("--topic", topic, "--max-messages", "1", "--property", "print.key=true")
@@ -347,6 +350,7 @@ def test_a_file_is_sent_whole_also_without_an_end_to_its_last_line(
 ) -> None:
     file = tmp_path / "lines"
     file.write_text("\n".join(numbers(0, 20_000)))
+
     with file.open() as stdin:
         subprocess.run(
             command_line("kgroup", "produce", "--topic", topic),
@@ -356,6 +360,7 @@ def test_a_file_is_sent_whole_also_without_an_end_to_its_last_line(
             check=True,
             timeout=DEADLINE_S,
         )
+
     result = consume(dev_cluster, "--topic", topic, "--max-messages", "20000")
     assert result.stdout.split() == numbers(0, 20_000)
 
@@ -380,10 +385,13 @@ def test_ctrl_c_ends_a_producer_that_waits_for_input(dev_cluster: DevCluster, to
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
     assert producer.stdin is not None
+
     producer.stdin.write("sent\n")
     producer.stdin.flush()
     assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "sent\n"
+
     producer.send_signal(signal.SIGINT)
     assert producer.wait(DEADLINE_S) == 130  # its input is still open
     assert producer.communicate()[1] == ""

@@ -1,4 +1,4 @@
-"""What is sent when, told the time: no clock, no loop, waiters are plain names."""
+"""The accumulator: what is sent when. Time is given, there is no loop, waiters are plain names."""
 
 from typing import Any
 
@@ -219,6 +219,7 @@ def test_split_batch_comes_back_in_parts_in_order_before_later_records() -> None
         sent += waiters(batches)
         got += decode_batch(batches[0].seal())
         records.finish(batches[0])
+
     assert sent == [["r0", "r1", "r2"], ["r3", "r4"], ["later"]]
     assert [r.value for r in got[:5]] == [r.value for r in before]
     assert records.buffered_bytes == 0
@@ -299,7 +300,9 @@ def test_single_record_that_is_too_large_fails() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 8191, 8192, 2**20])
 def test_record_never_takes_more_than_its_bound(length: int) -> None:
-    key, value, headers = b"k" * length, b"v" * length, [("é" * 9, b"h" * length), ("n", None)]
+    key = b"k" * length
+    value = b"v" * length
+    headers = [("é" * 9, b"h" * length), ("n", None)]
     one = len(encode_batch([(0, None, None, ())]))
     two = len(encode_batch([(0, None, None, ()), (2**41, key, value, headers)]))
     assert two - one <= record_bytes(key, value, headers)

@@ -1,4 +1,4 @@
-"""Records from threads reach a producer in order, many at a time, and none is forgotten."""
+"""Records from threads reach a producer in order, many at a time, and none is lost."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 class Buffer:
-    """A producer that keeps what it is given, in `records`, unless `gate` is closed."""
+    """A producer that keeps its records in `records`, unless `gate` is closed."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -153,6 +153,7 @@ def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> No
     waited_for, called_for, told = SentRecord(), SentRecord(), SentRecord()
     called: list[Any] = []
     called_for.add_done_callback(called.append)
+
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waited_for.result, PATIENCE_S)
         for sent in (waited_for, called_for, told):
@@ -160,7 +161,9 @@ def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> No
             assert not sent.cancel()
             sent.set_result(metadata)
         assert waiting.result(PATIENCE_S) == metadata
+
     assert called == [called_for]
+
     told.add_done_callback(called.append)
     assert called == [called_for, told]
     assert told.done()

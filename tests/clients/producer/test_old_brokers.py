@@ -1,4 +1,4 @@
-"""What a producer sends to brokers that know only older record formats."""
+"""A producer and brokers that only know older record formats."""
 
 import asyncio
 

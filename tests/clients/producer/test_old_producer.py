@@ -27,7 +27,7 @@ def with_producer(
     topics: Any = None,
     **settings: Any,
 ) -> Any:
-    """Run a scenario with a producer of that type, and bound it in time."""
+    """Run a scenario with a producer of this type, with a time limit."""
 
     async def run() -> Any:
         async with ScriptedBroker(topics or {"t": 1}) as broker:

@@ -1,4 +1,4 @@
-"""The producer with `producer.type` and our broker: what is sent is in the log, and where."""
+"""The producer with `producer.type` and our broker: the log has the messages, in place."""
 
 import asyncio
 from collections.abc import Mapping

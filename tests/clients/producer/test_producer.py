@@ -1,4 +1,4 @@
-"""The producer whole, against a scripted broker: what is acknowledged, retried, refused, lost."""
+"""The producer against a scripted broker: acknowledged, retried, refused and lost records."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ def with_producer(
     topics: Mapping[str, int] | None = None,
     **settings: Any,
 ) -> Any:
-    """Run a scenario with a producer, and bound it in time."""
+    """Run a scenario with a producer, with a time limit."""
 
     async def run() -> Any:
         async with ScriptedBroker(dict(topics or {"t": 1})) as broker:

@@ -1,4 +1,4 @@
-"""The numbers of batches, by what became of those before."""
+"""The sequence numbers of batches, by the results of earlier batches."""
 
 from clients.producer.sequences import MAX_EPOCH, MAX_SEQUENCE, Numbers, Sequences
 from protocol.topic_partition import TopicPartition

@@ -1,4 +1,4 @@
-"""Which broker is asked, and what becomes of one that keeps silent; in virtual time."""
+"""The choice of brokers to ask, and brokers that stay silent; in virtual time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -18,7 +18,7 @@ BROKERS = [BrokerEndpoint(n, "h", n) for n in (1, 2, 3)]
 
 @attrs.define(eq=False)
 class Line:
-    """A connection as far as `Connections` looks at it."""
+    """A connection as far as `Connections` uses it."""
 
     port: int
     closed: bool = False
@@ -29,7 +29,7 @@ class Line:
 
 
 class Scene:
-    """Brokers by their ports, which do all that is asked of them unless said otherwise."""
+    """Brokers by port, which do all that is asked unless a test changes them."""
 
     def __init__(self) -> None:
         self.opened: list[int] = []
@@ -193,7 +193,7 @@ def test_an_error_that_is_no_lost_connection_is_the_answer() -> None:
 def test_a_broker_whose_address_is_none_is_named_once_until_it_was_reached(
     failure: type[ConnectionFailed], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that is down is no news: it goes and comes."""
+    """A broker that is down is not logged: brokers come and go."""
 
     async def scene(work: Scene) -> None:
         work.failure = failure
