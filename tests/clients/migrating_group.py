@@ -176,16 +176,16 @@ class Consumer:
     async def live(self) -> None:
         path = ConsumerRegistration.path(GROUP, self.consumer_id)
         registration = ConsumerRegistration({"t": 1}, "static", 0).encode()
-        while not await self._made(path, registration):
+        while not await self._create(path, registration):
             await asyncio.sleep(0.05)
         while True:
-            for partition in self._wanted():
+            for partition in self._list_wanted():
                 await self._claim(partition)
             for partition in self.positions:
                 self._process(partition)
             await asyncio.sleep(0.05)
 
-    def _wanted(self) -> list[TopicPartition]:
+    def _list_wanted(self) -> list[TopicPartition]:
         shares = self.world.shares.items()
         return [p for p, name in shares if name == self.name and p not in self.positions]
 
@@ -207,19 +207,19 @@ class Consumer:
     async def _claim(self, partition: TopicPartition) -> None:
         path = PartitionOwner.path(GROUP, *partition)
         thread = f"{self.consumer_id}-0".encode()
-        if not await self._made(path, thread):
+        if not await self._create(path, thread):
             return
         while True:
             try:
-                found = await self.store.fetch(GROUP, [partition])
+                offsets = await self.store.fetch(GROUP, [partition])
                 break
             except OffsetFetchFailed:
                 await asyncio.sleep(0.1)
-        start = found[partition].offset if partition in found else None
+        start = offsets[partition].offset if partition in offsets else None
         self.world.check_start(partition, start, f"{self.name} began")
         self.positions[partition] = start or 0
 
-    async def _made(self, path: str, content: bytes) -> bool:
+    async def _create(self, path: str, content: bytes) -> bool:
         try:
             await self.store.zk.create(path, content, ephemeral=True, make_parents=True)
         except (NodeExists, ConnectionLoss):
@@ -323,9 +323,9 @@ class MigratingGroup:
 
     def cut_off_from_zookeeper(self, session: MemorySession) -> None:
         """Cut all members, and the command if its session is given, off for less than a lease."""
-        for each in (session, *(consumer.session for consumer in self.consumers.values())):
-            self.zk.suspend(each)
-            asyncio.get_running_loop().call_later(OUTAGE_S, self.zk.resume, each)
+        for cut_session in (session, *(consumer.session for consumer in self.consumers.values())):
+            self.zk.suspend(cut_session)
+            asyncio.get_running_loop().call_later(OUTAGE_S, self.zk.resume, cut_session)
 
     def lose_coordinator(self) -> None:
         """Lose the coordinator; it is found again some time later."""
@@ -373,7 +373,7 @@ class MigratingGroup:
 
     # --- what must hold -----------------------------------------------------------------------
 
-    def stored(self, storage: OffsetStorage, partition: TopicPartition) -> int | None:
+    def read_stored(self, storage: OffsetStorage, partition: TopicPartition) -> int | None:
         if storage is OffsetStorage.KAFKA:
             return self.kafka.offsets.get(partition)
         node = self.zk.tree.get(ConsumerOffset.path(GROUP, *partition))
@@ -395,7 +395,7 @@ class MigratingGroup:
         assert max(rungs) - min(rungs) <= 1, f"members are in {modes}"
         for mode in modes:
             for partition in self.processed:
-                self.check_start(partition, self.stored(mode.reads, partition), mode)
+                self.check_start(partition, self.read_stored(mode.reads, partition), mode)
 
     def check_start(self, partition: TopicPartition, start: int | None, who: str) -> None:
         """Check that a start at this offset neither skips nor repeats acknowledged messages."""

@@ -203,9 +203,9 @@ def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
                 DescribeLogDirsResponseResult(error_code=56, log_dir="/b", topics=[]),
             ]
         )
-        found = await admin.describe_log_dirs(2)
-        assert found["/a"].replicas[P2].size_bytes == 70
-        assert found["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
+        directories = await admin.describe_log_dirs(2)
+        assert directories["/a"].replicas[P2].size_bytes == 70
+        assert directories["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
 
     with_admin(scenario)
 

@@ -126,8 +126,8 @@ def test_offsets_committed_for_a_group_are_fetched_by_both_clients(dev_cluster: 
         await admin.commit_group_offsets(group, {partition: OffsetAndMetadata(7, "note")})
         assert await admin.group_offsets(group) == {partition: OffsetAndMetadata(7, "note")}
         assert group in [listing.group_id for listing in await admin.list_groups()]
-        found = (await admin.describe_groups([group]))[group].coordinator
-        async with SimpleConsumer(found.host, found.port, 10_000, -1, "c") as consumer:
+        coordinator = (await admin.describe_groups([group]))[group].coordinator
+        async with SimpleConsumer(coordinator.host, coordinator.port, 10_000, -1, "c") as consumer:
             assert await consumer.commit_offsets(group, {partition: 9}) == {
                 partition: ErrorCode.NONE
             }

@@ -117,15 +117,15 @@ def test_streams_inside_a_result_become_iterators(counter: Any) -> None:
 
 
 def test_class_method_makes_a_twin() -> None:
-    with BlockingCounter.starting_at(3) as made:
-        assert made.add(1) == 4
+    with BlockingCounter.starting_at(3) as counter:
+        assert counter.add(1) == 4
 
 
 def test_closing_closes_the_original_and_ends_the_thread() -> None:
     before = {*threading.enumerate()}
-    made = BlockingCounter()
-    original = made._original
-    made.close()
+    counter = BlockingCounter()
+    original = counter._original
+    counter.close()
     assert original.closed
     assert {*threading.enumerate()} <= before
 
@@ -149,10 +149,10 @@ class Reader:
     """A connector with streams only: messages without end until `shutdown`."""
 
     def __init__(self, count: int = 1) -> None:
-        self.made = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
-        self.feeds = [PartitionFeed(P0, stream, 0) for stream in self.made]
+        self.message_streams = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
+        self.feeds = [PartitionFeed(P0, stream, 0) for stream in self.message_streams]
         self.turns = 0
-        for stream in self.made:
+        for stream in self.message_streams:
             stream._on_room = partial(asyncio.get_running_loop().call_soon, self.fill)
 
     async def __aenter__(self) -> Self:

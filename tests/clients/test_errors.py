@@ -99,7 +99,7 @@ IMPATIENT = {
 Calls = Mapping[str, Callable[[Any], Awaitable[Any]]]
 
 
-async def written(delivery: Awaitable[asyncio.Future[Any]]) -> Any:
+async def await_delivery(delivery: Awaitable[asyncio.Future[Any]]) -> Any:
     return await (await delivery)
 
 
@@ -148,7 +148,7 @@ SIMPLE_CONSUMER: Calls = {
 }
 
 PRODUCER: Calls = {
-    "send": lambda producer: written(producer.send("t", b"v")),
+    "send": lambda producer: await_delivery(producer.send("t", b"v")),
     "send_and_wait": lambda producer: producer.send_and_wait("t", b"v", key=b"k", partition=0),
     "partitions": lambda producer: producer.partitions("t"),
     "flush": lambda producer: producer.flush(),
@@ -542,9 +542,9 @@ def starts(request: Any) -> ListOffsetsResponse:
             name=topic.name,
             partitions=[
                 ListOffsetsResponsePartition(
-                    partition_index=asked.partition_index, error_code=0, offset=0
+                    partition_index=partition.partition_index, error_code=0, offset=0
                 )
-                for asked in topic.partitions
+                for partition in topic.partitions
             ],
         )
         for topic in request.topics
@@ -559,12 +559,12 @@ def one_message(request: Any) -> FetchResponse:
             topic=topic.topic,
             partitions=[
                 FetchResponsePartition(
-                    partition_index=asked.partition,
+                    partition_index=partition.partition,
                     error_code=0,
                     high_watermark=1,
-                    records=log if asked.fetch_offset == 0 else b"",
+                    records=log if partition.fetch_offset == 0 else b"",
                 )
-                for asked in topic.partitions
+                for partition in topic.partitions
             ],
         )
         for topic in request.topics

@@ -127,8 +127,8 @@ async def test_broker_is_not_asked_when_told_not_to(release: dict[str, str], new
 
 async def test_all_topics_are_asked_for_as_they_were_then() -> None:
     async with aged() as broker:
-        every = broker.metadata
-        broker.answers[ApiKey.METADATA] = lambda request: every(
+        respond = broker.metadata
+        broker.answers[ApiKey.METADATA] = lambda request: respond(
             type(request)(topics=request.topics or None)
         )
         async with Admin(settings(broker)) as admin:

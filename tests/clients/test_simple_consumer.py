@@ -303,8 +303,8 @@ def test_fetching_offsets_from_the_wrong_broker_is_an_error() -> None:
 
 def test_coordinator_is_found() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
-        found = await consumer.find_coordinator("g")
-        assert (found.node_id, found.port) == (0, broker.port)
+        coordinator = await consumer.find_coordinator("g")
+        assert (coordinator.node_id, coordinator.port) == (0, broker.port)
 
     with_consumer(scenario)
 
@@ -392,9 +392,9 @@ def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() 
             error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1
         )
         at_second = second.answers[ApiKey.FIND_COORDINATOR]
-        found = [lambda r: nowhere, at_second]
-        first.answers[ApiKey.FIND_COORDINATOR] = lambda r: found[0](r)
-        second.answers[ApiKey.FIND_COORDINATOR] = lambda r: found.pop(0)(r)
+        answers = [lambda r: nowhere, at_second]
+        first.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers[0](r)
+        second.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
         codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2 + [ErrorCode.NONE]
         first.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
             request, ErrorCode.NOT_COORDINATOR
@@ -482,5 +482,5 @@ def test_consumer_for_a_partition_is_of_the_broker_that_leads_it() -> None:
             consumer = await SimpleConsumer.for_leader(settings, "t", 1)
             return consumer.port, leader.port
 
-    found, leader = asyncio.run(scenario())
-    assert found == leader
+    port, leader = asyncio.run(scenario())
+    assert port == leader

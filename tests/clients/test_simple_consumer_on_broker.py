@@ -24,8 +24,8 @@ async def consumer_of(
     topic = f"t-{uuid4().hex[:8]}"
     settings = {"bootstrap.servers": cluster.address("bootstrap")}
     async with Admin(settings) as admin:
-        made = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
-        assert made == {topic: None}
+        results = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
+        assert results == {topic: None}
     async with (
         Producer(settings) as producer,
         await SimpleConsumer.for_leader(settings, topic, 0) as consumer,

@@ -77,8 +77,8 @@ def ends(request: Any, offset: int, error: int = 0) -> ListOffsetsResponse:
 
 def test_offsets_are_asked_of_each_leader_in_one_request() -> None:
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
-        found = await admin.list_offsets(dict.fromkeys((P0, P1, P2), LATEST_TIME))
-        assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P1: 1, P2: 2}
+        offsets = await admin.list_offsets(dict.fromkeys((P0, P1, P2), LATEST_TIME))
+        assert {p: listed.offset for p, listed in offsets.items()} == {P0: 1, P1: 1, P2: 2}
         assert (
             len(broker_1.asked(ApiKey.LIST_OFFSETS))
             == len(broker_2.asked(ApiKey.LIST_OFFSETS))
@@ -95,8 +95,8 @@ def test_only_the_partition_whose_leader_moved_is_asked_again() -> None:
             return ends(request, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         broker_2.answers[ApiKey.LIST_OFFSETS] = moved
-        found = await admin.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
-        assert {p: listed.offset for p, listed in found.items()} == {P0: 1, P2: 1}
+        offsets = await admin.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
+        assert {p: listed.offset for p, listed in offsets.items()} == {P0: 1, P2: 1}
         again = broker_1.asked(ApiKey.LIST_OFFSETS)[1]
         assert [p.partition_index for p in again.topics[0].partitions] == [2]
 
@@ -107,12 +107,12 @@ def test_partition_that_cannot_answer_has_its_error_and_the_others_their_offsets
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         broker_1.leaders[P1] = broker_2.leaders[P1] = -1
         nowhere = TopicPartition("nope", 0)
-        found = await admin.list_offsets(
+        offsets = await admin.list_offsets(
             dict.fromkeys((P0, P1, nowhere), LATEST_TIME), timeout_ms=30
         )
-        assert found[P0] == ListedOffset(1, -1, -1)
-        assert found[P1].error is ErrorCode.LEADER_NOT_AVAILABLE
-        assert found[nowhere].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert offsets[P0] == ListedOffset(1, -1, -1)
+        assert offsets[P1].error is ErrorCode.LEADER_NOT_AVAILABLE
+        assert offsets[nowhere].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     with_admin(scenario)
 
@@ -310,10 +310,10 @@ def test_group_not_found_by_a_second_attempt_was_deleted_if_the_first_may_have_b
     first: Any, verdict: ErrorCode | None
 ) -> None:
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
-        said = [first, ErrorCode.GROUP_ID_NOT_FOUND, first, ErrorCode.GROUP_ID_NOT_FOUND]
+        codes = [first, ErrorCode.GROUP_ID_NOT_FOUND, first, ErrorCode.GROUP_ID_NOT_FOUND]
 
         def answer(error_response: Callable[..., Any], request: Any) -> Any:
-            code = said.pop(0)
+            code = codes.pop(0)
             return code if code is HANG_UP else error_response(request, code)
 
         broker_1.answers[ApiKey.DELETE_GROUPS] = partial(answer, delete_groups.error_response)
@@ -371,8 +371,8 @@ def test_settings_of_a_broker_are_asked_of_itself() -> None:
         )
         broker = ConfigResource.broker(2)
         topic = ConfigResource.topic("t")
-        found = await admin.describe_configs([broker, topic])
-        assert [c.name for c in found[broker]] == [c.name for c in found[topic]] == ["n"]
+        configs = await admin.describe_configs([broker, topic])
+        assert [c.name for c in configs[broker]] == [c.name for c in configs[topic]] == ["n"]
         asked = [r.resource_name for r in broker_2.asked(ApiKey.DESCRIBE_CONFIGS)[0].resources]
         assert asked == ["2"]
 

@@ -40,11 +40,11 @@ class TopicStage:
         self.cluster = cluster
         self.name = name
         self.partitions = partitions
-        made = cluster.run(
+        result = cluster.run(
             *("kbroker", "topics", "create", name),
             *("--partitions", str(partitions), "--replication-factor", "1"),
         )
-        assert made.returncode == 0, made.stderr
+        assert result.returncode == 0, result.stderr
 
     async def produce(self, count: int, topic: str | None = None, **settings: str) -> list[str]:
         """Send messages v0, v1, ..., one partition after the other."""
@@ -80,24 +80,24 @@ class TopicStage:
     async def owners(self) -> dict[int, str]:
         session = await self.zookeeper()
         paths = [PartitionOwner.path(self.name, self.name, p) for p in range(self.partitions)]
-        found = {
+        owners = {
             p: ((await session.get(path))[0] or b"").decode()
             for p, path in enumerate(paths)
             if await session.exists(path)
         }
         await session.close()
-        return found
+        return owners
 
     async def committed(self) -> dict[int, int]:
         session = await self.zookeeper()
         paths = [ConsumerOffset.path(self.name, self.name, p) for p in range(self.partitions)]
-        found = {
+        offsets = {
             p: ConsumerOffset.decode((await session.get(path))[0]).offset
             for p, path in enumerate(paths)
             if await session.exists(path)
         }
         await session.close()
-        return found
+        return offsets
 
 
 async def drain(*streams: MessageStream, count: int) -> list[MessageAndMetadata]:
@@ -105,13 +105,13 @@ async def drain(*streams: MessageStream, count: int) -> list[MessageAndMetadata]
     messages: list[MessageAndMetadata] = []
     ends = time.monotonic() + DEADLINE_S
 
-    async def one(stream: MessageStream) -> None:
+    async def drain_stream(stream: MessageStream) -> None:
         with contextlib.suppress(ConsumerTimeout):
             async for message in stream:
                 messages.append(message)
 
     while True:
-        await asyncio.gather(*map(one, streams))
+        await asyncio.gather(*map(drain_stream, streams))
         if len(messages) >= count:
             return messages
         assert time.monotonic() < ends, f"{len(messages)} of {count} messages came"
@@ -268,7 +268,7 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
                 assert one.assignments[-1] == two.assignments[-1]
                 assert set(two.assignments[-1].values()) == {"listened_c1-0", "listened_c2-0"}
                 with pytest.raises(MessageStreamsExist):
-                    second.set_consumer_rebalance_listener(two)
+                    second.set_consumer_rebalance_listener(second_listener)
 
     asyncio.run(scene())
 

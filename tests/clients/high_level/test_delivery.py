@@ -464,27 +464,27 @@ def test_an_offset_in_doubt_is_a_failure_of_its_partition() -> None:
 
 def test_a_listener_may_be_plain_functions_or_coroutines() -> None:
     class Plain:
-        told: Any = None
+        last_call: Any = None
 
         def before_releasing_partitions(self, partition_ownership: Any) -> None:
-            self.told = partition_ownership
+            self.last_call = partition_ownership
 
         def before_starting_fetchers(self, consumer_id: str, assignment: Any) -> None:
-            self.told = (consumer_id, assignment)
+            self.last_call = (consumer_id, assignment)
 
     class Awaited(Plain):
         async def before_releasing_partitions(  # type: ignore[override]
             self, partition_ownership: Any
         ) -> None:
-            self.told = partition_ownership
+            self.last_call = partition_ownership
 
     async def scene() -> None:
         for listener in (Plain(), Awaited()):
             work = Scene()
             work.delivery.listener = listener  # type: ignore[assignment]
             await work.delivery.before_releasing({P0, P1})
-            assert listener.told == {"t": {0, 1}}
+            assert listener.last_call == {"t": {0, 1}}
             await work.delivery.before_starting({P0: "g_a-0"})
-            assert listener.told == ("g_a", {P0: "g_a-0"})
+            assert listener.last_call == ("g_a", {P0: "g_a-0"})
 
     play(scene)

@@ -205,9 +205,9 @@ def test_one_partition_is_read_by_hand_from_where_it_is_told(
 
     def has_read_all() -> bool:  # a busy machine may be silent before it has brought the first
         result = dev_cluster.run("kgroup", "consume", *args, *begin)
-        found = result.stdout.split()
-        assert (result.returncode, found) == (0, read[: len(found)])
-        return found == read
+        lines = result.stdout.split()
+        assert (result.returncode, lines) == (0, read[: len(lines)])
+        return lines == read
 
     block_until(has_read_all, "all messages are read")
     assert unnamed_groups(dev_cluster) <= others
@@ -291,16 +291,16 @@ def test_lines_are_read_as_what_the_serializer_takes(dev_cluster: DevCluster, to
     assert consume(dev_cluster, *args).stdout == "k\t-5\n"
 
 
-@pytest.mark.parametrize(("line", "said"), [("x", "'x'"), ("2147483648", "2147483647")])
+@pytest.mark.parametrize(("line", "reason"), [("x", "'x'"), ("2147483648", "2147483647")])
 @pytest.mark.parametrize("args", [(), ("--old-producer", "--sync")])
 def test_a_line_that_the_serializer_does_not_take_is_named(
-    dev_cluster: DevCluster, topic: str, line: str, said: str, args: tuple[str, ...]
+    dev_cluster: DevCluster, topic: str, line: str, reason: str, args: tuple[str, ...]
 ) -> None:
     options = ("--topic", topic, "--value-serializer", "IntegerSerializer", *args)
     result = dev_cluster.run("kgroup", "produce", *options, stdin=f"1\n{line}\n")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith("error: line 2: ")
-    assert said in result.stderr
+    assert reason in result.stderr
 
 
 def test_what_the_old_producer_could_not_send_is_one_line_and_exit_code_one(

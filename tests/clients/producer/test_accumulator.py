@@ -303,6 +303,6 @@ def test_record_never_takes_more_than_its_bound(length: int) -> None:
     key = b"k" * length
     value = b"v" * length
     headers = [("é" * 9, b"h" * length), ("n", None)]
-    one = len(encode_batch([(0, None, None, ())]))
+    batch_bytes = len(encode_batch([(0, None, None, ())]))
     two = len(encode_batch([(0, None, None, ()), (2**41, key, value, headers)]))
-    assert two - one <= record_bytes(key, value, headers)
+    assert two - batch_bytes <= record_bytes(key, value, headers)

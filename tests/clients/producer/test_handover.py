@@ -150,13 +150,13 @@ def test_what_a_loop_that_ends_has_not_taken_fails(work: Scene) -> None:
 
 def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> None:
     metadata = RecordMetadata("t", 0, 5, -1)
-    waited_for, called_for, told = SentRecord(), SentRecord(), SentRecord()
+    waited_for, called_for, done_before = SentRecord(), SentRecord(), SentRecord()
     called: list[Any] = []
     called_for.add_done_callback(called.append)
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waited_for.result, PATIENCE_S)
-        for sent in (waited_for, called_for, told):
+        for sent in (waited_for, called_for, done_before):
             assert not sent.done()
             assert not sent.cancel()
             sent.set_result(metadata)
@@ -164,12 +164,12 @@ def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> No
 
     assert called == [called_for]
 
-    told.add_done_callback(called.append)
-    assert called == [called_for, told]
-    assert told.done()
-    assert told.exception() is None
-    assert told.result(0) == metadata
-    assert wait([waited_for, called_for, told], 0).not_done == set()
+    done_before.add_done_callback(called.append)
+    assert called == [called_for, done_before]
+    assert done_before.done()
+    assert done_before.exception() is None
+    assert done_before.result(0) == metadata
+    assert wait([waited_for, called_for, done_before], 0).not_done == set()
 
 
 def test_a_sent_record_that_failed_raises() -> None:

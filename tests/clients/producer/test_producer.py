@@ -158,7 +158,9 @@ def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() ->
 def test_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         complaints: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context)
+        )
         broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         await producer.send("t", b"a")
         await producer.flush()
@@ -327,8 +329,8 @@ def test_close_with_a_timeout_fails_what_was_not_acknowledged(
             await delivery
 
     with_producer(scenario)
-    said = [record.message for record in caplog.records if record.name.startswith("clients")]
-    assert said == ["1 records were not acknowledged when the producer closed"]
+    messages = [record.message for record in caplog.records if record.name.startswith("clients")]
+    assert messages == ["1 records were not acknowledged when the producer closed"]
 
 
 def test_records_leave_while_their_sender_does_nothing_but_send() -> None:

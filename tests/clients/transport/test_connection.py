@@ -240,8 +240,8 @@ def test_produce_without_acks_is_done_when_sent_and_does_not_disturb_the_order()
         async with ScriptedBroker({"t": 1}) as broker:
             connection = await opened(broker)
             produced = connection.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[]))
-            found = connection.send(FindCoordinatorRequest(key="g"))
-            result = await produced, (await found).port == broker.port
+            coordinator = connection.send(FindCoordinatorRequest(key="g"))
+            result = await produced, (await coordinator).port == broker.port
             await connection.close()
             return result
 

@@ -67,9 +67,9 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
 
 def test_one_broker_is_asked_and_the_next_time_again() -> None:
     async def scene(work: Scene) -> None:
-        told = [await work.first_answer() for _ in range(10)]
-        assert len(set(told)) == 1
-        assert work.asked == told
+        answers = [await work.first_answer() for _ in range(10)]
+        assert len(set(answers)) == 1
+        assert work.asked == answers
         assert len(work.opened) == 1
 
     play(scene)
@@ -88,10 +88,10 @@ def test_one_that_keeps_silent_is_not_waited_for_alone_and_asked_last_from_then_
     async def scene(work: Scene) -> None:
         await work.connections.to(BROKERS[0])  # open, so it is asked first
         work.silent = {1}
-        told = await work.first_answer()
-        assert told in (2, 3)
+        answer = await work.first_answer()
+        assert answer in (2, 3)
         assert asyncio.get_running_loop().time() == PATIENCE_S
-        assert [await work.first_answer() for _ in range(5)] == [told] * 5
+        assert [await work.first_answer() for _ in range(5)] == [answer] * 5
         assert work.asked.count(1) == 1
 
     play(scene)
@@ -103,9 +103,9 @@ def test_one_that_is_never_connected_to_is_not_waited_for_alone_either() -> None
             return await (asyncio.Event().wait() if port != 3 else work.connect(host, port))
 
         connections = Connections(ClusterConfig(), "me", connect)
-        for asked in range(5):
+        for attempt in range(5):
             assert await connections.first_answer(BROKERS, work.ask) == 3
-            if asked == 0:
+            if attempt == 0:
                 first_s = asyncio.get_running_loop().time()
         assert first_s <= 2 * PATIENCE_S
         assert asyncio.get_running_loop().time() == first_s
@@ -120,8 +120,8 @@ def test_the_late_answer_of_one_asked_first_is_taken_if_the_second_says_nothing(
             await asyncio.sleep(2.5 * PATIENCE_S)
             return await work.ask(line)
 
-        told = await work.connections.first_answer(BROKERS, ask)
-        assert told == work.asked[0]
+        answer = await work.connections.first_answer(BROKERS, ask)
+        assert answer == work.asked[0]
         assert asyncio.get_running_loop().time() == 2.5 * PATIENCE_S
 
     play(scene)
@@ -139,11 +139,11 @@ def test_a_broker_that_let_a_request_of_another_purpose_time_out_is_asked_last()
 
 def test_who_doubts_an_answer_is_led_round_all_brokers() -> None:
     async def scene(work: Scene) -> None:
-        told = []
+        answers = []
         for _ in range(6):
-            told.append(await work.first_answer())
+            answers.append(await work.first_answer())
             work.connections.doubt()
-        assert sorted(told[:3]) == sorted(told[3:]) == [1, 2, 3]
+        assert sorted(answers[:3]) == sorted(answers[3:]) == [1, 2, 3]
 
     play(scene)
 
@@ -208,4 +208,4 @@ def test_a_broker_whose_address_is_none_is_named_once_until_it_was_reached(
             connection.closed = True  # type: ignore[misc]
 
     play(scene)
-    assert len([each for each in caplog.messages if "h:1: refused" in each]) == lines
+    assert len([message for message in caplog.messages if "h:1: refused" in message]) == lines
