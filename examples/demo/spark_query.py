@@ -1,4 +1,4 @@
-"""The same topic through Spark: mean delay by carrier and hour, its place kept in a group.
+"""Query the same topic with Spark: mean delay by carrier and hour, with its place in a group.
 
 Prints one JSON object: rows of [carrier, hour, flights, minutes late in all].
 """
