@@ -132,7 +132,7 @@ def command(
     max_wait_ms: int | None,
     output: str,
 ) -> None:
-    """Show each partition's offset at a time; `-` if it has no message that young."""
+    """Show each partition's offset at a time; `-` if all its messages are older."""
     target = attrs.evolve(
         target,
         bootstrap=broker_list or target.bootstrap,
