@@ -77,6 +77,9 @@ class ClusterView:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.NONE or topic.partitions:
                 received = _partitions(topic)
+
+                # An older state counts only if it comes again and again: the topic was created
+                # anew.
                 newest = _newest(self.topics.get(topic.name, {}), received)
                 times = self.older.get(topic.name, 0) + 1
                 if newest == received or times == MOST_OLDER:

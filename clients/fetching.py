@@ -136,6 +136,7 @@ async def fetch_once(
         in requests
     }
 
+    # A partition that the response lacks has an error, not nothing to read.
     for partition in requests:
         if partition not in fetched:
             missing = left_out(partition)
@@ -160,6 +161,8 @@ def _read(
             for transaction in response.aborted_transactions or ()
         ]
         batches = _Batches(response.records, offset, sorted(aborted, reverse=True))
+
+        # Records before a damaged batch are good.
         try:
             for batch in batches:
                 rows += batch
@@ -169,6 +172,8 @@ def _read(
         except CompressionUnavailable as unavailable:
             error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             detail = f"{partition} at offset {batches.next_offset}: {unavailable}"
+
+        # Not even the first batch is complete.
         if batches.is_partial:
             error = ErrorCode.INVALID_FETCH_SIZE
             detail = f"{partition} at offset {offset}: the message is larger than was asked for"

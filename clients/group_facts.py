@@ -221,6 +221,8 @@ def zookeeper_members(
     `owners` has consumer ids. Members whose registration could be read have their subscription.
     """
     known = registrations or {}
+
+    # Partitions by their owners.
     owned: dict[str, list[TopicPartition]] = {}
     for partition in sorted(owners):
         owned.setdefault(owners[partition], []).append(partition)

@@ -101,6 +101,7 @@ class GroupReader:
             ),
         )
 
+        # An unknown topic is no failure: its offsets outlive it.
         self.failures += [
             Failure.of(str(partition), BrokerError(listed.error))
             for partition, listed in (ends or {}).items()
@@ -182,6 +183,7 @@ class GroupReader:
             self.offsets(zk, group),
         )
 
+        # Partitions without an owner count too, so read the topics of members and owners.
         registrations = await self._registrations(zk, group, ids)
         topics = _subscribed(registrations.values()) | {partition.topic for partition in threads}
 
@@ -215,6 +217,8 @@ class GroupReader:
         modes = await self._read_all(zk, {group: GroupMigration.path(group)}, read_mode)
         if mode := modes.get(group):
             return mode
+
+        # Without a migration: the stores that the members publish.
         ids = await children_if_there(zk, ConsumerGroup.ids_path(group))
         settings_of = await self._read_all(
             zk,

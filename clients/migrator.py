@@ -142,6 +142,7 @@ class Migrator:
             except NoNode:
                 continue
 
+            # The node is ours: only the reply to the creation was lost.
             if stat.ephemeral_owner == session_id:
                 self._at_work_in = session_id
                 return
@@ -226,6 +227,7 @@ class Migrator:
             *(get_if_there(self.zk, MigrationMember.path(self.group, name)) for name in ours)
         )
 
+        # Every registered member, with the data of those that are ours.
         members = {
             name: MemberSeen(stat.czxid)
             for name, stat in zip(names, registered, strict=True)

@@ -103,6 +103,8 @@ def _zk_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
 
         match = _ZK_LINE.fullmatch(line.strip())
+
+        # The caller turns this item into a failure with its place.
         if match is None:
             item = {"fault": f"{line!r} is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"}
             yield f"line {number}", item
@@ -149,6 +151,7 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
         if not isinstance(value, str) or not _is_node_name(value):
             raise _InvalidOffset(f"{name} {value!r} is not a name")
 
+    # A partition and an offset that no store could hold are errors, too.
     for name, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         value = item.get(name)
         if type(value) is not int or not 0 <= value <= most:

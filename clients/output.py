@@ -208,6 +208,7 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
         timeout: int,
         **kwargs: Any,
     ) -> T:
+        # Options outrank the properties file.
         settings = read_properties(command_config)
         zookeeper = zookeeper_address(zookeeper or settings.get("zookeeper.connect"))
         bootstrap = bootstrap_server or settings.get("bootstrap.servers")

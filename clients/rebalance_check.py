@@ -34,6 +34,8 @@ def find_badly_owned(
             snapshot.members, snapshot.all_topics, exclude_internal_topics
         ).items()
     }
+
+    # A thread of a member may own partitions of the topics it subscribes to.
     registered = frozenset().union(*threads.values())
 
     items = []

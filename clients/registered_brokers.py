@@ -34,6 +34,7 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
             unreadable.append(str(error))
             continue
 
+        # Clients of this library connect to plaintext listeners only.
         for endpoint in broker.endpoints:
             address = f"{endpoint.host}:{endpoint.port}"
             if endpoint.security_protocol != "PLAINTEXT":

@@ -223,6 +223,7 @@ class SimpleConsumer:
         wanted = TopicPartition(topic, partition)
 
         async def ask(connection: Connection) -> _Listed:
+            # Only version 0 returns several offsets; new brokers do not have it.
             least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
             version = 0 if max_num_offsets and least == 0 else None
             request = list_offsets_request({wanted: time}, max_num_offsets=max_num_offsets or 1)
@@ -319,6 +320,8 @@ class SimpleConsumer:
             except ConnectionFailed:
                 if now() >= deadline:
                     raise
+
+            # The leader has moved, or its broker is gone.
             await asyncio.sleep(settings.retry_backoff_ms / 1000)
             await self._go_to_leader(followed, max(0, round((deadline - now()) * 1000)))
 
@@ -351,12 +354,15 @@ class SimpleConsumer:
         """
         result = await self._at_any(ask)
         unsettled = UNSETTLED.intersection(errors(result))
+
+        # A follower of a partition has a cluster, which can wait for a coordinator.
         if unsettled and self._followed is not None:
             return await self._followed.ask_coordinator(group, ask, errors)
 
         if ErrorCode.NOT_COORDINATOR not in unsettled:
             return result
 
+        # Ask the named coordinator once, if it is another broker.
         coordinator = await self.find_coordinator(group)
         if (coordinator.host, coordinator.port) == (self.host, self.port):
             return result

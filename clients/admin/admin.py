@@ -216,6 +216,7 @@ class Admin:
         wanted = list(resources)
         configs = await self._calls.keepers(wanted, request_for, read)
 
+        # A response without one of them would pass as a resource without settings.
         for resource in wanted:
             if resource not in configs:
                 raise left_out(resource.name)

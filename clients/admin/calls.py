@@ -166,6 +166,7 @@ class AdminCalls:
         offsets: dict[TopicPartition, ListedOffset] = {}
 
         async def ask() -> None:
+            # Only partitions without a final result are asked for again.
             rest = {
                 partition: time
                 for partition, time in times.items()
@@ -180,6 +181,7 @@ class AdminCalls:
         try:
             await self.cluster.retrying(ask, "offsets", timeout_ms)
         except DeadlineExceeded:
+            # Partitions that never succeeded have their errors in the result.
             if len(offsets) < len(times):
                 raise
 
@@ -215,6 +217,8 @@ class AdminCalls:
                 return
 
             responses = listed_offsets(response)
+
+            # A partition that the response lacks must not pass for one without records.
             for partition in wanted:
                 if partition not in responses:
                     offsets[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -353,6 +353,7 @@ class ConsumerConnector:
             if patience.expired():
                 return
 
+            # The time runs only while there is no connection.
             if state in (SessionState.CONNECTED, SessionState.CLOSED):
                 patience.reschedule(None)
             elif patience.when() is None:
@@ -419,6 +420,7 @@ class ConsumerConnector:
         self._store.is_member = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
 
+        # The id is taken, or the session is gone: this connector can never join.
         try:
             async with self._limit_unreachable_time():
                 await self._member.join()
@@ -478,6 +480,7 @@ class ConsumerConnector:
             "dual": DualStore(kafka, zookeeper),
         }
 
+        # The settings name the store in use while no migration orders another.
         settings = "dual" if self.config.commits_to_both else self.config.offsets_storage
         return GovernedStore(
             zk=self._zk,

@@ -197,11 +197,14 @@ class StreamDelivery:
                 if not failure.retriable or not retries_left or self.paused:
                     raise
                 logger.info("%s: commit is repeated: %s", self.consumer_id, failure)
+
+                # Repeat only the partitions that failed.
                 only = failure.errors.keys()
 
             retries_left -= 1
             await asyncio.sleep(self.commit_backoff_ms / 1000)
 
+        # Partitions that others own are an error, though the rest is committed.
         if foreign:
             reason = f"{self.consumer_id} does not own them"
             raise CommitFailed(dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION), reason)
@@ -221,12 +224,16 @@ class StreamDelivery:
                 wanted = {
                     partition: offset for partition, offset in wanted.items() if partition in only
                 }
+
+            # Leave out partitions that we do not own (any longer).
             foreign = wanted.keys() - self._feeds.keys()
             owned = {
                 partition: offset
                 for partition, offset in wanted.items()
                 if partition not in foreign
             }
+
+            # A reset during the commit makes its result void for that partition.
             rewinds = {partition: self._feeds[partition].rewinds for partition in owned}
             if not owned:
                 return foreign

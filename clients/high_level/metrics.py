@@ -77,6 +77,7 @@ class ConsumerMetrics:
             "MinFetchRate": self.min_fetch_rate,
         }
 
+        # Numbers by topic or broker have a tag in their names.
         tagged: list[tuple[str, str, Mapping[Any, Any]]] = [
             ("OwnedPartitionsCount", "topic", self.owned_partitions_count_by_topic),
             ("RequestsPerSec", "brokerId", self.requests_per_sec),

@@ -255,6 +255,7 @@ def consumer_settings(
     Two places may not name different groups, or different offsets to start from: a guess between
     them could read or commit in the wrong group.
     """
+    # Later places override earlier ones, except for the group.
     places = [
         target.settings,
         read_properties(given["consumer_config"]),
@@ -268,12 +269,14 @@ def consumer_settings(
 
     settings = {name: value for place in places for name, value in place.items()}
 
+    # The addresses come from the command's own options.
     settings.pop("bootstrap.servers", None)
     if target.zookeeper is not None:
         settings["zookeeper.connect"] = target.zookeeper
     if settings.get("group.id") == "":
         raise click.UsageError("the name of the group is empty")
 
+    # --from-beginning is a reset for partitions without an offset.
     if given["from_beginning"]:
         reset = settings.setdefault("auto.offset.reset", "smallest")
         if reset not in ("smallest", "earliest"):

@@ -131,6 +131,8 @@ async def describe_groups(
 
         facts = await reader.groups(dict.fromkeys(group_ids))
         groups = [group for group in facts if group.exists]
+
+        # A group that could not be read is a failure, not an unknown group.
         unreadable = {failure.what for failure in reader.failures}
         reader.failures += [
             unknown_group(group.group)
@@ -138,6 +140,7 @@ async def describe_groups(
             if not group.exists and group.group not in unreadable
         ]
 
+        # Kafka's tool prints its remarks on stderr.
         for group in groups:
             if text := remark(group):
                 click.echo(text, err=True)

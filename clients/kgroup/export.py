@@ -73,6 +73,8 @@ def command(
     """
     if zkconnect is not None:
         target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
+
+    # With --zkconnect the command behaves as ExportZkOffsets.
     form = form or ("json" if zkconnect is None else "zk")
     stores = (store or "zookeeper",) if form == "zk" or store else STORES
 
@@ -95,6 +97,7 @@ def command(
     else:
         output_file.write_text(text, "utf-8")
 
+    # The JSON on stdout has the failures already.
     if failures:
         if form == "zk" or output_file is not None:
             report(failures)

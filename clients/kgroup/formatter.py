@@ -125,6 +125,7 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
         ),
     }
 
+    # The order of FLAGS is the order of the columns.
     columns = [
         column_of[flag]
         for flag, default in FLAGS.items()

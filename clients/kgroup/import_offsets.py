@@ -132,6 +132,7 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
     async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
         for group_id, offsets in by_group.items():
+            # Do not ask brokers if only ZooKeeper is written: there may be none.
             if job.needs_brokers:
                 facts = await reader.group(group_id)
             else:
@@ -141,6 +142,7 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
                 failures.append(refusal)
                 continue
 
+            # Members may read the larger of both stores, so both must get the offset.
             if not job.one_store:
                 offsets += twins(facts, offsets)
             if not job.dry_run:

@@ -47,6 +47,7 @@ def command(target: Target, state: str | None, match: str, output: str) -> None:
     except re.error as error:
         raise click.UsageError(f"--match {match!r}: {error}") from None
 
+    # A table without --state needs no request to each coordinator.
     with_state = state is not None or output != "table"
     chosen_states = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
     if unknown := ", ".join(sorted(chosen_states.difference(STATES))):

@@ -249,6 +249,7 @@ def items(run: Run) -> list[dict[str, Any]]:
         )
     ]
 
+    # A member without a partition has a row of its own.
     idle = observation.members.keys() - observation.owners.values()
     members = [whole | _member_columns(observation, member) for member in sorted(idle)]
     return partitions + members or [whole]

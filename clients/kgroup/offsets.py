@@ -180,6 +180,8 @@ async def list_offsets(
             return Listing("offsets", COLUMNS, (), [Failure.of(topic, error)])
 
         partition_ids = description.partitions.keys() if partitions is None else partitions
+
+        # Several offsets per partition need version 0 of ListOffsets, at each leader.
         if max_offsets is not None:
             settings = client_settings(target, await bootstrap_of(target))
             return await _list_several(settings, topic, sorted(partition_ids), time, max_offsets)

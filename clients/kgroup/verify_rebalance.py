@@ -63,6 +63,7 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
         if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:
             return attrs.evolve(listing, errors=[unknown_group(group_id)])
 
+        # Read the group as its members do; a subscription is not needed for that.
         tree = GroupTree(zk, group_id, "", StaticSubscription({}))
         group = await tree.read_group(_ignore, _ignore, _ignore)
         if isinstance(group, GroupProblem):
@@ -76,6 +77,7 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
     if not group.members:
         click.echo(f"Consumer group '{group_id}' has no active members.", err=True)
 
+    # The words are those of Kafka's VerifyConsumerRebalance.
     text = f"Rebalance operation failed ! {len(items)} of {len(partitions)} partitions"
     failures = [Failure(group_id, ErrorCode.REBALANCE_IN_PROGRESS.name, text)] if items else []
     return attrs.evolve(

@@ -217,6 +217,7 @@ class Accumulator(Generic[W]):
             self._in_flight[partition] = batch
             taken.append(batch)
 
+            # The partition goes behind the others, so that none starves.
             del self._queues[partition]
             if queue:
                 self._queues[partition] = queue
@@ -250,6 +251,8 @@ class Accumulator(Generic[W]):
         for index, record in enumerate(records):
             fields = (record.timestamp_ms, record.key, record.value, record.headers)
             part = parts[-1] if parts else None
+
+            # Halves at most, or less if the builder is full: the next split must be smaller again.
             if part is None or len(part.waiters) >= most or not part.builder.try_append(*fields):
                 part = self._new_batch(batch.partition, batch.serial, batch.created_ms)
                 part.last_attempt_ms = batch.last_attempt_ms
@@ -259,6 +262,7 @@ class Accumulator(Generic[W]):
             part.timestamps.append(record.timestamp_ms)
             part.charged_bytes += batch.charged_bytes // len(records)
 
+        # The parts take the place of the batch, in order, before later records.
         self.buffered_bytes -= batch.charged_bytes
         for part in reversed(parts):
             self.buffered_bytes += part.charged_bytes
@@ -272,11 +276,14 @@ class Accumulator(Generic[W]):
         """
         before_ms = monotonic_ms - self.config.delivery_timeout_ms
         expired = []
+
+        # A batch in flight stays there: its response may still come.
         for batch in self._in_flight.values():
             if batch.created_ms <= before_ms and not batch.expired:
                 batch.expired = True
                 expired.append(batch)
 
+        # The oldest batch of a queue is its first.
         for partition, queue in list(self._queues.items()):
             while queue and queue[0].created_ms <= before_ms:
                 batch = queue.popleft()

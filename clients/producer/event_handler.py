@@ -135,6 +135,7 @@ class DefaultEventHandler:
         led_partitions = [index for index, partition in partitions.items() if partition.leader >= 0]
         deliveries: list[Delivery | Exception] = []
 
+        # Buffer all records first, so that they leave in few requests.
         for event, key, value in records:
             try:
                 partition = self._partition(event, num_partitions, led_partitions)
@@ -142,6 +143,7 @@ class DefaultEventHandler:
             except Exception as error:
                 deliveries.append(error)
 
+        # Then wait for each; a failed one does not stop the others.
         results: list[RecordMetadata | Exception] = []
         for delivery in deliveries:
             try:
@@ -149,6 +151,7 @@ class DefaultEventHandler:
             except KgroupError as error:
                 results.append(error)
 
+        # The chosen partition may have lost its leader.
         if any(isinstance(result, Exception) for result in results):
             self._keyless.forget()
         return results

@@ -339,6 +339,8 @@ class Producer:
 
         runner = self._runner
         self._runner = None
+
+        # Send what is buffered, for as long as the caller gives.
         try:
             if runner is not None and not runner.done():
                 async with asyncio.timeout(timeout_s):
@@ -351,6 +353,7 @@ class Producer:
                 await asyncio.wait([runner])
             await self._cluster.close()
 
+        # An error of the send loop reaches the caller.
         if runner is not None and not runner.cancelled():
             runner.result()
 

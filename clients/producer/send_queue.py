@@ -67,6 +67,7 @@ class SendQueue:
                 else:
                     self.metrics.dropped_messages += 1
 
+                # A hook that raises here does not undo the message.
                 try:
                     self.hooks.after_enqueue(queued, added)
                 except Exception:
@@ -111,10 +112,13 @@ class SendQueue:
                     break
 
                 self._take(event)
+
+                # No event: the queue time is over.
                 if event is None or len(self._batch) >= self.config.batch_num_messages:
                     await self._handle()
                     last_send = now()
 
+            # The hooks may hold messages back until the end.
             self._take_last()
             await self._handle()
         finally:
@@ -127,6 +131,7 @@ class SendQueue:
         if len(self._events) < most:
             return True
 
+        # 0 drops at once; a negative time waits without end.
         if timeout_ms == 0:
             return False
 

@@ -247,6 +247,8 @@ class Sender:
 
         try:
             magic = self._magic_for(connection)
+
+            # Old formats have no headers.
             if magic < NEWEST_MAGIC:
                 batches = self._fail_with_headers(batches, now)
                 if not batches:
@@ -317,6 +319,7 @@ class Sender:
             self._conclude_all(batches, ErrorCode.NONE, now)
             return
 
+        # A partition that the response lacks has failed.
         responses = {
             TopicPartition(topic.name, part.index): part
             for topic in response.responses
@@ -343,6 +346,7 @@ class Sender:
         if code.is_stale_metadata:
             self._refresh_wanted = True
 
+        # The error is kept for the message of an expired batch.
         batch.last_error = code
         verdict = self._judge(batch, code, response, now)
 

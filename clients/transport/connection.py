@@ -190,13 +190,18 @@ class Connection(asyncio.Protocol):
             version = self.version_of(api_key)
 
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+
+        # An invalid request raises here, before anything is queued.
         frame = encode_request(api_key, version, self._correlation_id, self.client_id, request)
 
+        # Frames of one turn of the loop leave in one write.
         if not self._outgoing:
             self._loop.call_soon(self._write)
         self._outgoing.append(frame)
 
         future: asyncio.Future[Any] = self._loop.create_future()
+
+        # The broker does not respond with acks=0; the write completes the future.
         if isinstance(request, ProduceRequest) and request.acks == 0:
             self._unanswered.append(future)
             return future
@@ -369,6 +374,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.close()
 
+        # Each caller gets an exception of its own, with its own traceback.
         futures = [waiting.future for waiting in self._waiting] + self._unanswered
         self._waiting.clear()
         self._unanswered.clear()

@@ -113,6 +113,7 @@ class Connections:
         pending: set[asyncio.Task[T]] = set()
         try:
             while rest or pending:
+                # Ask one more broker when the others fail or keep silent.
                 if rest:
                     tasks.append(asyncio.create_task(self._ask(rest.pop(0), ask)))
                     pending.add(tasks[-1])
