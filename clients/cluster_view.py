@@ -78,8 +78,7 @@ class ClusterView:
             if code is ErrorCode.NONE or topic.partitions:
                 received = _partitions(topic)
 
-                # An older state counts only if it comes again and again: the topic was created
-                # anew.
+                # An older state counts after MOST_OLDER responses: the topic was created again.
                 newest = _newest(self.topics.get(topic.name, {}), received)
                 times = self.older.get(topic.name, 0) + 1
                 if newest == received or times == MOST_OLDER:
@@ -158,12 +157,12 @@ def _partitions(topic: MetadataResponseTopic) -> dict[int, PartitionView]:
 
 
 def _newest(
-    known: Mapping[int, PartitionView], received: Mapping[int, PartitionView]
+    previous: Mapping[int, PartitionView], received: Mapping[int, PartitionView]
 ) -> dict[int, PartitionView]:
     """Merge partitions by the newer leader epoch; releases before 2.1 send none (-1)."""
     newer = {
         index: partition
-        for index, partition in known.items()
+        for index, partition in previous.items()
         if index not in received or 0 <= received[index].leader_epoch < partition.leader_epoch
     }
 

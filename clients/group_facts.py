@@ -85,7 +85,7 @@ class CoordinatorFacts:
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = attrs.Factory(dict)
 
     @property
-    def known(self) -> bool:
+    def exists(self) -> bool:
         """True if the group exists; a coordinator calls unknown groups Dead."""
         return self.state != "Dead" or bool(self.offsets)
 
@@ -105,7 +105,7 @@ class GroupFacts:
     def exists(self) -> bool:
         """True if either side knows the group."""
         return self.zookeeper is not None or (
-            self.coordinator is not None and self.coordinator.known
+            self.coordinator is not None and self.coordinator.exists
         )
 
     @property
@@ -139,7 +139,7 @@ class GroupFacts:
         """Kafka's word; for a group in ZooKeeper derived from its owners."""
         if self.coordination == "zookeeper" and self.zookeeper is not None:
             return _state_of_owners(self.zookeeper)
-        if self.coordinator is not None and self.coordinator.known:
+        if self.coordinator is not None and self.coordinator.exists:
             return self.coordinator.state
         return "Empty" if self.exists else "Dead"
 
@@ -220,25 +220,29 @@ def zookeeper_members(
 
     `owners` has consumer ids. Members whose registration could be read have their subscription.
     """
-    known = registrations or {}
-
     # Partitions by their owners.
     owned: dict[str, list[TopicPartition]] = {}
     for partition in sorted(owners):
         owned.setdefault(owners[partition], []).append(partition)
 
-    return tuple(
-        Member(
-            consumer_id,
-            host_of(group, consumer_id),
-            partitions=tuple(owned.get(consumer_id, ())),
-            streams=max(known[consumer_id].subscription.values(), default=0)
-            if consumer_id in known
-            else None,
-            subscription=_subscription_text(known[consumer_id]) if consumer_id in known else None,
+    members = []
+    for consumer_id in sorted(ids):
+        registration = (registrations or {}).get(consumer_id)
+        streams = subscription = None
+        if registration is not None:
+            streams = max(registration.subscription.values(), default=0)
+            subscription = _subscription_text(registration)
+
+        members.append(
+            Member(
+                consumer_id,
+                host_of(group, consumer_id),
+                partitions=tuple(owned.get(consumer_id, ())),
+                streams=streams,
+                subscription=subscription,
+            )
         )
-        for consumer_id in sorted(ids)
-    )
+    return tuple(members)
 
 
 def _subscription_text(registration: ConsumerRegistration) -> str:

@@ -200,7 +200,7 @@ def member_items(facts: GroupFacts) -> list[Item]:
 
 def state_item(facts: GroupFacts) -> Item:
     """Return the item of the group as a whole."""
-    coordinator = facts.coordinator if facts.coordinator and facts.coordinator.known else None
+    coordinator = facts.coordinator if facts.coordinator and facts.coordinator.exists else None
     return {
         "group": facts.group,
         "coordinator": coordinator.coordinator if coordinator else None,
