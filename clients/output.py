@@ -179,17 +179,17 @@ class Target:
     timeout_ms: int
 
 
-def zookeeper_address(given: str | None) -> str | None:
+def zookeeper_address(text: str | None) -> str | None:
     """Return the connect string; None if it is empty. Raises UsageError if it is malformed."""
-    if given is None or not given.strip():
+    if text is None or not text.strip():
         return None
 
-    for server in given.partition("/")[0].split(","):
+    for server in text.partition("/")[0].split(","):
         match = _SERVER.fullmatch(server.strip())
         if match is None or int(match["port"] or 0) > MAX_PORT:
-            raise click.UsageError(f"ZooKeeper's address {given!r} is not host:port[,…][/chroot]")
+            raise click.UsageError(f"ZooKeeper's address {text!r} is not host:port[,…][/chroot]")
 
-    return given.strip()
+    return text.strip()
 
 
 MAX_PORT = 65_535

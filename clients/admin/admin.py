@@ -90,8 +90,8 @@ class Admin:
     """
 
     def __init__(self, bootstrap: str | Mapping[str, Any], /, **keywords: Any) -> None:
-        given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
-        self.config, self.notes = load(ClusterConfig, {**given, **keywords}, accepted=IGNORED)
+        settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+        self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
         self._cluster = Cluster(self.config.bootstrap_servers, config=self.config)
         self._calls = AdminCalls(self._cluster)
 

@@ -160,7 +160,7 @@ def command(
     streams: int,
     properties: tuple[tuple[str, str], ...],
     output: str,
-    **given: Any,
+    **option_values: Any,
 ) -> None:
     """Print messages as a member of a group in ZooKeeper, or from a single partition.
 
@@ -177,50 +177,52 @@ def command(
         name: client_properties.pop(name) for name in FORMATTER_NAMES & client_properties.keys()
     }
     for name in DESERIALIZERS:
-        if (class_name := given[name.replace(".", "_")]) is not None:
+        if (class_name := option_values[name.replace(".", "_")]) is not None:
             formatting[name] = class_name
 
     formatters: dict[str, Formatter] = {
         "json": json_line,
-        "table": formatter_of(given["formatter"] or "DefaultMessageFormatter", formatting),
+        "table": formatter_of(option_values["formatter"] or "DefaultMessageFormatter", formatting),
     }
 
-    timeout_ms = given["timeout_ms"]
+    timeout_ms = option_values["timeout_ms"]
     writer = Writer(
         formatters[output],
         standard_output(),
-        given["max_messages"],
+        option_values["max_messages"],
         None if timeout_ms is None else timeout_ms / 1000,
-        given["skip_message_on_error"],
+        option_values["skip_message_on_error"],
     )
 
     # Consume as a member of a group, or read one partition without a group.
-    settings = consumer_settings(target, client_properties, given)
-    if given["partition"] is None and given["offset"] is None:
+    settings = consumer_settings(target, client_properties, option_values)
+    if option_values["partition"] is None and option_values["offset"] is None:
         subscription = Subscription(topic, whitelist, blacklist, streams)
-        work = consume(session_of(target, settings, subscription, given), writer)
+        work = consume(session_of(target, settings, subscription, option_values), writer)
     else:
-        work = read(target, place_of(topic, settings, given), writer)
+        work = read(target, place_of(topic, settings, option_values), writer)
 
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(work)
     click.echo(f"Processed a total of {writer.count} messages", err=True)
 
 
-def place_of(topic: str | None, settings: Mapping[str, str], given: Mapping[str, Any]) -> Place:
+def place_of(
+    topic: str | None, settings: Mapping[str, str], option_values: Mapping[str, Any]
+) -> Place:
     """Return where to read without a group. Raises UsageError for options that need a group."""
-    partition = given["partition"]
-    offset = given["offset"]
+    partition = option_values["partition"]
+    offset = option_values["offset"]
     if topic is None or partition is None:
         raise click.UsageError("--offset needs --partition, and --partition needs --topic")
 
-    if given["from_beginning"]:
+    if option_values["from_beginning"]:
         if offset is not None:
             raise click.UsageError("--from-beginning and --offset cannot be used together")
         offset = "earliest"
 
     for name in ("group", "membership"):
-        if given[name] is not None:
+        if option_values[name] is not None:
             raise click.UsageError(f"--{name} needs a group, and --partition reads without one")
 
     return Place.of(topic, partition, offset or "latest", settings)
@@ -230,7 +232,7 @@ def session_of(
     target: Target,
     settings: dict[str, str],
     subscription: "Subscription",
-    given: Mapping[str, Any],
+    option_values: Mapping[str, Any],
 ) -> "Session":
     """Return the session of a group's member. Raises UsageError."""
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
@@ -242,13 +244,13 @@ def session_of(
         attrs.evolve(target, zookeeper=zookeeper),
         generated | settings | {"zookeeper.connect": zookeeper},
         subscription,
-        deletes_offsets=given["delete_consumer_offsets"],
+        deletes_offsets=option_values["delete_consumer_offsets"],
         is_new="group.id" not in settings,
     )
 
 
 def consumer_settings(
-    target: Target, properties: Mapping[str, str], given: Mapping[str, Any]
+    target: Target, properties: Mapping[str, str], option_values: Mapping[str, Any]
 ) -> dict[str, str]:
     """Merge the consumer's settings from all places; the later place wins. Raises UsageError.
 
@@ -258,10 +260,10 @@ def consumer_settings(
     # Later places override earlier ones, except for the group.
     places = [
         target.settings,
-        read_properties(given["consumer_config"]),
+        read_properties(option_values["consumer_config"]),
         properties,
-        dict(given["consumer_property"]),
-        {} if given["group"] is None else {"group.id": given["group"]},
+        dict(option_values["consumer_property"]),
+        {} if option_values["group"] is None else {"group.id": option_values["group"]},
     ]
     groups = {place["group.id"] for place in places if "group.id" in place}
     if len(groups) > 1:
@@ -277,13 +279,15 @@ def consumer_settings(
         raise click.UsageError("the name of the group is empty")
 
     # --from-beginning is a reset for partitions without an offset.
-    if given["from_beginning"]:
+    if option_values["from_beginning"]:
         reset = settings.setdefault("auto.offset.reset", "smallest")
         if reset not in ("smallest", "earliest"):
             raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
 
     return settings | {
-        setting: str(given[name]) for name, setting in SETTING_OF.items() if given[name] is not None
+        setting: str(option_values[name])
+        for name, setting in SETTING_OF.items()
+        if option_values[name] is not None
     }
 
 

@@ -166,8 +166,8 @@ def make_command(name: Command) -> click.Command:
     """Make the sub-command of that name."""
     text, example_options, options = VERBS[name]
 
-    def run(target: Target, group: str, output: str, **given: Any) -> None:
-        carry_out(name, target, group, output, given)
+    def run(target: Target, group: str, output: str, **option_values: Any) -> None:
+        carry_out(name, target, group, output, option_values)
 
     # Options are decorators, so the innermost is applied first.
     decorated: Any = run
@@ -186,7 +186,7 @@ for name in VERBS:
 
 
 def carry_out(
-    name: Command, target: Target, group_id: str, output: str, given: Mapping[str, Any]
+    name: Command, target: Target, group_id: str, output: str, option_values: Mapping[str, Any]
 ) -> None:
     """Carry out one command. Its text goes to stderr. Exits with 1 if there are failures."""
     if target.zookeeper is None:
@@ -194,7 +194,7 @@ def carry_out(
     if not group_id or "/" in group_id:
         raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
 
-    run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, given)))
+    run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, option_values)))
     click.echo(finish.text, err=True)
     failures = [
         Failure(obstacle.what, obstacle.error, obstacle.message) for obstacle in finish.obstacles
@@ -202,20 +202,22 @@ def carry_out(
     show(Listing("migration", COLUMNS, items(run), failures), output)
 
 
-def parse_run(name: Command, given: Mapping[str, Any]) -> Run:
+def parse_run(name: Command, option_values: Mapping[str, Any]) -> Run:
     """Return the run that the command line asks for."""
     run = Run(command=name)
-    if (store := given.get("target_store")) is not None:
-        run = attrs.evolve(run, target=OffsetStorage(store), overwrite=given["overwrite"])
-    if "commits" in given:
-        run = attrs.evolve(run, commits=given["commits"], seconds=given["seconds"])
+    if (store := option_values.get("target_store")) is not None:
+        run = attrs.evolve(run, target=OffsetStorage(store), overwrite=option_values["overwrite"])
+    if "commits" in option_values:
+        run = attrs.evolve(run, commits=option_values["commits"], seconds=option_values["seconds"])
 
-    wait_s = given.get("wait")
+    wait_s = option_values.get("wait")
     if wait_s is None:
         wait_s = WAIT_S[name]
-    if "seconds" in given:
+    if "seconds" in option_values:
         wait_s += run.seconds
-    return attrs.evolve(run, trusted=frozenset(given.get("trusted", ())), wait_ms=wait_s * 1000)
+    return attrs.evolve(
+        run, trusted=frozenset(option_values.get("trusted", ())), wait_ms=wait_s * 1000
+    )
 
 
 async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, Finish]:

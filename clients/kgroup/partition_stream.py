@@ -50,19 +50,19 @@ class Place:
     """Settings of the client."""
 
     @classmethod
-    def of(cls, topic: str, partition: int, begin: str, given: Mapping[str, str]) -> Self:
+    def of(cls, topic: str, partition: int, begin: str, client_settings: Mapping[str, str]) -> Self:
         """Parse `begin` from the command line. Raises UsageError, SettingError."""
         time = NAMED_TIMES.get(begin.lower())
         if time is None and not OFFSET.fullmatch(begin):
             raise click.UsageError(f"--offset {begin!r} is not earliest, latest or an offset")
 
-        max_bytes = convert(FETCH_SIZE, given.get(FETCH_SIZE, 1_048_576), int)
+        max_bytes = convert(FETCH_SIZE, client_settings.get(FETCH_SIZE, 1_048_576), int)
         if not 1 <= max_bytes < 1 << 31:
             raise SettingError(FETCH_SIZE, f"{max_bytes} is not between 1 and {(1 << 31) - 1}")
 
         settings = {
             "receive.buffer.bytes" if name == RECEIVE_BUFFER else name: value
-            for name, value in given.items()
+            for name, value in client_settings.items()
             if name not in _CONSUMER_SETTINGS
         }
 

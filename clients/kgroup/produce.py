@@ -154,7 +154,7 @@ def command(
     broker_list: str | None,
     line_reader: str | None,
     old_producer: bool,
-    **given: str | None,
+    **option_values: str | None,
 ) -> None:
     """Send each line of standard input as a message.
 
@@ -180,7 +180,7 @@ def command(
         **read_properties(producer_config),
         **producer_properties,
         **dict(producer_property),
-        **{SETTING_OF[name]: value for name, value in given.items() if value is not None},
+        **{SETTING_OF[name]: value for name, value in option_values.items() if value is not None},
     }
 
     failed = asyncio.run(produce(target, topic, LineReader.of(reading), settings, rate, sync))

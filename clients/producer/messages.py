@@ -42,9 +42,9 @@ class ProducerData:
 Messages = ProducerData | KeyedMessage | Iterable[ProducerData | KeyedMessage]
 
 
-def keyed_messages(given: Messages) -> list[KeyedMessage]:
+def keyed_messages(argument: Messages) -> list[KeyedMessage]:
     """Return the messages in the argument of `send`. Raises TypeError for anything else."""
-    items = [given] if isinstance(given, ProducerData | KeyedMessage) else given
+    items = [argument] if isinstance(argument, ProducerData | KeyedMessage) else argument
     messages: list[KeyedMessage] = []
 
     for item in items:

@@ -32,15 +32,15 @@ def hash_partition(key: Any, num_partitions: int) -> int:
 _KAFKAS_OWN = ("kafka.producer.DefaultPartitioner", "kafka.producer.ByteArrayPartitioner")
 
 
-def key_to_partition(given: Any) -> KeyToPartition:
+def key_to_partition(value: Any) -> KeyToPartition:
     """Return the rule of `partitioner.class`; Kafka's own for its names and for None.
 
-    `given` is a Partitioner, its class, `module:Class`, or a callable (key, num_partitions). Raises
+    `value` is a Partitioner, its class, `module:Class`, or a callable (key, num_partitions). Raises
     LookupError for an unknown name, TypeError for an object that cannot choose.
     """
-    if given is None or given in _KAFKAS_OWN:
+    if value is None or value in _KAFKAS_OWN:
         return hash_partition
-    return named_callable(given, "partition")
+    return named_callable(value, "partition")
 
 
 @attrs.define(eq=False)

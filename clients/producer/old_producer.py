@@ -39,8 +39,8 @@ class OldProducer:
 
         hooks = CallbackHandler()
         if config.callback_handler is not None and config.producer_type == "async":
-            given = made_of("callback.handler", named_object, config.callback_handler)
-            hooks = with_all_hooks(given)
+            handler = made_of("callback.handler", named_object, config.callback_handler)
+            hooks = with_all_hooks(handler)
         self._hooks = hooks
 
         self._handler: EventHandler = DefaultEventHandler(

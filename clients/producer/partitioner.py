@@ -48,21 +48,21 @@ def key_partition(key: bytes, num_partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % num_partitions
 
 
-def partition_rule(given: Any) -> PartitionRule | None:
+def partition_rule(value: Any) -> PartitionRule | None:
     """Return the rule of `partitioner.class`; None for Kafka's own.
 
-    `given` is an object with `partition(key, num_partitions)`, its class, `module:Class`, or a
+    `value` is an object with `partition(key, num_partitions)`, its class, `module:Class`, or a
     callable (encoded key, num_partitions). Raises LookupError for an unknown name, TypeError for an
     object that cannot choose.
     """
-    if given is None or given in _KAFKAS_OWN:
+    if value is None or value in _KAFKAS_OWN:
         return None
 
-    rule = named_object(given)
+    rule = named_object(value)
     if hasattr(rule, "partition"):
         return lambda key, _, num_partitions: rule.partition(key, num_partitions)
     if not callable(rule):
-        raise TypeError(f"{given!r} cannot be called and has no method partition")
+        raise TypeError(f"{value!r} cannot be called and has no method partition")
     return lambda _, encoded, num_partitions: rule(encoded, num_partitions)
 
 

@@ -67,14 +67,14 @@ class Producer:
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        given = {**(settings or {}), **keywords}
+        all_settings = {**(settings or {}), **keywords}
         old = None
-        if names_producer_type(given):
-            old, self.notes = load_old_producer_config(given)
+        if names_producer_type(all_settings):
+            old, self.notes = load_old_producer_config(all_settings)
             self.config = old.producer_config
         else:
-            refuse_old_names(given)
-            self.config, self.notes = load_producer_config(given)
+            refuse_old_names(all_settings)
+            self.config, self.notes = load_producer_config(all_settings)
 
         config = self.config
         key_serializer = config.key_serializer or config.serializer
