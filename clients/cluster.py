@@ -97,13 +97,13 @@ class Cluster:
         Shares a refresh in flight if that asks for all of these. Two refreshes are at least
         `retry.backoff.ms` apart. Raises NoBrokersAvailable, ConnectionFailed.
         """
-        wanted = frozenset(topics or ())
-        self.topics_of_interest |= wanted
+        requested = frozenset(topics or ())
+        self.topics_of_interest |= requested
         before = self._refreshes
         async with self._refresh_lock:
             # Another caller may have refreshed these topics while this one waited for the lock.
             last_topics = self._refreshed_topics
-            is_shared = last_topics is None or (not all_topics and wanted <= last_topics)
+            is_shared = last_topics is None or (not all_topics and requested <= last_topics)
             if self._refreshes > before and is_shared:
                 return
 
@@ -303,13 +303,13 @@ class Cluster:
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
         async def ask(connection: Connection) -> MetadataResponse:
-            wanted = names
-            if wanted is None and connection.version_of(ApiKey.METADATA) == 0:
-                wanted = frozenset()  # version 0 has no null; no names mean all topics
+            topic_names = names
+            if topic_names is None and connection.version_of(ApiKey.METADATA) == 0:
+                topic_names = frozenset()  # version 0 has no null; no names mean all topics
 
             topics = None
-            if wanted is not None:
-                topics = [MetadataRequestTopic(name=name) for name in sorted(wanted)]
+            if topic_names is not None:
+                topics = [MetadataRequestTopic(name=name) for name in sorted(topic_names)]
 
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
             response: MetadataResponse = await connection.call(request)

@@ -172,8 +172,8 @@ class GroupFacts:
     def current_offset(self, partition: TopicPartition) -> int | None:
         """Return the next offset to consume; None without a committed offset that counts."""
         winner = self.winner(partition)
-        held = self.kafka_offset(partition) if winner == "kafka" else self.zk_offset(partition)
-        return held.offset if held else None
+        committed = self.kafka_offset(partition) if winner == "kafka" else self.zk_offset(partition)
+        return committed.offset if committed else None
 
     def is_diverged(self, partition: TopicPartition) -> bool:
         """Return whether the stores differ and should not; an unwritten store may differ."""
@@ -247,5 +247,5 @@ def zookeeper_members(
 
 def _subscription_text(registration: ConsumerRegistration) -> str:
     """Return `static flights=2`, `white_list fl.*=1`: streams for each topic or pattern."""
-    wanted = (f"{name}={count}" for name, count in sorted(registration.subscription.items()))
-    return " ".join([registration.pattern, *wanted])
+    entries = (f"{name}={count}" for name, count in sorted(registration.subscription.items()))
+    return " ".join([registration.pattern, *entries])

@@ -89,15 +89,16 @@ class GroupReader:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogOffsets]:
         """Return the start and end of each log; each leader gets a request for either."""
-        wanted = list(partitions)
+        partition_list = list(partitions)
         admin = self.sessions.admin
 
         starts, ends = await asyncio.gather(
             self._or_failure(
-                "log start offsets", admin.list_offsets(dict.fromkeys(wanted, EARLIEST_TIME))
+                "log start offsets",
+                admin.list_offsets(dict.fromkeys(partition_list, EARLIEST_TIME)),
             ),
             self._or_failure(
-                "log end offsets", admin.list_offsets(dict.fromkeys(wanted, LATEST_TIME))
+                "log end offsets", admin.list_offsets(dict.fromkeys(partition_list, LATEST_TIME))
             ),
         )
 
@@ -109,7 +110,7 @@ class GroupReader:
         ]
         return {
             partition: LogOffsets(_offset(starts, partition), _offset(ends, partition))
-            for partition in wanted
+            for partition in partition_list
         }
 
     # --- coordinator --------------------------------------------------------------------------

@@ -171,21 +171,21 @@ class SimpleConsumer:
         rest = list(requests)
         while rest:
             # Take requests up to the first partition that occurs again.
-            wanted: dict[TopicPartition, tuple[int, int]] = {}
+            requested: dict[TopicPartition, tuple[int, int]] = {}
             for request in rest:
                 partition = TopicPartition(request.topic, request.partition)
-                if partition in wanted:
+                if partition in requested:
                     break
-                wanted[partition] = (request.offset, request.max_size)
+                requested[partition] = (request.offset, request.max_size)
 
-            rest = rest[len(wanted) :]
+            rest = rest[len(requested) :]
 
             async def fetch(
-                connection: Connection, wanted: dict[TopicPartition, tuple[int, int]] = wanted
+                connection: Connection, requested: dict[TopicPartition, tuple[int, int]] = requested
             ) -> dict[TopicPartition, FetchedPartition]:
                 return await fetch_once(
                     connection,
-                    wanted,
+                    requested,
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
                     max_bytes=0x7FFFFFFF,
@@ -193,7 +193,7 @@ class SimpleConsumer:
                 )
 
             fetched = await self._at_leader(fetch, _error_fetched)
-            results += [fetched[partition] for partition in wanted]
+            results += [fetched[partition] for partition in requested]
         return results
 
     async def get_offsets_before(
@@ -220,20 +220,22 @@ class SimpleConsumer:
         self, topic: str, partition: int, time: int, max_num_offsets: int = 0
     ) -> list[int]:
         """List up to `max_num_offsets` offsets in version 0, or (0) one in the newest version."""
-        wanted = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
 
         async def ask(connection: Connection) -> _Listed:
             # Only version 0 returns several offsets; new brokers do not have it.
             least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
             version = 0 if max_num_offsets and least == 0 else None
-            request = list_offsets_request({wanted: time}, max_num_offsets=max_num_offsets or 1)
+            request = list_offsets_request(
+                {topic_partition: time}, max_num_offsets=max_num_offsets or 1
+            )
             return listed_offsets(await connection.call(request, version=version))
 
-        response = (await self._at_leader(ask, _error_listed)).get(wanted)
+        response = (await self._at_leader(ask, _error_listed)).get(topic_partition)
         if response is None:
-            raise left_out(wanted)
+            raise left_out(topic_partition)
         if response.error_code:
-            raise BrokerError(ErrorCode.of(response.error_code), str(wanted))
+            raise BrokerError(ErrorCode.of(response.error_code), str(topic_partition))
 
         if response.old_style_offsets:
             return list(response.old_style_offsets)
@@ -270,10 +272,10 @@ class SimpleConsumer:
 
         Raises BrokerError for an error of the whole request, such as NOT_COORDINATOR.
         """
-        wanted = list(partitions)
+        partition_list = list(partitions)
 
         async def ask(connection: Connection) -> OffsetFetchResponse:
-            request = fetch_offsets_request(group, wanted)
+            request = fetch_offsets_request(group, partition_list)
             response: OffsetFetchResponse = await connection.call(request, version=version)
             return response
 

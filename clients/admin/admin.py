@@ -111,7 +111,7 @@ class Admin:
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Verdicts[str]:
         """Create topics. Returns None or the controller's error for each topic."""
-        wanted = list(topics)
+        new_topics = list(topics)
 
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
@@ -124,13 +124,13 @@ class Admin:
             )
 
         request = requests.create_topics_request(
-            wanted, self.config.request_timeout_ms, validate_only=validate_only
+            new_topics, self.config.request_timeout_ms, validate_only=validate_only
         )
-        names = [topic.name for topic in wanted]
+        names = [topic.name for topic in new_topics]
         return verdicts_of(names, await self._calls.controller(request, read))
 
     async def create_partitions(
-        self, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
+        self, new_partitions: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> Verdicts[str]:
         """Add partitions to topics. Returns None or the controller's error for each topic."""
 
@@ -145,14 +145,16 @@ class Admin:
             )
 
         request = requests.create_partitions_request(
-            wanted, self.config.request_timeout_ms, validate_only=validate_only
+            new_partitions, self.config.request_timeout_ms, validate_only=validate_only
         )
-        return verdicts_of(wanted, await self._calls.controller(request, read))
+        return verdicts_of(new_partitions, await self._calls.controller(request, read))
 
     async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
         """Delete topics. Returns None or the controller's error for each topic."""
-        wanted = list(names)
-        request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=self.config.request_timeout_ms)
+        topic_names = list(names)
+        request = DeleteTopicsRequest(
+            topic_names=topic_names, timeout_ms=self.config.request_timeout_ms
+        )
 
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
@@ -162,7 +164,7 @@ class Admin:
                 }
             )
 
-        return verdicts_of(wanted, await self._calls.controller(request, read))
+        return verdicts_of(topic_names, await self._calls.controller(request, read))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -177,15 +179,15 @@ class Admin:
             _, topics = await self.describe_all()
             return topics
 
-        wanted = sorted(names)
-        view = await self._calls.view(wanted)
-        for name in wanted:
+        topic_names = sorted(names)
+        view = await self._calls.view(topic_names)
+        for name in topic_names:
             if name in view.errors:
                 raise BrokerError(view.errors[name], name)
             if name not in view.topics:
                 raise left_out(name)
 
-        return {name: TopicDescription.of(name, view) for name in wanted}
+        return {name: TopicDescription.of(name, view) for name in topic_names}
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the brokers and the controller."""
@@ -213,11 +215,11 @@ class Admin:
             }
 
         request_for = partial(requests.describe_configs_request, synonyms=synonyms)
-        wanted = list(resources)
-        configs = await self._calls.keepers(wanted, request_for, read)
+        resource_list = list(resources)
+        configs = await self._calls.keepers(resource_list, request_for, read)
 
         # A response without one of them would pass as a resource without settings.
-        for resource in wanted:
+        for resource in resource_list:
             if resource not in configs:
                 raise left_out(resource.name)
 
@@ -276,8 +278,10 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Return those of `partitions`, or of all, that are being moved (brokers from 2.4 on)."""
-        wanted = None if partitions is None else list(partitions)
-        request = requests.list_reassignments_request(wanted, self.config.request_timeout_ms)
+        partition_list = None if partitions is None else list(partitions)
+        request = requests.list_reassignments_request(
+            partition_list, self.config.request_timeout_ms
+        )
         return await self._calls.controller(request, requests.listed_reassignments)
 
     async def elect_leaders(
@@ -288,16 +292,16 @@ class Admin:
         Returns None or an error for each partition, often ELECTION_NOT_NEEDED. Without
         `partitions`, all partitions that need it get an election, and only these are returned.
         """
-        wanted = None if partitions is None else list(partitions)
+        partition_list = None if partitions is None else list(partitions)
         timeout_ms = self.config.request_timeout_ms
-        request = requests.elect_leaders_request(election_type, wanted, timeout_ms)
+        request = requests.elect_leaders_request(election_type, partition_list, timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
             return reject_non_controller(requests.elected_leaders(response))
 
         since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
         verdicts = await self._calls.controller(request, read, since=since)
-        return verdicts if wanted is None else verdicts_of(wanted, verdicts)
+        return verdicts if partition_list is None else verdicts_of(partition_list, verdicts)
 
     async def alter_replica_log_dirs(
         self, places: Mapping[TopicPartitionReplica, str]
@@ -374,17 +378,17 @@ class Admin:
             group = await self._calls.coordinator(group_id, request, read)
             return GroupDescription(await self._cluster.coordinator(group_id), group)
 
-        wanted = list(dict.fromkeys(group_ids))
-        descriptions = await asyncio.gather(*map(describe, wanted))
-        return dict(zip(wanted, descriptions, strict=True))
+        ids = list(dict.fromkeys(group_ids))
+        descriptions = await asyncio.gather(*map(describe, ids))
+        return dict(zip(ids, descriptions, strict=True))
 
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets; partitions without one are absent."""
-        wanted = None if partitions is None else list(partitions)
-        request = fetch_offsets_request(group_id, wanted)
-        read = partial(group_responses.committed_offsets, group_id, wanted)
+        partition_list = None if partitions is None else list(partitions)
+        request = fetch_offsets_request(group_id, partition_list)
+        read = partial(group_responses.committed_offsets, group_id, partition_list)
         return await self._calls.coordinator(group_id, request, read)
 
     async def commit_group_offsets(
@@ -416,8 +420,8 @@ class Admin:
                 return error
             return None
 
-        wanted = list(dict.fromkeys(group_ids))
-        return dict(zip(wanted, await asyncio.gather(*map(delete, wanted)), strict=True))
+        ids = list(dict.fromkeys(group_ids))
+        return dict(zip(ids, await asyncio.gather(*map(delete, ids)), strict=True))
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -427,7 +431,7 @@ class Admin:
         Returns None, also for a partition without an offset, or an error for each partition:
         GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises BrokerError for the group.
         """
-        wanted = list(partitions)
-        request = delete_offsets_request(group_id, wanted)
-        read = partial(group_responses.offsets_deleted, group_id, wanted)
-        return await self._calls.deletion(group_id, request, read) or dict.fromkeys(wanted)
+        partition_list = list(partitions)
+        request = delete_offsets_request(group_id, partition_list)
+        read = partial(group_responses.offsets_deleted, group_id, partition_list)
+        return await self._calls.deletion(group_id, request, read) or dict.fromkeys(partition_list)

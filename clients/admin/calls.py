@@ -208,18 +208,18 @@ class AdminCalls:
                     else view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 )
 
-        async def ask_leader(leader: int, wanted: dict[TopicPartition, int]) -> None:
+        async def ask_leader(leader: int, times: dict[TopicPartition, int]) -> None:
             try:
                 connection = await self.cluster.connection(leader)
-                response = await connection.call(list_offsets_request(wanted, isolation=isolation))
+                response = await connection.call(list_offsets_request(times, isolation=isolation))
             except ConnectionFailed:
-                offsets.update(dict.fromkeys(wanted, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
+                offsets.update(dict.fromkeys(times, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
                 return
 
             responses = listed_offsets(response)
 
             # A partition that the response lacks must not pass for one without records.
-            for partition in wanted:
+            for partition in times:
                 if partition not in responses:
                     offsets[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)
                     continue

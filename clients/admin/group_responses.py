@@ -37,13 +37,13 @@ def described_group(group_id: str, response: DescribeGroupsResponse) -> Describe
 
 
 def committed_offsets(
-    group_id: str, wanted: Collection[TopicPartition] | None, response: OffsetFetchResponse
+    group_id: str, partitions: Collection[TopicPartition] | None, response: OffsetFetchResponse
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets; partitions without one are absent. `wanted` is None for all."""
+    """Return the committed offsets; partitions without one are absent. None asks for all."""
     raise_for(response.error_code, f"offsets of group {group_id}")
     committed = fetch_results(response)
 
-    for partition in wanted or ():
+    for partition in partitions or ():
         if partition not in committed:
             raise left_out(f"offset of group {group_id} for {partition}")
 
@@ -58,11 +58,11 @@ def committed_offsets(
 
 
 def all_committed(
-    group_id: str, wanted: Collection[TopicPartition], response: OffsetCommitResponse
+    group_id: str, partitions: Collection[TopicPartition], response: OffsetCommitResponse
 ) -> None:
     """Raise BrokerError for the first partition that was not committed."""
     results = commit_results(response)
-    for partition in wanted:
+    for partition in partitions:
         what = f"commit of group {group_id} for {partition}"
         if partition not in results:
             raise left_out(what)
@@ -80,7 +80,7 @@ def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
 
 
 def offsets_deleted(
-    group_id: str, wanted: Collection[TopicPartition], response: OffsetDeleteResponse
+    group_id: str, partitions: Collection[TopicPartition], response: OffsetDeleteResponse
 ) -> Verdicts[TopicPartition]:
     """Return None or an error for each partition."""
     raise_for(response.error_code, group_id)
@@ -88,4 +88,4 @@ def offsets_deleted(
         partition: make_verdict(code, str(partition))
         for partition, code in delete_results(response).items()
     }
-    return verdicts_of(wanted, verdicts)
+    return verdicts_of(partitions, verdicts)

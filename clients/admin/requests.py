@@ -136,7 +136,7 @@ def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
 
 
 def create_partitions_request(
-    wanted: Mapping[str, NewPartitions], timeout_ms: int, *, validate_only: bool
+    new_partitions: Mapping[str, NewPartitions], timeout_ms: int, *, validate_only: bool
 ) -> CreatePartitionsRequest:
     """Ask for partitions; the controller answers when all have leaders, or after `timeout_ms`."""
     return CreatePartitionsRequest(
@@ -151,7 +151,7 @@ def create_partitions_request(
                 if new.added
                 else None,
             )
-            for name, new in wanted.items()
+            for name, new in new_partitions.items()
         ],
         timeout_ms=timeout_ms,
         validate_only=validate_only,

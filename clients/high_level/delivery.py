@@ -219,17 +219,19 @@ class StreamDelivery:
         never follows a newer one.
         """
         async with self._committing:
-            wanted = dict(self.positions() if offsets is None else offsets)
+            candidates = dict(self.positions() if offsets is None else offsets)
             if only is not None:
-                wanted = {
-                    partition: offset for partition, offset in wanted.items() if partition in only
+                candidates = {
+                    partition: offset
+                    for partition, offset in candidates.items()
+                    if partition in only
                 }
 
             # Leave out partitions that we do not own (any longer).
-            foreign = wanted.keys() - self._feeds.keys()
+            foreign = candidates.keys() - self._feeds.keys()
             owned = {
                 partition: offset
-                for partition, offset in wanted.items()
+                for partition, offset in candidates.items()
                 if partition not in foreign
             }
 

@@ -129,12 +129,12 @@ class BrokerFetcher:
         if lost := [feed for feed in ready if feed.fetch_offset is None]:
             await self._reset(connection, lost)
 
-        wanted = {
+        fetchable = {
             feed.partition: (feed.fetch_offset, feed)
             for feed in ready
             if self._is_ours(feed) and feed.fetch_offset is not None and feed.stream.has_room
         }
-        if not wanted:
+        if not fetchable:
             return
 
         size = self.config.fetch_message_max_bytes
@@ -142,7 +142,7 @@ class BrokerFetcher:
             connection,
             {
                 partition: (offset, feed.fetch_bytes or size)
-                for partition, (offset, feed) in wanted.items()
+                for partition, (offset, feed) in fetchable.items()
             },
             max_wait_ms=self.config.fetch_wait_max_ms,
             min_bytes=self.config.fetch_min_bytes,
@@ -153,7 +153,7 @@ class BrokerFetcher:
         self.meters.requests[self.broker_id].mark()
 
         # A feed may have moved while the request was in flight.
-        for partition, (offset, feed) in wanted.items():
+        for partition, (offset, feed) in fetchable.items():
             if self._is_ours(feed) and feed.fetch_offset == offset:
                 self._take(feed, offset, fetched[partition])
 

@@ -213,12 +213,14 @@ def _is_dual(facts: GroupFacts, partition: TopicPartition) -> bool:
 
 
 async def _write_offsets(
-    sessions: Sessions, group_id: str, wanted: Sequence[ExportedOffset]
+    sessions: Sessions, group_id: str, new_offsets: Sequence[ExportedOffset]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
     """Write the offsets. Returns those that the stores hold afterwards, and the failures."""
     stores = _stores(sessions)
     by_store = {
-        store: {offset.partition: offset.committed for offset in wanted if offset.store == store}
+        store: {
+            offset.partition: offset.committed for offset in new_offsets if offset.store == store
+        }
         for store in STORES
     }
     zookeeper = by_store["zookeeper"]
@@ -260,15 +262,15 @@ async def _write_offsets(
             held = error.offsets
         written += [
             offset
-            for offset in wanted
+            for offset in new_offsets
             if offset.store == store
             and offset.partition in held
             and held[offset.partition].offset == offset.committed.offset
         ]
 
-    if len(written) < len(wanted) and not failures:
+    if len(written) < len(new_offsets) and not failures:
         text = (
-            f"{len(wanted) - len(written)} offsets differ from what was written: "
+            f"{len(new_offsets) - len(written)} offsets differ from what was written: "
             "another client writes them too"
         )
         failures.append(Failure(group_id, "OffsetsChanged", text))

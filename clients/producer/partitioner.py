@@ -86,10 +86,10 @@ class StickyPartitions:
         Call this when the next record would open a new batch.
         """
         previous = self._current.get(topic)
-        others = [
+        other_partitions = [
             partition for partition in among if previous is None or partition != previous.partition
         ]
-        candidates = others or among
+        candidates = other_partitions or among
         chosen = TopicPartition(topic, candidates[self.choose(len(candidates))])
         self._current[topic] = chosen
         return chosen
