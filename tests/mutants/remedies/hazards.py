@@ -436,7 +436,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "27",
         "what is not owned is not committed",
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
-        "wanted.keys() - self._feeds.keys()",
+        "candidates.keys() - self._feeds.keys()",
         "set()",
     ),
     Remedy(
@@ -464,7 +464,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "28",
         "nor is the rest of the one being read handed out",
         "clients.high_level.streams:MessageStream.drop",
-        "self._chunk, self._rest, self.turn = None, iter(()), iter(())",
+        "self._chunk = None\nself._rest = iter(())\nself.turn = iter(())",
         "",
     ),
     Remedy(
