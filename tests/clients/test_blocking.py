@@ -173,7 +173,7 @@ class Reader:
 
     @property
     def streams(self) -> dict[str, list[MessageStream]]:
-        return {"t": self.made}
+        return {"t": self.message_streams}
 
     async def position(self) -> int | None:
         return self.feeds[0].position
@@ -182,7 +182,7 @@ class Reader:
         await asyncio.get_running_loop().create_future()
 
     async def shutdown(self) -> None:
-        for stream in self.made:
+        for stream in self.message_streams:
             stream.end()
         await asyncio.sleep(0)
 

@@ -86,7 +86,7 @@ async def settles(world: MigratingGroup, mode: OffsetMode) -> None:
         assert consumer.positions
     async with world.rests():
         for partition, processed in world.processed.items():
-            assert world.stored(mode.reads, partition) == processed
+            assert world.read_stored(mode.reads, partition) == processed
     world.step()
 
 
@@ -98,7 +98,7 @@ async def verifies(world: MigratingGroup, target: OffsetStorage, death: Death | 
 
 
 def in_step(world: MigratingGroup) -> bool:
-    return all(world.stored(KAFKA, p) == world.stored(ZOOKEEPER, p) for p in PARTITIONS)
+    return all(world.read_stored(KAFKA, p) == world.read_stored(ZOOKEEPER, p) for p in PARTITIONS)
 
 
 @pytest.mark.parametrize("target", [KAFKA, ZOOKEEPER])

@@ -34,7 +34,7 @@ PATIENT = 50
 
 
 class TopicStage:
-    """A topic of its own name and partitions, and consumers of a group of the same name."""
+    """A topic of its own, and consumers of a group with the topic's name."""
 
     def __init__(self, cluster: DevCluster, name: str, partitions: int = 2) -> None:
         self.cluster = cluster
@@ -255,18 +255,21 @@ def test_a_listener_is_told_of_what_is_owned_and_of_the_whole_assignment(
             self.assignments.append(global_partition_assignment)
 
     async def scene() -> None:
-        one, two = Listener(), Listener()
+        first_listener, second_listener = Listener(), Listener()
         async with stage.connector(consumer_id="c1") as first:
-            first.set_consumer_rebalance_listener(one)
+            first.set_consumer_rebalance_listener(first_listener)
             await open_streams(first, {"listened": 1})
-            assert one.owned == [{}]
+            assert first_listener.owned == [{}]
             async with stage.connector(consumer_id="c2") as second:
-                second.set_consumer_rebalance_listener(two)
+                second.set_consumer_rebalance_listener(second_listener)
                 await open_streams(second, {"listened": 1})
-                await until(lambda: len(one.assignments) == 2, "a second assignment")
-                assert one.owned == [{}, {"listened": {0, 1}}]
-                assert one.assignments[-1] == two.assignments[-1]
-                assert set(two.assignments[-1].values()) == {"listened_c1-0", "listened_c2-0"}
+                await until(lambda: len(first_listener.assignments) == 2, "a second assignment")
+                assert first_listener.owned == [{}, {"listened": {0, 1}}]
+                assert first_listener.assignments[-1] == second_listener.assignments[-1]
+                assert set(second_listener.assignments[-1].values()) == {
+                    "listened_c1-0",
+                    "listened_c2-0",
+                }
                 with pytest.raises(MessageStreamsExist):
                     second.set_consumer_rebalance_listener(second_listener)
 
@@ -304,11 +307,11 @@ def test_members_whose_ids_differ_in_case_alone_are_two(dev_cluster: DevCluster)
 
     async def scene() -> None:
         async with (
-            stage.connector(consumer_id="aa") as one,
-            stage.connector(consumer_id="Aa") as two,
+            stage.connector(consumer_id="aa") as first,
+            stage.connector(consumer_id="Aa") as second,
         ):
-            await open_streams(one, {"cases": 1})
-            await open_streams(two, {"cases": 1})
+            await open_streams(first, {"cases": 1})
+            await open_streams(second, {"cases": 1})
             await until_equal(stage.owners, {0: "cases_Aa-0", 1: "cases_aa-0"})
 
     asyncio.run(scene())
@@ -571,9 +574,9 @@ def test_clustered_members_consume_together_and_send_away_who_is_not(
     async def scene() -> None:
         sent = await stage.produce(20)
         async with stage.connector(**strategy) as first, stage.connector(**strategy) as second:
-            (one,) = (await open_streams(first, {"clustered": 1}))["clustered"]
-            (two,) = (await open_streams(second, {"clustered": 1}))["clustered"]
-            assert values(await drain(one, two, count=20)) == sorted(sent)
+            (first_stream,) = (await open_streams(first, {"clustered": 1}))["clustered"]
+            (second_stream,) = (await open_streams(second, {"clustered": 1}))["clustered"]
+            assert values(await drain(first_stream, second_stream, count=20)) == sorted(sent)
             async with stage.connector() as stranger:
                 with pytest.raises(StrategyConflict, match="strategy=clustered, we have range"):
                     await open_streams(stranger, {"clustered": 1})
