@@ -98,7 +98,10 @@ class LogHandlers:
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
-        config, replicas, cache = self.config, self.replicas, self.cluster.cache
+        config = self.config
+        replicas = self.replicas
+        cache = self.cluster.cache
+
         return {
             ApiKey.PRODUCE: partial(produce.handle, replicas, cache, self.deferred),
             ApiKey.FETCH: partial(
@@ -142,7 +145,9 @@ class GroupHandlers:
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
         cache = self.cluster.cache
-        groups, zookeeper = self.coordinators.groups, self.coordinators.zookeeper_offsets
+        groups = self.coordinators.groups
+        zookeeper = self.coordinators.zookeeper_offsets
+
         return {
             ApiKey.OFFSET_COMMIT: partial(
                 offset_commit.handle, groups, zookeeper, cache.partition_indexes
@@ -248,16 +253,24 @@ class AdminHandlers:
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
-        config, controller, deferred = self.config, self.controller, self.deferred
-        cache, creator = self.cluster.cache, self.cluster.creator
-        topics, brokers = self.settings.topics, self.settings.brokers
-        resources, timeout_ms = self.settings.resources, config.request_timeout_ms
+        config = self.config
+        controller = self.controller
+        deferred = self.deferred
+        cache = self.cluster.cache
+        creator = self.cluster.creator
+        topics = self.settings.topics
+        brokers = self.settings.brokers
+        resources = self.settings.resources
+        timeout_ms = config.request_timeout_ms
+
+        # The offsets topic has settings of its own, also if an administrator creates it.
         defaults = TopicDefaults(
             config.num_partitions,
             config.default_replication_factor,
             config.log,
             own={OFFSETS_TOPIC: topic_properties(config.offsets)},
         )
+
         return {
             ApiKey.CREATE_TOPICS: partial(
                 create_topics.handle, controller, creator, cache, defaults
@@ -301,6 +314,8 @@ def handler_table(*families: Family) -> dict[ApiKey, Handler]:
     table: dict[ApiKey, Handler] = {}
     for family in families:
         table.update(family.table())
+
+    # ApiVersions lists all the others, and itself.
     served = api_versions.served([*table, ApiKey.API_VERSIONS])
     table[ApiKey.API_VERSIONS] = partial(api_versions.handle, served)
     return table

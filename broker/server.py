@@ -89,6 +89,8 @@ class Broker:
         self.bootstrap = ""
         self.partitions: Mapping[TopicPartition, Partition] = {}
         """The replicas of this broker, once its logs are open."""
+
+        # The world outside, which tests replace.
         self._zk: ZkSession = zk or KazooSession(
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
@@ -99,6 +101,8 @@ class Broker:
         self._bind = bind
         self._workers: Workers = workers or WorkerPool()
         self._authorizer = authorizer
+
+        # Parts that exist before the wings.
         self._purgatory = Purgatory()
         self._cache = MetadataCache()
         self._tasks = Tasks()
@@ -115,6 +119,8 @@ class Broker:
             conversion=self._conversion,
             fail=self._fail,
         )
+
+        # The state of this process: started, ready, stopping, failed.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -130,6 +136,8 @@ class Broker:
         assert self._runner is None, "a broker is started once"
         self._loop = asyncio.get_running_loop()
         self._runner = asyncio.create_task(self._run(), name="broker")
+
+        # It is ready, or it has failed.
         ready = asyncio.ensure_future(self._ready.wait())
         await asyncio.wait({ready, self._runner}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -149,6 +157,7 @@ class Broker:
         """Shut down in good order: acknowledged records are on disk, the logs are closed clean."""
         self._stopping.set()
         if self._runner is not None:
+            # A start that was not finished need not end in good order.
             if not self._ready.is_set():
                 self._runner.cancel()
             await asyncio.wait({self._runner})
@@ -179,7 +188,9 @@ class Broker:
 
     async def _assemble(self, closing: contextlib.AsyncExitStack) -> None:
         """Build the wings in order; `closing` undoes it in reverse."""
-        zk, process, cache = self._zk, self._process, self._cache
+        zk = self._zk
+        process = self._process
+        cache = self._cache
         signals = Signals()
 
         # ZooKeeper, and the logs, which know their broker and cluster.
@@ -242,6 +253,8 @@ class Broker:
             controller=controller,
             cleaner=cleaner,
         )
+
+        # Coordinators stand on the replicas; handlers on all of it.
         coordinators = coordinators_wing.assemble(
             config=config,
             process=process,

@@ -50,10 +50,14 @@ def assemble(
         value_version=offset_value_version(config.inter_broker_protocol_version),
         on_response=process.touch,
     )
+
+    # Load and unload with leadership; watch the topic's settings and the deletion of partitions.
     leadership = TopicLeadership(OFFSETS_TOPIC, groups, topic_configs.get)
     signals.leadership.subscribe(leadership.leadership_changed)
     signals.topic_settings.subscribe(leadership.config_changed)
     signals.partitions_deleted.subscribe(groups.on_deleted)
+
+    # Expire offsets for as long as the broker lives.
     interval_ms = config.offsets.retention_check_interval_ms
     process.spawn(run_every(interval_ms, "expiry of committed offsets", groups.expire_offsets))
 

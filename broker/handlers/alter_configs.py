@@ -42,9 +42,11 @@ async def _alter(
         )
         for resource in request.resources
     ]
+
     verdicts = await alter_allowed(
         resources, context, alterations, replaces=True, validate_only=request.validate_only
     )
+
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResponse(

@@ -26,10 +26,13 @@ def handle(
         for topic in directory.topics
         for index in topic.partitions
     }
+
+    # Moves run on after the response. DescribeLogDirs shows their progress.
     codes = {
         topic_partition: _move(moves, topic_partition, path)
         for topic_partition, path in sorted(paths.items())
     }
+
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirsResponseTopic(

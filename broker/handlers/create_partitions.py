@@ -37,6 +37,7 @@ def handle(
     """Add the partitions of each topic independently."""
     if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
+
     refused = refused_topics(context, Operation.ALTER, (topic.name for topic in request.topics))
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _create(controller, zk, cache, request, refused)
@@ -50,6 +51,7 @@ async def _create(
     request: CreatePartitionsRequest,
     refused: Collection[str],
 ) -> Outcome:
+    # Write what can be created.
     counts = Counter(topic.name for topic in request.topics)
     errors: dict[str, ApiError] = {}
     for topic in request.topics:
@@ -66,6 +68,7 @@ async def _create(
         except ApiError as error:
             errors[topic.name] = error
 
+    # Wait until the metadata shows leaders of the new partitions.
     new_counts = {topic.name: topic.count for topic in request.topics if topic.name not in errors}
     if request.validate_only:
         return _response(errors, dict.fromkeys(new_counts, ErrorCode.NONE))

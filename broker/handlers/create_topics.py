@@ -105,6 +105,7 @@ def _code(cache: MetadataCache, creation: Creation) -> ErrorCode:
     if creation.result is not ErrorCode.NONE:
         return creation.result
 
+    # It is written. The controller elects leaders, and its metadata arrives.
     topic = creation.topic
     led = sum(state.leader in cache.brokers for state in cache.partitions(topic.name))
     return ErrorCode.NONE if led >= len(topic.assignment) else ErrorCode.REQUEST_TIMED_OUT

@@ -35,6 +35,7 @@ def handle(
         except ApiError as error:
             refused[group_id] = error.code
 
+    # One response, when all deletions have ended.
     def render(responses: list[Done]) -> DeleteGroupsResponse:
         deleted = {
             group_id: response.error for group_id, response in zip(pending, responses, strict=True)

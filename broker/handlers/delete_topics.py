@@ -71,9 +71,11 @@ def _try_complete(
     failed: list[DeleteTopicsResponseResult],
     expired: bool,
 ) -> DeleteTopicsResponse | None:
+    # A topic is gone for clients when this broker's metadata no longer shows it.
     left = {name for name in names if cache.has_topic(name)}
     if left and not expired:
         return None
+
     marked = [
         _result(name, ErrorCode.REQUEST_TIMED_OUT if name in left else ErrorCode.NONE)
         for name in names

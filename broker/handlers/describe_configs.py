@@ -62,6 +62,8 @@ def handle(
         if resource.resource_type == TOPIC and cache.has_topic(resource.resource_name)
     }
     refused = refused_topics(context, Operation.DESCRIBE_CONFIGS, names)
+
+    # Another broker may have changed them, with the notification still on its way.
     return topics.when_read(
         names.difference(refused),
         lambda: _describe_all(cache, topics, brokers, request, context),
@@ -86,6 +88,7 @@ def _describe_all(
                 context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
             )
             wanted = resource.configuration_keys
+
             configs = [
                 setting.on_wire(request.include_synonyms)
                 for setting in _describe(cache, topics, brokers, resource)
@@ -183,9 +186,11 @@ def _describe_topic(brokers: BrokerConfigs, own: Mapping[str, str]) -> list[_Des
     static = brokers.static.log
     defaults = LogConfig()
     described = []
+
     for field, setting in sorted(
         declared_settings(LogConfig).items(), key=lambda item: item[1].name
     ):
+        # From the most specific value to the default.
         broker_name = BROKER_NAME.get(setting.name, setting.name)
         values: list[Value] = []
         if setting.name in own:
@@ -200,6 +205,8 @@ def _describe_topic(brokers: BrokerConfigs, own: Mapping[str, str]) -> list[_Des
 
 def _describe_broker(brokers: BrokerConfigs) -> list[_Described]:
     static = brokers.static
+
+    # The broker's own settings, then those of logs that brokers have under another name.
     described = [
         _describe_field(brokers, setting.name, part, field)
         for part in (static, static.cleaner, static.offsets, static.groups)
@@ -210,6 +217,8 @@ def _describe_broker(brokers: BrokerConfigs) -> list[_Described]:
         for field, setting in declared_settings(LogConfig).items()
         if setting.name in BROKER_NAME
     ]
+
+    # Settings of Kafka that are accepted and do nothing here, as the file has them.
     described += [
         _Described(name, [(name, value, FROM_STATIC_BROKER)], read_only=True)
         for name, value in static.given.items()

@@ -46,6 +46,8 @@ def handle(
         )
         for path, current in logs.by_directory().items()
     ]
+
+    # Only the path of a failed directory is known.
     offline = [
         DescribeLogDirsResponseResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=()

@@ -40,6 +40,7 @@ def handle(
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}")
+
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _elect(controller, cache, request, context.api_version)
     return deferred.respond(work, request.timeout_ms, late)
@@ -97,6 +98,7 @@ def _try_complete(
     if hidden and not expired:
         return None
 
+    # An elected leader that is not shown in time counts as timed out.
     late = ErrorCode.REQUEST_TIMED_OUT
     by_topic: dict[str, list[ElectLeadersResponsePartitionResult]] = {}
     for topic_partition, verdict in verdicts.items():

@@ -38,6 +38,7 @@ def handle(
     if request.key_type != GROUP:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type}")
 
+    # A group. The topic is created only for a sender who may ask.
     require_authorized(context, Operation.DESCRIBE, group(request.key))
     partitions = cache.partition_count(OFFSETS_TOPIC)
     if not partitions:

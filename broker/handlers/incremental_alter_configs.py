@@ -45,9 +45,11 @@ async def _alter(
         )
         for resource in request.resources
     ]
+
     verdicts = await alter_allowed(
         resources, context, alterations, replaces=False, validate_only=request.validate_only
     )
+
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResponse(

@@ -34,6 +34,7 @@ def handle(
         )
     require_authorized(context, Operation.IDEMPOTENT_WRITE, CLUSTER)
 
+    # A half-used block has the next one fetched. Requests wait only if the ids run out before.
     def try_complete(expired: bool) -> InitProducerIdResponse | None:
         producer_id = producer_ids.take()
         if producer_id is not None:

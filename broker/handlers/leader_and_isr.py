@@ -34,6 +34,7 @@ def handle(
         and is_legal(topic)
     }
 
+    # The gate is asked when the request's turn comes: a newer controller may have spoken by then.
     def refusal() -> LeaderAndIsrResponse | None:
         code = gate.refusal(request, context)
         return None if code is None else error_response(request, code)

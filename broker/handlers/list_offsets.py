@@ -65,6 +65,7 @@ def handle(
         look_up_now = Log.offset_for_timestamp
         return _respond(replicas, cache, request, refused, context, look_up_now)
 
+    # Look the times up in threads first, then respond as if all were at hand.
     async def respond() -> ListOffsetsResponse:
         results = {(log, time): await _look_up(log, time, deferred) for log, time in times}
 
@@ -135,6 +136,7 @@ def _respond(
                 raise ApiError(ErrorCode.INVALID_REQUEST, reason)
             if cache.partition_state(topic_partition) is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+
             timestamp, offset = _find(replicas, topic_partition, request, asked, look_up)
             epoch = -1
             if offset >= 0:
@@ -190,17 +192,20 @@ def _find(
     partition.require_leader(asked.current_leader_epoch)
     log = partition.log
 
+    # A consumer sees nothing above the high watermark, or the last stable offset.
     end = log.log_end_offset
     if replica_id == CONSUMER:
         stable_only = request.isolation_level == READ_COMMITTED
         end = partition.last_stable_offset if stable_only else partition.high_watermark
 
+    # The two ends of the log.
     if asked.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
     if asked.timestamp == LATEST_TIME:
         _require_known_end(partition, replica_id)
         return -1, end
 
+    # A time.
     if log.config.magic == 0:
         reason = f"{topic_partition} is kept without timestamps"
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason)

@@ -57,6 +57,7 @@ class AllTopics:
             self._responses.clear()
             self._updates = cache.updates
 
+        # With an authorizer each sender may see other topics. Then only the topics are shared.
         key = context.api_version, context.listener
         encoded = self._responses.get(key)
         if encoded is not None and context.allows is None:
@@ -82,6 +83,7 @@ class AllTopics:
             for name in kept.keys() - cache.changed_in.keys():
                 del kept[name]
 
+        # A topic is encoded again if it changed since.
         topics = []
         for name in cache.topics():
             encoded_in, encoded = kept.get(name, (-1, NOTHING))
@@ -119,6 +121,7 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Respond from the cache. `auto_create` is None where auto.create.topics.enable is off."""
+    # Named topics.
     if request.topics is not None and (context.api_version > 0 or request.topics):
         names = dict.fromkeys(asked.name for asked in request.topics)
         refused = refused_topics(context, Operation.DESCRIBE, names)
@@ -126,6 +129,7 @@ def handle(
         topics = [_topic(cache, name, refused, create, context) for name in names]
         return _response(cache, cluster_id, topics, context)
 
+    # All topics: a large cluster's take several turns of the loop.
     def respond_if_encoded() -> Outcome | None:
         return all_topics.response(cache, cluster_id, context, PARTITIONS_A_TURN)
 
@@ -178,6 +182,7 @@ def _topic(
         )
     if cache.has_topic(name):
         return _existing_topic(cache, name, context)
+
     return MetadataResponseTopic(
         error_code=_create_missing(cache, name, create, context),
         name=name,
@@ -198,6 +203,8 @@ def _create_missing(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not _may_create(name, context):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    # The client asks again until the topic has leaders.
     try:
         create(name)
     except ApiError as error:

@@ -53,9 +53,13 @@ def handle(
         logger.debug("group %s, client %s: %s", request.group_id, context.client_id, refused)
     if context.api_version == 0:
         return _commit_to_zookeeper(zookeeper, request, refused)
+
+    # Kafka asks the group about a commit whose metadata are all too large, but not about others
+    # of which nothing is left.
     if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
         return _response(request, refused, ErrorCode.NONE)
 
+    # The coordinator decides and writes; it has responded already if no replica is waited for.
     try:
         pending = coordinator.submit(_event(coordinator, request, records))
     except ApiError as error:

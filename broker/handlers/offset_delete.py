@@ -34,6 +34,7 @@ def handle(
     if not request.group_id:
         return error_response(request, ErrorCode.INVALID_GROUP_ID)
 
+    # Partitions that the sender may not read, or that do not exist, get their own errors.
     names = (topic.name for topic in request.topics)
     refused = refused_topics(context, Operation.READ, names)
     allowed: list[TopicPartition] = []
@@ -48,6 +49,7 @@ def handle(
             else:
                 allowed.append(topic_partition)
 
+    # The rest is up to the group: it may still subscribe to topics.
     try:
         pending = coordinator.delete_offsets(request.group_id, allowed)
     except ApiError as error:

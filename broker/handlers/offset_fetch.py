@@ -46,6 +46,7 @@ def handle(
     if context.api_version == 0:
         return _fetch_from_zookeeper(zookeeper, request, refused)
 
+    # This fails if another broker coordinates the group, or while this one loads it.
     try:
         offsets = coordinator.offsets(group_id)
     except ApiError as error:
@@ -53,6 +54,7 @@ def handle(
             raise
         return OffsetFetchResponse(topics=[], error_code=error.code)
 
+    # Offsets that are in flight do not show: a new leader could lose them.
     if asked is None:
         return OffsetFetchResponse(topics=_all_topics(offsets, group_id, context))
     return OffsetFetchResponse(

@@ -59,6 +59,8 @@ def _find_end(
     try:
         if topic in refused:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+
+        # A follower may ask before this broker's metadata shows the partition.
         state = cache.partition_state(topic_partition)
         if state is None and topic_partition not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
@@ -69,6 +71,7 @@ def _find_end(
             error_code=error.code, partition=asked.partition
         )
 
+    # The largest epoch up to the one that is asked for, and its end.
     log = partition.log
     epoch, end_offset = log.leader_epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
     return OffsetForLeaderEpochResponsePartition(

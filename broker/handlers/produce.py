@@ -249,6 +249,7 @@ def _late(request: ProduceRequest) -> Outcome:
 
 def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     """Respond, or wait for what `acks` asks for."""
+    # With acks=0 only what could not be appended yet is waited for.
     held = [part for part in parts if part.append_again is not None]
     if request.acks == 0:
         undone = [part for part in held if not _is_done(replicas, part)]
@@ -262,6 +263,7 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
         if undone and not expired:
             return None
 
+        # What is appended stays appended: the client may not know.
         for part in undone:
             part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
         return _response(request, parts)
@@ -291,6 +293,7 @@ def _append_all(
     for topic in request.topic_data:
         for partition in topic.partition_data:
             topic_partition = TopicPartition(topic.name, partition.index)
+
             if refusals and topic.name in refusals:
                 yield _Part(topic_partition, _failed(topic_partition, refusals[topic.name]))
             else:
@@ -335,6 +338,7 @@ def _refused(
 ) -> _Part:
     if error.code in OUT_OF_STEP:
         logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
+
     log_start_offset = -1
     if topic_partition in replicas.partitions:
         log_start_offset = replicas.log(topic_partition).log_start_offset
@@ -361,6 +365,8 @@ def _appended(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
+
+    # acks 0 and 1 need no wait if no flush is due.
     end = appended.last_offset + 1
     if acks != -1 and replicas.log(topic_partition).durable_end_offset >= end:
         return _Part(topic_partition, response)
@@ -389,6 +395,7 @@ def _is_done(replicas: ReplicaManager, part: _Part) -> bool:
         part.until = -1
         return True
 
+    # Replicated, or flushed.
     reached = partition.high_watermark if part.all_in_sync else log.durable_end_offset
     if reached < part.until:
         return False
@@ -522,6 +529,7 @@ def _handle_batches(
             topic_partition, records, zstd_allowed=zstd_allowed, now_ms=context.now_ms
         )
 
+    # "Little" is only a guess from the sizes: a batch may turn out to decompress to much.
     parts = _unchecked(request, begin, refusals)
     if effort.is_little and _check_little(parts):
         appending = (part.append(replicas, request.acks, context) for part in parts)

@@ -21,6 +21,7 @@ def handle(
 ) -> Outcome:
     """Stop, and delete if the request says so."""
 
+    # The gate is asked when the request's turn comes: a newer controller may have spoken by then.
     def refusal() -> StopReplicaResponse | None:
         code = gate.refusal(request, context)
         return None if code is None else error_response(request, code)

@@ -28,6 +28,8 @@ def handle(
     touched, deleted = cache.update(request)
     if deleted:
         on_deleted(deleted)
+
+    # Requests that create or delete topics wait for the metadata.
     for topic in touched:
         touch(("topic", topic))
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)

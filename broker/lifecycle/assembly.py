@@ -82,6 +82,7 @@ async def open_logs(
     log_configs = {topic: settings.over(log_config) for topic, settings in stored.items()}
     await asyncio.get_running_loop().run_in_executor(process.disk, logs.load, log_configs)
 
+    # From now on the settings of these topics are known, and the broker's id.
     topics = {topic_partition.topic for topic_partition in logs.logs}
     topic_configs.load({topic: stored.get(topic, NO_SETTINGS) for topic in topics})
     broker_id = await identity.assign_broker_id(zk, config, logs, cluster_id)

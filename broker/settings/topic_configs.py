@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 
 from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
 from broker.network.purgatory import Wait
 from broker.settings.entity_configs import (
     TOPICS,
@@ -151,10 +152,10 @@ class TopicConfigs:
         reading = self._add_reading(names)
         for topic in names:
             self.spawn(self.read(topic))
-        return Wait(
-            (reading,),
-            timeout_ms,
+        return respond_or_wait(
             lambda expired: respond() if expired or not reading.unread else None,
+            [reading],
+            timeout_ms,
         )
 
     def forget(self, topic: str) -> None:

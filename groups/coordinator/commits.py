@@ -101,6 +101,8 @@ def refusal(shard: GroupShard, event: CommitOffsets) -> ErrorCode:
     group = shard.groups.get(event.group_id)
     if group is not None and group.members:
         return _member_refusal(group, event)
+
+    # A group without members: a generation is left over from members that are gone.
     if event.generation_id < 0:
         return ErrorCode.NONE
     if shard.knows(event.group_id):
@@ -109,6 +111,7 @@ def refusal(shard: GroupShard, event: CommitOffsets) -> ErrorCode:
 
 
 def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
+    # Another member has taken the place of this static one (KIP-345).
     instance = event.group_instance_id
     if instance is not None and any(
         member.group_instance_id == instance and member.member_id != event.member_id

@@ -136,6 +136,7 @@ class GroupCoordinator:
         return error, groups
 
     def _serving(self, group_id: str) -> LedPartition[GroupShard]:
+        # Without the topic no broker coordinates anything.
         partitions = self.num_partitions()
         if not partitions:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id}")
@@ -176,6 +177,7 @@ class GroupCoordinator:
 
     def _delete(self, led: LedPartition[GroupShard], deleted: frozenset[TopicPartition]) -> None:
         """Delete what is in flight, and a first slice, now; the rest between turns of the loop."""
+        # Commits that arrive from now on are for a topic that was created again.
         slices = led.shard.offsets.slices_of(deleted, DELETION_SLICE)
         removed = self.runtime.write(led, PartitionsDeleted(deleted))
         removed += self.runtime.write(led, DeletedPartitionsSlice(next(slices)))

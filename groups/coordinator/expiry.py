@@ -52,6 +52,7 @@ def expire(shard: GroupShard, event: RetentionCheck, now_ms: int) -> list[Effect
     left = event.max_keys
     busy_groups = {key.group for key in shard.in_flight}
     for group_id in event.group_ids:
+        # A group with any record in flight is not deleted yet.
         expired = _expired_keys(shard, group_id, event, now_ms, is_busy=group_id in busy_groups)
         keys = list(islice(expired, left))
         left -= len(keys)
@@ -99,10 +100,13 @@ def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsE
 
     def is_expired(topic: str, value: bytes) -> bool:
         commit_ms, expire_ms = times_of(value)
+
+        # A subscribed topic keeps its offsets; a time of the committer's own comes next.
         if topic in subscribed:
             return False
         if expire_ms is not None:
             return now_ms >= expire_ms
+
         begins_ms = commit_ms if since_ms == NO_TIMESTAMP else since_ms
         return now_ms - begins_ms >= retention_ms
 

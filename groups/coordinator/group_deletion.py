@@ -35,6 +35,7 @@ def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Eff
     if metadata is not None and metadata.members:
         return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
 
+    # The group's own record last: until then the group can be found, and deleted again.
     keys: list[Key] = [*sorted(_offset_keys(shard, group_id))]
     if metadata is not None:
         keys.append(GroupKey(group_id))

@@ -51,6 +51,7 @@ def describe(shard: GroupShard, group_id: str) -> GroupDescription:
     metadata = shard.groups.get(group_id)
     if metadata is None:
         return GroupDescription(group_id, EMPTY if shard.knows(group_id) else DEAD)
+
     if not metadata.members:
         return GroupDescription(group_id, EMPTY, metadata.protocol_type)
     return GroupDescription(

@@ -33,6 +33,7 @@ def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], AppendEnded]) ->
             size = 0
         taken.append(key)
         size += key_size
+
     if taken:
         appends.append(_append(taken, then))
     return appends

@@ -160,6 +160,7 @@ class CoordinatorRuntime(Generic[S]):
         failed_before = led.failed_appends
         event = next(events, None)
         while event is not None and self.is_served(led):
+            # Commits first.
             if led.journal.waiting_bytes > SWEEP_BACKLOG_BYTES:
                 await asyncio.sleep(SWEEP_PAUSE_S)
                 continue
@@ -187,6 +188,7 @@ class CoordinatorRuntime(Generic[S]):
             elif isinstance(effect, SetTimer):
                 led.timers.set(effect.event, effect.after_ms)
             elif led.journal.is_full:
+                # Nothing is replicated: bound the memory.
                 self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 self._queue(led, effect)
@@ -253,6 +255,7 @@ class CoordinatorRuntime(Generic[S]):
         try:
             led.in_flight_until = self.log.append(led.partition, batch, now_ms) + 1
         except AppendDelayed:
+            # The log calls `_log_moved` when it takes appends again.
             led.journal.put_back()
             led.is_held_up = True
         except ApiError as error:
@@ -277,6 +280,7 @@ class CoordinatorRuntime(Generic[S]):
         if waits_for_all and self.log.committed_end(led.partition) < until:
             return False
 
+        # All replicas that are in sync have it; were there enough of them?
         led.in_flight_until = None
         error = ErrorCode.NONE
         if waits_for_all and not self.log.is_enough_in_sync(led.partition):
@@ -331,6 +335,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         for partition in followers:
             self._unload(partition)
+
         for partition in leaders:
             if partition not in self._led:
                 led = LedPartition(partition, Journal(self.codec), self.new_shard())
@@ -344,6 +349,8 @@ class CoordinatorRuntime(Generic[S]):
         if led is None:
             return
         logger.info("%s: unloaded %s", self.partition_of(partition), led.shard.describe())
+
+        # Requests in flight end: their clients look for the new leader.
         led.timers.cancel_all()
         led.in_flight_until = None
         self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR)
@@ -379,6 +386,7 @@ class CoordinatorRuntime(Generic[S]):
         if not self._is_current(led):
             return
 
+        # Into a shard of its own: after a failure the load begins with a new one.
         shard = self.new_shard()
         name = self.partition_of(partition)
         loader = Loader(name, shard, self.log.start_offset(partition))
@@ -388,6 +396,7 @@ class CoordinatorRuntime(Generic[S]):
                 if not self._is_current(led):
                     return
 
+        # Serve, at once or when all of it is replicated.
         led.shard = shard
         led.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         led.loaded_until = loader.next_offset
