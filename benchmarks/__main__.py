@@ -51,13 +51,13 @@ from benchmarks import (
 from benchmarks.brokers import (
     Broker,
     Side,
-    earlier_side,
-    our_side,
+    make_earlier_side,
+    make_our_side,
     start_broker,
     start_our_zookeeper,
 )
 from benchmarks.rounds import Rounds
-from benchmarks.table import Row, render, results
+from benchmarks.table import Row, format_results, render
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 QUIET_LOAD = 0.5
@@ -141,7 +141,7 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
     click.echo(render(rows))
     if not questions and len(both.brokers) > 1:
         kept = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
-        RESULTS.write_text(results(rows, heading(both.rounds, others), kept), "utf-8")
+        RESULTS.write_text(format_results(rows, heading(both.rounds, others), kept), "utf-8")
 
 
 @contextlib.contextmanager
@@ -152,8 +152,8 @@ def arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         zookeeper, address = start_our_zookeeper(directory / "our-zookeeper")
         stack.callback(zookeeper.stop)
-        sides = [our_side(address)]
-        earlier = [earlier_side(before, address)] if before else []
+        sides = [make_our_side(address)]
+        earlier = [make_earlier_side(before, address)] if before else []
         over_time = [*sides, *earlier]
         try:
             jars = peer.fetch_jars()
@@ -162,7 +162,7 @@ def arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
         else:
             zookeeper, address = peer.start_zookeeper(jars, directory / "peer-zookeeper")
             stack.callback(zookeeper.stop, at_once=True)
-            sides.append(peer.side(jars, address))
+            sides.append(peer.make_side(jars, address))
         brokers: list[Broker] = []
         for number, side in enumerate(sides):
             broker = start_broker(side, directory / f"broker-{number}", "benchmarks")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from benchmarks.load import Address, Driven, LoadError, ask, connect, drive
+from benchmarks.load import Address, LoadError, LoadResult, ask, connect, drive
 from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import LATEST_TIME, Admin, NewTopic
@@ -67,7 +67,7 @@ class Broker:
         return "{}:{}".format(*self.address)
 
     @contextlib.contextmanager
-    def topic(self, partitions: int = 1) -> Iterator[str]:
+    def create_topic(self, partitions: int = 1) -> Iterator[str]:
         """A new topic whose partitions have leaders; it goes at the end."""
         name = f"benchmark-{next(_topic_numbers)}"
         ends = dict.fromkeys((TopicPartition(name, p) for p in range(partitions)), LATEST_TIME)
@@ -88,7 +88,7 @@ class Broker:
         finally:
             self.administer(delete)
 
-    def end_offset(self, topic: str) -> int:
+    def read_end_offset(self, topic: str) -> int:
         """Where partition 0 of a topic ends."""
         partition = TopicPartition(topic, 0)
 
@@ -97,7 +97,7 @@ class Broker:
 
         return self.administer(listed)
 
-    def offsets_of(self, group: str) -> dict[TopicPartition, int]:
+    def read_offsets(self, group: str) -> dict[TopicPartition, int]:
         """What a group has committed. The first call makes the broker's offsets topic."""
 
         async def fetched(admin: Admin) -> dict[TopicPartition, int]:
@@ -107,7 +107,7 @@ class Broker:
 
     def drive(
         self, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
-    ) -> tuple[Driven, float]:
+    ) -> tuple[LoadResult, float]:
         """Put load on it; what that came to, and how many processor cores the broker used."""
         cpu_s = self.process.cpu_s
         driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
@@ -125,12 +125,12 @@ class Broker:
         return asyncio.run(run())
 
 
-def our_side(zookeeper: str) -> Side:
+def make_our_side(zookeeper: str) -> Side:
     """How a broker of ours is started."""
     return Side("ours", (*_kbroker(), "start"), zookeeper)
 
 
-def earlier_side(checkout: Path, zookeeper: str) -> Side:
+def make_earlier_side(checkout: Path, zookeeper: str) -> Side:
     """How a broker of another checkout, which has a virtual environment, is started."""
     python = str(checkout / ".venv" / "bin" / "python")
     return Side("before", ("env", "-C", str(checkout), *_kbroker(python), "start"), zookeeper)
@@ -148,12 +148,12 @@ def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
 def await_zookeeper(process: Process, port: int) -> None:
     """Return when ZooKeeper answers `srvr` with statistics. Raises RuntimeError."""
 
-    def serves() -> bool:
+    def is_serving() -> bool:
         with connect((HOST, port)) as connection:
             connection.sendall(b"srvr")
             return connection.recv(1024).startswith(b"Zookeeper version")
 
-    _until(serves, process)
+    _until(is_serving, process)
 
 
 @attrs.frozen
@@ -175,7 +175,7 @@ class Installation:
         begins = time.perf_counter()
         command = [*self.side.command, str(self.directory / _PROPERTIES)]
         process = spawn("broker", command, self.directory)
-        _until(lambda: serves(self.address), process)
+        _until(lambda: is_serving(self.address), process)
         start_s = time.perf_counter() - begins
         return Broker(self.side.name, self.address, self.zookeeper, process, start_s)
 
@@ -205,7 +205,7 @@ def start_broker(side: Side, directory: Path, chroot: str) -> Broker:
     return install(side, directory, chroot).start()
 
 
-def serves(address: Address) -> bool:
+def is_serving(address: Address) -> bool:
     """Whether a broker answers that it lives and that there is a controller."""
     request = encode_request(ApiKey.METADATA, 1, 0, "benchmarks", MetadataRequest(topics=[]))
     with connect(address) as connection:

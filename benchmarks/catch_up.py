@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, until_there
-from benchmarks.produce import EQUAL, batch_of
+from benchmarks.clusters import BROKERS, Cluster, await_znode, measure_in_succession
+from benchmarks.produce import EQUAL, make_batch
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_least
 from protocol.messages.produce import (
@@ -29,7 +29,7 @@ _POLL_S = 0.01
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     """One row."""
-    (rate,) = in_succession(sides, directory, rounds, _catching_up)
+    (rate,) = measure_in_succession(sides, directory, rounds, _catching_up)
     yield Row("a follower 2 GB behind", "MB/s", at_least(1), rate)
 
 
@@ -38,7 +38,7 @@ def _catching_up(cluster: Cluster) -> Iterator[Contestant]:
     leader, follower, _ = BROKERS
 
     def catch_up(_: float) -> tuple[float]:
-        with cluster.topic([(leader, follower)]) as topic:
+        with cluster.create_topic([(leader, follower)]) as topic:
             return (asyncio.run(_catch_up(cluster, topic, leader, follower)),)
 
     yield catch_up
@@ -47,13 +47,13 @@ def _catching_up(cluster: Cluster) -> Iterator[Contestant]:
 async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) -> float:
     """Megabytes a second."""
     loop = asyncio.get_running_loop()
-    async with cluster.observed() as zk:
-        await cluster.until_taken(leader, topic, [0])
+    async with cluster.observe() as zk:
+        await cluster.await_produced(leader, topic, [0])
         cluster.kill(follower, at_once=False)
-        await until_there(zk, BrokerId.path(follower), False)
+        await await_znode(zk, BrokerId.path(follower), False)
         written = await _write(cluster, leader, topic)
         cluster.start(follower)
-        await until_there(zk, BrokerId.path(follower), True)
+        await await_znode(zk, BrokerId.path(follower), True)
         began = loop.time()
         while follower not in await _in_sync(zk, topic):
             await asyncio.sleep(_POLL_S)
@@ -62,12 +62,12 @@ async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) ->
 
 async def _write(cluster: Cluster, leader: int, topic: str) -> int:
     """Write MISSED_BYTES; how many it came to."""
-    batch, _ = batch_of(BATCH_BYTES, EQUAL)
+    batch, _ = make_batch(BATCH_BYTES, EQUAL)
     partition = ProduceRequestPartition(index=0, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[of_topic])
     count = MISSED_BYTES // len(batch)
-    async with cluster.connected(leader) as connection:
+    async with cluster.connect(leader) as connection:
         for _ in range(count):
             response = await connection.call(request)
             assert response.responses[0].partition_responses[0].error_code == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Broker, Side, install
-from benchmarks.written_log import WrittenLog, furnish
+from benchmarks.written_log import WrittenLog, place_logs
 from clients.admin import Admin, ConfigResource, NewTopic
 from core_log.checkpoint import CLEANER_OFFSETS, CheckpointError, decode_offsets
 from protocol.topic_partition import TopicPartition
@@ -59,7 +59,7 @@ class CleaningBroker:
             return False
         return offsets.get(TopicPartition(topic, 0), 0) >= self.log.active_offset
 
-    def until_clean(self, topic: str, meanwhile: Callable[[], None] = _pause) -> None:
+    def await_clean(self, topic: str, meanwhile: Callable[[], None] = _pause) -> None:
         """Do something again and again until then. Raises RuntimeError when it takes too long."""
         ends = time.monotonic() + PATIENCE_S
         while not self.is_clean(topic):
@@ -70,7 +70,7 @@ class CleaningBroker:
 
 
 @contextlib.contextmanager
-def cleaning_broker(
+def start_cleaning_broker(
     side: Side, directory: Path, log: WrittenLog, number: int
 ) -> Iterator[CleaningBroker]:
     """A broker that has the log `number` times; at the end it and they are gone."""
@@ -83,13 +83,13 @@ def cleaning_broker(
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         place = install(side, directory, directory.name, SETTINGS)
-        furnish(place, [NewTopic(name, 1, 1, configs) for name in topics], log)
+        place_logs(place, [NewTopic(name, 1, 1, configs) for name in topics], log)
         broker = place.start()
         stack.callback(broker.process.stop, at_once=True)
         yield CleaningBroker(broker, place.log_directory, log, topics)
 
 
-def without_numpy(side: Side, directory: Path) -> Side:
+def exclude_numpy(side: Side, directory: Path) -> Side:
     """Our broker, and the workers it starts, where numpy cannot be imported."""
     directory.mkdir(exist_ok=True)
     (directory / "numpy.py").write_text('raise ImportError("kept out")\n')

@@ -43,12 +43,12 @@ _group_numbers = itertools.count()
 
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
     """Records a second; the peer's column has the other project's client."""
-    with broker.topic() as topic:
+    with broker.create_topic() as topic:
         records = fill(broker, topic, TOPIC_BYTES)
         for question, wanted, *pair in _CONSUMERS:
             (figures,) = alternate([_rate(each, broker, topic, records) for each in pair], rounds)
             yield Row(question, "records/s", wanted, figures)
-    with broker.topic() as topic:
+    with broker.create_topic() as topic:
         pair = [_our_producer, _aiokafka_producer]
         (figures,) = alternate([_rate(each, broker, topic, RECORDS_SENT) for each in pair], rounds)
         yield Row("our producer · aiokafka's", "records/s", at_least(0.8), figures)

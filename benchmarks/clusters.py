@@ -92,7 +92,7 @@ class Cluster:
         )
 
     @contextlib.asynccontextmanager
-    async def observed(self) -> AsyncIterator[ZkSession]:
+    async def observe(self) -> AsyncIterator[ZkSession]:
         """A session of its ZooKeeper that is no broker's."""
         zk = KazooSession(self.zookeeper, session_timeout_ms=_OBSERVER_TIMEOUT_MS)
         await zk.start()
@@ -102,7 +102,7 @@ class Cluster:
             await zk.close()
 
     @contextlib.asynccontextmanager
-    async def connected(self, broker_id: int) -> AsyncIterator[Connection]:
+    async def connect(self, broker_id: int) -> AsyncIterator[Connection]:
         """A connection to one broker. Raises ConnectionFailed."""
         host, port = self.members[broker_id].address
         connection = await Connection.open(host, port, request_timeout_ms=_REQUEST_TIMEOUT_MS)
@@ -112,7 +112,7 @@ class Cluster:
             await connection.close()
 
     @contextlib.contextmanager
-    def topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:
+    def create_topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:
         """A new topic whose partitions have these replicas, all of them in sync, and whose first
         replicas lead; it goes at the end."""
         name = f"benchmark-{next(_topic_numbers)}"
@@ -128,33 +128,33 @@ class Cluster:
             refusal = (await admin.create_topics([topic]))[name]
             if refusal:
                 raise RuntimeError(f"{self.name} makes no topic: {refusal}")
-        await self.until_led(name, [replicas[0] for replicas in assignments])
+        await self.await_leaders(name, [replicas[0] for replicas in assignments])
 
     async def _delete(self, name: str) -> None:
         async with self.admin() as admin:
             await admin.delete_topics([name])
 
-    async def until_led(
+    async def await_leaders(
         self, topic: str, leaders: Sequence[int], *, in_sync: bool = True, pause_s: float = _POLL_S
     ) -> None:
         """Return when every broker says that these lead the topic's partitions, and that all
         replicas are in sync if that is asked too."""
 
         async def says(broker_id: int) -> None:
-            async with self.connected(broker_id) as connection:
+            async with self.connect(broker_id) as connection:
                 while await _leaders(connection, topic, in_sync=in_sync) != list(leaders):
                     await asyncio.sleep(pause_s)
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*map(says, BROKERS))
 
-    async def until_taken(self, leader: int, topic: str, partitions: Collection[int]) -> None:
+    async def await_produced(self, leader: int, topic: str, partitions: Collection[int]) -> None:
         """Return when the broker has taken a record into each partition and so have all replicas
         in sync (acks=all). It is asked for all that are left, again and again."""
         builder = BatchBuilder(Codec.NONE, 2 * len(_RECORD))
         builder.try_append(-1, None, _RECORD, ())
         batch, left = builder.build(), sorted(partitions)
-        async with asyncio.timeout(PATIENCE_S), self.connected(leader) as connection:
+        async with asyncio.timeout(PATIENCE_S), self.connect(leader) as connection:
             while left:
                 asked = [ProduceRequestPartition(index=each, records=batch) for each in left]
                 of_topic = [ProduceRequestTopic(name=topic, partition_data=asked)]
@@ -166,7 +166,7 @@ class Cluster:
                 await asyncio.sleep(_PROBE_PAUSE_S if left else 0)
 
 
-def spread(partitions: int) -> list[tuple[int, ...]]:
+def spread_replicas(partitions: int) -> list[tuple[int, ...]]:
     """Replicas of so many partitions, on all brokers, which lead one after the other."""
     turns = itertools.cycle(BROKERS[each:] + BROKERS[:each] for each in range(len(BROKERS)))
     return list(itertools.islice(turns, partitions))
@@ -185,7 +185,7 @@ async def _leaders(connection: Connection, topic: str, *, in_sync: bool) -> list
     ]
 
 
-async def until_there(zk: ZkSession, path: str, is_there: bool) -> None:
+async def await_znode(zk: ZkSession, path: str, is_there: bool) -> None:
     """Return when a node is there, or is gone: as soon as ZooKeeper says so."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -200,7 +200,7 @@ async def until_there(zk: ZkSession, path: str, is_there: bool) -> None:
 
 
 @contextlib.contextmanager
-def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
+def start_cluster(side: Side, directory: Path) -> Iterator[Cluster]:
     """Three brokers on empty data and an empty part of their ZooKeeper; at the end they and their
     data are gone."""
     name = f"cluster-{next(_cluster_numbers)}"
@@ -213,7 +213,7 @@ def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
         ]
         for broker_id in BROKERS:
             stack.callback(cluster.kill, broker_id)
-        asyncio.run(until_whole(cluster))
+        asyncio.run(await_whole(cluster))
         yield cluster
 
 
@@ -232,12 +232,12 @@ def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Memb
     return Member(broker_id, (HOST, port), directory / "log", start(), start)
 
 
-async def until_whole(cluster: Cluster) -> None:
+async def await_whole(cluster: Cluster) -> None:
     """Return when every broker knows the two others and the controller."""
 
     async def knows(broker_id: int) -> bool:
         with contextlib.suppress(ConnectionFailed):
-            async with cluster.connected(broker_id) as connection:
+            async with cluster.connect(broker_id) as connection:
                 found: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
                 live = {each.node_id for each in found.brokers}
                 return live == set(BROKERS) and found.controller_id in live
@@ -250,7 +250,7 @@ async def until_whole(cluster: Cluster) -> None:
                 await asyncio.sleep(_POLL_S)
 
 
-def in_succession(
+def measure_in_succession(
     sides: Sequence[Side],
     directory: Path,
     rounds: Rounds,
@@ -260,6 +260,6 @@ def in_succession(
     cost a cluster at rest would disturb the other one."""
     by_side = []
     for side in sides:
-        with cluster_of(side, directory) as cluster, contestant(cluster) as contest:
+        with start_cluster(side, directory) as cluster, contestant(cluster) as contest:
             by_side.append([figures for (figures,) in alternate([contest], rounds)])
     return list(zip(*by_side, strict=True))

@@ -47,7 +47,12 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     for load in _LOADS:
         with contextlib.ExitStack() as topics:
             contestants = [
-                partial(_commit, broker, topics.enter_context(broker.topic(load.partitions)), load)
+                partial(
+                    _commit,
+                    broker,
+                    topics.enter_context(broker.create_topic(load.partitions)),
+                    load,
+                )
                 for broker in brokers
             ]
             rate, cores = alternate(contestants, rounds)
@@ -56,16 +61,16 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float, float]:
     groups = [f"{topic}-group-{i}" for i in range(load.connections)]
-    broker.offsets_of(groups[0])
-    plans = [[commit_request(group, topic, load.partitions)] for group in groups]
+    broker.read_offsets(groups[0])
+    plans = [[encode_commit(group, topic, load.partitions)] for group in groups]
     driven, cores = broker.drive(plans, load.outstanding, seconds)
     for group in groups:
-        if list(broker.offsets_of(group).values()) != [OFFSET] * load.partitions:
+        if list(broker.read_offsets(group).values()) != [OFFSET] * load.partitions:
             raise LoadError(f"{broker.name} has not kept what {group} committed")
     return driven.per_second, cores
 
 
-def commit_request(group: str, topic: str, partitions: int) -> bytes:
+def encode_commit(group: str, topic: str, partitions: int) -> bytes:
     """A request that commits OFFSET for partitions 0, 1, …"""
     committed = [
         OffsetCommitRequestPartition(

@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.cleaned_log import CleaningBroker, cleaning_broker, without_numpy
+from benchmarks.cleaned_log import CleaningBroker, exclude_numpy, start_cleaning_broker
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, at_least
 from benchmarks.written_log import WrittenLog, write_log
@@ -102,13 +102,13 @@ def written(load: Load, directory: Path) -> WrittenLog:
 
 def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     log = written(load, directory / "dirty")
-    contestants = [without_numpy(sides[0], directory / "no-numpy"), *sides]
+    contestants = [exclude_numpy(sides[0], directory / "no-numpy"), *sides]
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         cleaning: list[Contestant] = []
         for side in contestants:
             place = directory / f"{directory.name}-cleaning-{next(_numbers)}"
-            each = cleaning_broker(side, place, log, 1 + rounds.number)
+            each = start_cleaning_broker(side, place, log, 1 + rounds.number)
             cleaning.append(partial(_clean, stack.enter_context(each)))
         (rates,) = alternate(cleaning, rounds)
     pure, fast, *peer = rates
@@ -119,5 +119,5 @@ def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) ->
 def _clean(cleaner: CleaningBroker, _: float) -> tuple[float]:
     """Clean the next log; megabytes of it a second."""
     began = time.perf_counter()
-    cleaner.until_clean(cleaner.begin())
+    cleaner.await_clean(cleaner.begin())
     return (cleaner.log.sealed_bytes / 1e6 / (time.perf_counter() - began),)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, spread
+from benchmarks.clusters import BROKERS, Cluster, measure_in_succession, spread_replicas
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from zk.api import Create, Delete, Op
@@ -28,24 +28,24 @@ _probes = itertools.count()
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     """One row."""
-    (seconds,) = in_succession(sides, directory, rounds, _failing_over)
+    (seconds,) = measure_in_succession(sides, directory, rounds, _failing_over)
     yield Row(f"a new controller of {PARTITIONS:,} partitions", "s", at_most(1), seconds)
 
 
 @contextlib.contextmanager
 def _failing_over(cluster: Cluster) -> Iterator[Contestant]:
-    with cluster.topic(spread(PARTITIONS)):
+    with cluster.create_topic(spread_replicas(PARTITIONS)):
         yield lambda _: (asyncio.run(_depose(cluster)),)
 
 
 async def _depose(cluster: Cluster) -> float:
     """Seconds until all have heard of the new topic."""
     await asyncio.sleep(AT_REST_S)
-    replicas, probe = spread(len(BROKERS)), f"probe-{next(_probes)}"
+    replicas, probe = spread_replicas(len(BROKERS)), f"probe-{next(_probes)}"
     node = TopicAssignment(dict(enumerate(replicas)))
     ops: list[Op] = [Delete(Controller.path()), Create(TopicAssignment.path(probe), node.encode())]
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
         began = asyncio.get_running_loop().time()
         await zk.multi(ops)
-        await cluster.until_led(probe, BROKERS, pause_s=_POLL_S)
+        await cluster.await_leaders(probe, BROKERS, pause_s=_POLL_S)
         return asyncio.get_running_loop().time() - began

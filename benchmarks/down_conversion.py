@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.brokers import Broker
-from benchmarks.fetch import FETCH_BYTES, TOPIC_BYTES, fetch_request, fill
+from benchmarks.fetch import FETCH_BYTES, TOPIC_BYTES, encode_fetch, fill
 from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, at_least
@@ -23,11 +23,11 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     with contextlib.ExitStack() as topics:
         contestants = []
         for broker in brokers:
-            topic = topics.enter_context(broker.topic())
+            topic = topics.enter_context(broker.create_topic())
             end = fill(broker, topic, TOPIC_BYTES, KILOBYTE)
             step = end * FETCH_BYTES // TOPIC_BYTES
             offsets = range(0, end - 2 * step, step)
-            plan = [fetch_request(topic, offset, FETCH_VERSION) for offset in offsets]
+            plan = [encode_fetch(topic, offset, FETCH_VERSION) for offset in offsets]
             contestants.append(partial(_fetch, broker, plan))
         rate, cores = alternate(contestants, rounds)
     yield Row("fetch 1 MB down-converted to v1, 1 × 1", "MB/s", at_least(0.3), rate, cores)
@@ -35,6 +35,6 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float]:
     driven, cores = broker.drive([plan], 1, seconds)
-    if driven.bytes_received < driven.answers * FETCH_BYTES * 0.9:
+    if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:
         raise LoadError(f"{broker.name} answers with less than was asked for")
     return driven.bytes_received / 1e6 / driven.seconds, cores

@@ -46,11 +46,11 @@ def _flooded(broker: Broker, seconds: float) -> tuple[float, float]:
 
 
 def _at_rest(broker: Broker, _: float) -> tuple[float, float]:
-    request = max(_timed(partial(_ask_once, broker.address)) for _ in range(ASKED))
-    return request, _timed(partial(_create, broker))
+    request = max(_time(partial(_ask_once, broker.address)) for _ in range(ASKED))
+    return request, _time(partial(_create, broker))
 
 
-def _timed(work: partial[None]) -> float:
+def _time(work: partial[None]) -> float:
     """Milliseconds."""
     began = time.perf_counter()
     work()
@@ -63,7 +63,7 @@ def _ask_once(address: Address) -> None:
 
 
 def _create(broker: Broker) -> None:
-    with broker.topic(PARTITIONS):
+    with broker.create_topic(PARTITIONS):
         pass
 
 
@@ -85,28 +85,28 @@ def _send_for_ever(address: Address, began: Event, stop: Event) -> None:
     """Each connection sends again when all it has asked was answered."""
     with contextlib.ExitStack() as opened:
         selector = opened.enter_context(selectors.DefaultSelector())
-        answer_bytes = 0
+        response_bytes = 0
         for _ in range(FLOODERS):
             connection = opened.enter_context(connect(address))
-            answer_bytes = len(ask(connection, _REQUEST)) + 4
+            response_bytes = len(ask(connection, _REQUEST)) + 4
             connection.setblocking(False)
             selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, [b"", 0])
         flood, room = _REQUEST * PIPELINED, bytearray(_READ_BYTES)
         while not stop.is_set():
             for key, _ in selector.select(1.0):
-                _send_and_take(key, flood, answer_bytes, room)
+                _send_and_take(key, flood, response_bytes, room)
             began.set()
 
 
 def _send_and_take(
-    key: selectors.SelectorKey, flood: bytes, answer_bytes: int, room: bytearray
+    key: selectors.SelectorKey, flood: bytes, response_bytes: int, room: bytearray
 ) -> None:
     connection, state = key.fileobj, key.data
     assert isinstance(connection, socket.socket)
     with contextlib.suppress(BlockingIOError):
         state[1] -= connection.recv_into(room)
     if state[1] <= 0:
-        state[0], state[1] = memoryview(flood), PIPELINED * answer_bytes
+        state[0], state[1] = memoryview(flood), PIPELINED * response_bytes
     if state[0]:
         with contextlib.suppress(BlockingIOError):
             state[0] = state[0][connection.send(state[0]) :]

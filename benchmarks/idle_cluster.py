@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import Cluster, in_succession, spread
+from benchmarks.clusters import Cluster, measure_in_succession, spread_replicas
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 
@@ -17,7 +17,7 @@ SETTLED_AFTER_S = 5.0
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     """One row; a round is IDLE_S whatever was asked for."""
-    (cores,) = in_succession(sides, directory, rounds, _idling)
+    (cores,) = measure_in_succession(sides, directory, rounds, _idling)
     title = f"3 idle brokers, {PARTITIONS:,} partitions × 3 replicas"
     yield Row(title, "cores", at_most(1), cores)
 
@@ -29,6 +29,6 @@ def _idling(cluster: Cluster) -> Iterator[Contestant]:
         time.sleep(IDLE_S)
         return ((cluster.cpu_s - cpu_s) / (time.perf_counter() - began),)
 
-    with cluster.topic(spread(PARTITIONS)):
+    with cluster.create_topic(spread_replicas(PARTITIONS)):
         time.sleep(SETTLED_AFTER_S)
         yield idle

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.brokers import Side, install
 from benchmarks.load import connect
 from benchmarks.rounds import Rounds
-from benchmarks.stage import LEADER, LOCAL, Stage, encode, stage_of
+from benchmarks.stage import LEADER, LOCAL, Stage, encode, set_stage
 from benchmarks.table import Row, at_most
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.produce import (
@@ -92,7 +92,7 @@ def _of_each(
         name = f"idle-{next(_numbers)}"
         place = install(side, directory / name, f"{directory.name}-{name}", _PATIENT)
         try:
-            with stage_of(place) as stage:
+            with set_stage(place) as stage:
                 found.append(figures(stage))
         finally:
             shutil.rmtree(place.directory)
@@ -103,13 +103,13 @@ def _fetch_costs(partitions: int, rounds: Rounds, stage: Stage) -> tuple[float, 
     stage.lead({TOPIC: partitions}, (LOCAL, LEADER))
     stage.know({TOPIC: partitions}, LOCAL)
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
-    session = stage.call(wanted(session_epoch=0, topics=[_fetched(partitions)])).session_id
+    session = stage.call(wanted(session_epoch=0, topics=[_wanted_topic(partitions)])).session_id
     epochs = itertools.count(1)
 
     def work() -> None:
         epoch = next(epochs)
         stage.produce(TOPIC, 1, _BATCH)
-        moved = [_fetched(1, epoch - 1)]
+        moved = [_wanted_topic(1, epoch - 1)]
         stage.call(wanted(session_id=session, session_epoch=epoch, topics=moved))
 
     return _micros(stage, work, rounds)
@@ -157,7 +157,7 @@ def _micros(stage: Stage, work: Callable[[], None], rounds: Rounds) -> tuple[flo
     return tuple(figures)
 
 
-def _fetched(partitions: int, offset: int = 0) -> FetchRequestTopic:
+def _wanted_topic(partitions: int, offset: int = 0) -> FetchRequestTopic:
     wanted = [
         FetchRequestPartition(partition=p, fetch_offset=offset, partition_max_bytes=2**20)
         for p in range(partitions)

@@ -24,7 +24,7 @@ from typing import Any
 import attrs
 
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most, number
+from benchmarks.table import Row, at_most, format_number
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -60,15 +60,15 @@ def measure(rounds: Rounds) -> Iterator[Row]:
     by_step = alternate(contestants, rounds)
     for step, requests, cpu in zip(STEPS, by_step[::2], by_step[1::2], strict=True):
         for size, figures in zip(SIZES, requests, strict=True):
-            total = f"{number(median(figures) * _taking_part(size, step))} requests"
+            total = f"{format_number(median(figures) * _count_participants(size, step))} requests"
             yield _row(size, step, total, "a member", [figures, requests[0]])
         for size, figures in zip(SIZES, cpu, strict=True):
-            seconds = median(figures) * _taking_part(size, step) * PARTITIONS / 1e6
-            total = f"{number(seconds)} s of CPU"
+            seconds = median(figures) * _count_participants(size, step) * PARTITIONS / 1e6
+            total = f"{format_number(seconds)} s of CPU"
             yield _row(size, step, total, "µs a member and partition", [figures, cpu[0]])
 
 
-def _taking_part(size: int, step: str) -> int:
+def _count_participants(size: int, step: str) -> int:
     """Whose work a step is: who comes and who leaves too."""
     return size if step == STEPS[0] else size + 1
 
@@ -92,7 +92,7 @@ def _figures(size: int, _: float) -> Figures:
     return tuple(
         figure
         for step, (requests, cpu_s) in zip(STEPS, costs, strict=True)
-        for members in [_taking_part(size, step)]
+        for members in [_count_participants(size, step)]
         for figure in (requests / members, cpu_s * 1e6 / members / PARTITIONS)
     )
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import quantiles
 
 from benchmarks.brokers import Side
-from benchmarks.cleaned_log import CleaningBroker, cleaning_broker, without_numpy
+from benchmarks.cleaned_log import CleaningBroker, exclude_numpy, start_cleaning_broker
 from benchmarks.compaction import COMMITS_LOAD, written
 from benchmarks.load import pace
-from benchmarks.produce import EQUAL, batch_of, produce_request
+from benchmarks.produce import EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, at_most
 
@@ -31,15 +31,15 @@ LOOK_S = 0.5
 def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
     """A row without numpy and one with it; the resting cleaner stands in the peer's place."""
     log = written(COMMITS_LOAD, directory / "dirty")
-    pure = without_numpy(ours, directory / "no-numpy")
+    pure = exclude_numpy(ours, directory / "no-numpy")
     title = f"produce 1 KB, {REQUESTS_A_SECOND} a second, p99 while the cleaner runs · rests"
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         for side, how in ((pure, "pure Python"), (ours, "numpy")):
             place = directory / f"{directory.name}-latency-{how.replace(' ', '-')}"
             with (
-                cleaning_broker(side, place, log, 1 + rounds.number) as cleaner,
-                cleaner.broker.topic() as topic,
+                start_cleaning_broker(side, place, log, 1 + rounds.number) as cleaner,
+                cleaner.broker.create_topic() as topic,
             ):
                 contestants = [
                     partial(_while_cleaning, cleaner, topic),
@@ -51,7 +51,7 @@ def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
 
 def _while_cleaning(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:
     taken: list[float] = []
-    cleaner.until_clean(cleaner.begin(), lambda: taken.extend(_produce(cleaner, topic, LOOK_S)))
+    cleaner.await_clean(cleaner.begin(), lambda: taken.extend(_produce(cleaner, topic, LOOK_S)))
     return (_p99_ms(taken),)
 
 
@@ -61,8 +61,8 @@ def _at_rest(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:
 
 def _produce(cleaner: CleaningBroker, topic: str, seconds: float) -> list[float]:
     """How many seconds each answer took."""
-    batch, _ = batch_of(BATCH_BYTES, EQUAL)
-    request = produce_request(topic, batch, acks=1)
+    batch, _ = make_batch(BATCH_BYTES, EQUAL)
+    request = encode_produce(topic, batch, acks=1)
     address = cleaner.broker.address
     return pace(address, request, per_second=REQUESTS_A_SECOND, seconds=seconds)
 

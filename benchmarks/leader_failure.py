@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, until_there
+from benchmarks.clusters import BROKERS, Cluster, await_znode, measure_in_succession
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from zk.znodes import BrokerId, Controller
@@ -25,7 +25,7 @@ AT_REST_S = 3.0
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     """A row for each number of partitions."""
     for count in PARTITIONS:
-        (seconds,) = in_succession(sides, directory, rounds, partial(_failing, count=count))
+        (seconds,) = measure_in_succession(sides, directory, rounds, partial(_failing, count=count))
         yield Row(f"without leaders, {count:,} partitions", "s", at_most(0.5), seconds)
 
 
@@ -34,7 +34,7 @@ def _failing(cluster: Cluster, count: int) -> Iterator[Contestant]:
     def fail(_: float) -> tuple[float]:
         victim, *heirs = asyncio.run(_controller_last(cluster))
         orders = [(victim, *heirs), (victim, *reversed(heirs))]
-        with cluster.topic([orders[each % 2] for each in range(count)]) as topic:
+        with cluster.create_topic([orders[each % 2] for each in range(count)]) as topic:
             return (asyncio.run(_fail(cluster, topic, count, victim, heirs)),)
 
     yield fail
@@ -42,7 +42,7 @@ def _failing(cluster: Cluster, count: int) -> Iterator[Contestant]:
 
 async def _controller_last(cluster: Cluster) -> list[int]:
     """All brokers."""
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
         data, _ = await zk.get(Controller.path())
     controller = Controller.decode(data).broker_id
     return sorted(BROKERS, key=lambda each: each == controller)
@@ -52,19 +52,19 @@ async def _fail(
     cluster: Cluster, topic: str, count: int, victim: int, heirs: Sequence[int]
 ) -> float:
     """Seconds without a leader of some partition."""
-    await cluster.until_taken(victim, topic, range(count))
+    await cluster.await_produced(victim, topic, range(count))
     await asyncio.sleep(AT_REST_S)
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
         cluster.kill(victim)
-        await until_there(zk, BrokerId.path(victim), False)
+        await await_znode(zk, BrokerId.path(victim), False)
         began = asyncio.get_running_loop().time()
         await asyncio.gather(
             *(
-                cluster.until_taken(heir, topic, range(first, count, len(heirs)))
+                cluster.await_produced(heir, topic, range(first, count, len(heirs)))
                 for first, heir in enumerate(heirs)
             )
         )
         took = asyncio.get_running_loop().time() - began
         cluster.start(victim)
-        await until_there(zk, BrokerId.path(victim), True)
+        await await_znode(zk, BrokerId.path(victim), True)
     return took

@@ -35,7 +35,7 @@ class FrameCounter:
         self._head = b""
         self._missing = 0
 
-    def feed(self, chunk: memoryview) -> int:
+    def count(self, chunk: memoryview) -> int:
         """How many frames end within `chunk`, the next piece of the stream."""
         ended, position, size = 0, 0, len(chunk)
         while position < size:
@@ -76,23 +76,23 @@ class RequestRing:
 
 
 @attrs.frozen
-class Driven:
+class LoadResult:
     """What a load came to: answers and their bytes within `seconds`, and all answers in the end."""
 
-    answers: int
+    responses: int
     bytes_received: int
     seconds: float
-    answers_in_all: int
+    total_responses: int
 
     @property
     def per_second(self) -> float:
         """Answers a second."""
-        return self.answers / self.seconds
+        return self.responses / self.seconds
 
 
 def drive(
     address: Address, plans: Sequence[Sequence[bytes]], *, outstanding: int, seconds: float
-) -> Driven:
+) -> LoadResult:
     """Keep `outstanding` requests under way on one connection for each plan, for `seconds`.
 
     A plan is the requests that its connection sends in turn, again and again. Returns when all of
@@ -111,7 +111,7 @@ def drive(
 
 def _drive(
     sockets: list[socket.socket], plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
-) -> Driven:
+) -> LoadResult:
     lines = {
         each.fileno(): (each, RequestRing(plan, outstanding), FrameCounter())
         for each, plan in zip(sockets, plans, strict=True)
@@ -135,7 +135,7 @@ def _drive(
                 received = each.recv_into(buffer)
                 if not received:
                     raise LoadError("the broker closed the connection")
-                answers = frames.feed(buffer[:received])
+                answers = frames.count(buffer[:received])
                 if now < ends:
                     counted += answers
                     bytes_received += received
@@ -146,7 +146,7 @@ def _drive(
                     under_way -= answers
             if now < ends:
                 now = last = time.perf_counter()
-    return Driven(counted, bytes_received, last - begins, counted + late)
+    return LoadResult(counted, bytes_received, last - begins, counted + late)
 
 
 def pace(address: Address, request: bytes, *, per_second: float, seconds: float) -> list[float]:
@@ -183,7 +183,7 @@ def _pace(connection: socket.socket, request: bytes, per_second: float, number: 
             if not received:
                 raise LoadError("the broker closed the connection")
             now = time.perf_counter()
-            for _ in range(frames.feed(buffer[:received])):
+            for _ in range(frames.count(buffer[:received])):
                 taken.append(now - sent_at[len(taken)])
         elif len(sent_at) == number:
             raise LoadError(f"no answer for {STALLED_AFTER_S} s")
@@ -202,10 +202,12 @@ def connect(address: Address) -> socket.socket:
 def ask(connection: socket.socket, request: bytes) -> bytes:
     """Send one request; its answer, without the size. Raises LoadError, OSError."""
     connection.sendall(request)
-    return exactly(connection, int.from_bytes(exactly(connection, _SIZE_BYTES), "big"))
+    return receive_exactly(
+        connection, int.from_bytes(receive_exactly(connection, _SIZE_BYTES), "big")
+    )
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
     """The next so many bytes. Raises LoadError, OSError."""
     received = bytearray()
     while len(received) < size:

@@ -21,7 +21,7 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, until_whole
+from benchmarks.clusters import BROKERS, Cluster, await_whole, measure_in_succession
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from clients.admin import Admin, NewTopic
@@ -65,7 +65,9 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
     for load in _LOADS:
         segments = directory / f"offsets-{load.partitions}"
         write_segments(segments, load.partitions)
-        (seconds,) = in_succession(sides, directory, rounds, partial(_loading, segments=segments))
+        (seconds,) = measure_in_succession(
+            sides, directory, rounds, partial(_loading, segments=segments)
+        )
         shutil.rmtree(segments)
         yield Row(load.question, "s", at_most(1), seconds)
 
@@ -124,7 +126,7 @@ async def _prepare(cluster: Cluster, segments: Path) -> None:
         refusal = (await admin.create_topics([topic]))[OFFSETS_TOPIC]
         if refusal:
             raise RuntimeError(f"{cluster.name} makes no offsets topic: {refusal}")
-    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
+    await cluster.await_leaders(OFFSETS_TOPIC, [FIRST])
     for broker_id in (SECOND, FIRST):
         cluster.kill(broker_id, at_once=False)
         log = cluster.members[broker_id].log_directory / str(offsets_partition(0))
@@ -132,8 +134,8 @@ async def _prepare(cluster: Cluster, segments: Path) -> None:
         shutil.copytree(segments, log)
     for broker_id in (FIRST, SECOND):
         cluster.start(broker_id)
-    await until_whole(cluster)
-    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
+    await await_whole(cluster)
+    await cluster.await_leaders(OFFSETS_TOPIC, [FIRST])
     await _answered(cluster, FIRST)
 
 
@@ -163,7 +165,7 @@ async def _answered(cluster: Cluster, leader: int) -> float:
     """Return when the broker answers for a group, and tell since when it has been loading."""
     loop = asyncio.get_running_loop()
     began: float | None = None
-    async with asyncio.timeout(_PATIENCE_S), cluster.connected(leader) as connection:
+    async with asyncio.timeout(_PATIENCE_S), cluster.connect(leader) as connection:
         while True:
             error = await _fetch(connection)
             if error != ErrorCode.NOT_COORDINATOR and began is None:

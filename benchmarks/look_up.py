@@ -39,9 +39,9 @@ def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
         path = directory / f"segment-of-{batch_count}"
         written = write_log(path, batches(batch_count), 2**30)
         assert written.active_offset == 0
-        logs.append(_opened(path))
+        logs.append(_open_log(path))
     for what, look_up in (("offset", _by_offset), ("timestamp", _by_timestamp)):
-        contestants: list[Contestant] = [partial(_timed, log, look_up) for log in logs]
+        contestants: list[Contestant] = [partial(_time, log, look_up) for log in logs]
         (micros,) = alternate(contestants, rounds)
         large, small = (f"{log.size / 1e6:,.0f} MB" for log in logs)
         yield Row(f"look-up by {what}, {large} · {small}", "µs", at_most(1.25), micros)
@@ -49,7 +49,7 @@ def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
         shutil.rmtree(log.directory.path)
 
 
-def _opened(path: Path) -> Log:
+def _open_log(path: Path) -> Log:
     return load_log(
         LogDirectory(path),
         TopicPartition("some-topic", 0),
@@ -60,7 +60,7 @@ def _opened(path: Path) -> Log:
     )
 
 
-def _timed(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
+def _time(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
     """Microseconds a look-up."""
     chance = random.Random(_SEED)
     begins = now = time.perf_counter()

@@ -87,7 +87,7 @@ def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
     return process, f"{HOST}:{port}"
 
 
-def side(jars: Path, zookeeper: str) -> Side:
+def make_side(jars: Path, zookeeper: str) -> Side:
     """How a broker of the peer is started."""
     return Side(NAME, (*_java(jars, *_BROKER_OPTIONS), "kafka.Kafka"), zookeeper)
 

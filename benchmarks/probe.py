@@ -46,7 +46,7 @@ class Waits:
 
 
 @contextlib.contextmanager
-def probed(broker: Broker) -> Iterator[Waits]:
+def probe_broker(broker: Broker) -> Iterator[Waits]:
     """Ask for as long as the block lasts; afterwards its Waits say what came of it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

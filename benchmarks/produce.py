@@ -69,19 +69,19 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 
 def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
-    batch, records = batch_of(load.batch_bytes, load.value_bytes)
-    with broker.topic() as topic:
-        request = produce_request(topic, batch, load.acks)
+    batch, records = make_batch(load.batch_bytes, load.value_bytes)
+    with broker.create_topic() as topic:
+        request = encode_produce(topic, batch, load.acks)
         plans = [[request]] * load.connections
         driven, cores = broker.drive(plans, load.outstanding, seconds)
-        end = broker.end_offset(topic)
-    if end != driven.answers_in_all * records:
-        raise LoadError(f"{broker.name} answered {driven.answers_in_all} batches, end is {end}")
+        end = broker.read_end_offset(topic)
+    if end != driven.total_responses * records:
+        raise LoadError(f"{broker.name} answered {driven.total_responses} batches, end is {end}")
     return driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1), cores
 
 
 @lru_cache
-def batch_of(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
+def make_batch(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
     """A batch of at most `max_bytes`, and how many records are in it."""
     draw = random.Random(_SEED)
     now_ms = time.time_ns() // 1_000_000
@@ -91,7 +91,7 @@ def batch_of(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
     return builder.build(), builder.count
 
 
-def produce_request(topic: str, batch: bytes, acks: int) -> bytes:
+def encode_produce(topic: str, batch: bytes, acks: int) -> bytes:
     """A request that writes one batch to partition 0."""
     partition = ProduceRequestPartition(index=0, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])

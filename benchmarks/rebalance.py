@@ -43,7 +43,7 @@ _group_numbers = itertools.count()
 
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
     """Seconds, and ZooKeeper requests of the whole group; the peer's column has the JVM's."""
-    with broker.topic(PARTITIONS) as topic:
+    with broker.create_topic(PARTITIONS) as topic:
         contestants = [_joining(broker, topic, None)]
         try:
             compiled(PEER)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from benchmarks.brokers import Installation, Side, install
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, at_least, at_most
-from benchmarks.written_log import STOP_TIMEOUT_S, WrittenLog, furnish, write_log
+from benchmarks.written_log import STOP_TIMEOUT_S, WrittenLog, place_logs, write_log
 from clients.admin import NewTopic
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from core_log.log_dir import CLEAN_SHUTDOWN
@@ -77,8 +77,8 @@ def _measure_crash(
     written = batches(size.number, size.batch_bytes, size.value_bytes)
     log = write_log(directory / "active", written, 2**30)
     megabytes = ACTIVE_SEGMENTS * log.size / 1e6
-    with _places(sides, directory, log, ACTIVE_SEGMENTS) as places:
-        contestants = [_crashed(place, megabytes) for place in places]
+    with _install_all(sides, directory, log, ACTIVE_SEGMENTS) as places:
+        contestants = [_crash_starter(place, megabytes) for place in places]
         whole, alone = alternate(contestants, rounds)
     title = (
         f"recovery of {megabytes:,.0f} MB in {ACTIVE_SEGMENTS} active segments, {size.name} a batch"
@@ -91,14 +91,14 @@ def measure_clean(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Ite
     """One row."""
     written = batches(SEGMENTS * SEGMENT_BATCHES)
     log = write_log(directory / "sealed", written, SEGMENT_BATCHES * BATCH_BYTES)
-    with _places(sides, directory, log, PARTITIONS) as places:
-        (seconds,) = alternate([_stopped(place) for place in places], rounds)
+    with _install_all(sides, directory, log, PARTITIONS) as places:
+        (seconds,) = alternate([_clean_starter(place) for place in places], rounds)
     title = f"clean start, {PARTITIONS:,} partitions with {SEGMENTS * PARTITIONS:,} segments"
     yield Row(title, "s", at_most(1), seconds)
 
 
 @contextlib.contextmanager
-def _places(
+def _install_all(
     sides: Sequence[Side], directory: Path, log: WrittenLog, partitions: int
 ) -> Iterator[list[Installation]]:
     """For each side a broker that is stopped, and has the log so many times."""
@@ -109,12 +109,12 @@ def _places(
             name = f"stored-{next(_numbers)}"
             place = install(side, directory / name, f"{directory.name}-{name}")
             stack.callback(shutil.rmtree, place.directory)
-            furnish(place, [NewTopic("stored", partitions, 1)], log)
+            place_logs(place, [NewTopic("stored", partitions, 1)], log)
             places.append(place)
         yield places
 
 
-def _crashed(place: Installation, megabytes: float) -> Contestant:
+def _crash_starter(place: Installation, megabytes: float) -> Contestant:
     def start(_: float) -> tuple[float, float]:
         clean_s = _start(place)
         for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
@@ -127,7 +127,7 @@ def _crashed(place: Installation, megabytes: float) -> Contestant:
     return start
 
 
-def _stopped(place: Installation) -> Callable[[float], tuple[float]]:
+def _clean_starter(place: Installation) -> Callable[[float], tuple[float]]:
     return lambda _: (_start(place),)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, cluster_of
+from benchmarks.clusters import BROKERS, Cluster, start_cluster
 from benchmarks.load import LoadError, drive
-from benchmarks.produce import COMPILED_AFTER_S, EQUAL, batch_of, produce_request
+from benchmarks.produce import COMPILED_AFTER_S, EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
 from clients.admin import LATEST_TIME
@@ -43,7 +43,7 @@ _LOADS = (
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     """A row for each load."""
     with contextlib.ExitStack() as stack:
-        clusters = [stack.enter_context(cluster_of(side, directory)) for side in sides]
+        clusters = [stack.enter_context(start_cluster(side, directory)) for side in sides]
         for cluster in clusters:
             _produce(cluster, _LOADS[-1], COMPILED_AFTER_S)
         for load in _LOADS:
@@ -54,16 +54,16 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 
 def _produce(cluster: Cluster, load: Load, seconds: float) -> tuple[float, float]:
     """Answers or megabytes a second, and how many cores the three brokers used together."""
-    batch, records = batch_of(load.batch_bytes, EQUAL)
-    with cluster.topic([BROKERS]) as topic:
-        plans = [[produce_request(topic, batch, acks=-1)]] * CONNECTIONS
+    batch, records = make_batch(load.batch_bytes, EQUAL)
+    with cluster.create_topic([BROKERS]) as topic:
+        plans = [[encode_produce(topic, batch, acks=-1)]] * CONNECTIONS
         cpu_s = cluster.cpu_s
         address = cluster.members[BROKERS[0]].address
         driven = drive(address, plans, outstanding=OUTSTANDING, seconds=seconds)
         cores = (cluster.cpu_s - cpu_s) / driven.seconds
         end = asyncio.run(_end_offset(cluster, topic))
-    if end != driven.answers_in_all * records:
-        raise LoadError(f"{cluster.name} answered {driven.answers_in_all} batches, end is {end}")
+    if end != driven.total_responses * records:
+        raise LoadError(f"{cluster.name} answered {driven.total_responses} batches, end is {end}")
     return driven.per_second * (len(batch) / 1e6 if load.unit == "MB/s" else 1), cores
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from benchmarks.brokers import Broker, Installation
-from benchmarks.load import LoadError, connect, exactly
+from benchmarks.load import LoadError, connect, receive_exactly
 from broker.kbroker.local_cluster import HOST
 from protocol.api_key import ApiKey
 from protocol.header import (
@@ -104,7 +104,9 @@ class Stage:
         """Ask, and wait for the answer. Raises LoadError, OSError."""
         key = _KEYS[type(request)]
         self._connection.sendall(encode(request))
-        frame = exactly(self._connection, int.from_bytes(exactly(self._connection, 4), "big"))
+        frame = receive_exactly(
+            self._connection, int.from_bytes(receive_exactly(self._connection, 4), "big")
+        )
         return read_response(key, VERSIONS[key], frame)[1]
 
     def restart(self) -> None:
@@ -124,16 +126,18 @@ class Stage:
         self, topics: Topics, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
     ) -> None:
         """Have the broker lead so many partitions of each topic."""
-        self._obey(topics, LOCAL, replicas, is_new)
+        self._send_leader_and_isr(topics, LOCAL, replicas, is_new)
 
     def follow(self, topics: Topics, *, is_new: bool = False) -> None:
         """Have the broker follow the played leader."""
-        self._obey(topics, LEADER, (LEADER, LOCAL), is_new)
+        self._send_leader_and_isr(topics, LEADER, (LEADER, LOCAL), is_new)
 
-    def _obey(self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool) -> None:
-        self._check_obeyed(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
+    def _send_leader_and_isr(
+        self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
+    ) -> None:
+        self._check_response(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
 
-    def _check_obeyed(self, answer: Any) -> None:
+    def _check_response(self, answer: Any) -> None:
         errors = {answer.error_code, *(p.error_code for p in answer.partition_errors)}
         if errors != {_NO_ERROR}:
             raise LoadError(f"{self.broker.name} answers {type(answer).__name__}: {errors}")
@@ -176,7 +180,7 @@ class Stage:
             StopReplicaRequestTopic(name=name, partition_indexes=list(range(number)))
             for name, number in topics.items()
         ]
-        self._check_obeyed(
+        self._check_response(
             self.call(
                 StopReplicaRequest(
                     controller_id=CONTROLLER,
@@ -247,7 +251,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage_of(place: Installation) -> Iterator[Stage]:
+def set_stage(place: Installation) -> Iterator[Stage]:
     """Start everything; it is gone at the end."""
     with PlayedLeader() as leader:
         broker = place.start()
@@ -299,7 +303,9 @@ class PlayedLeader:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, LoadError):
             while True:
-                frame = exactly(connection, int.from_bytes(exactly(connection, 4), "big"))
+                frame = receive_exactly(
+                    connection, int.from_bytes(receive_exactly(connection, 4), "big")
+                )
                 header, position = read_request_header(frame)
                 answer = self._answer(read_request(header, frame, position))
                 out, _ = encode_response(

@@ -27,7 +27,7 @@ class Wanted:
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:.3g} {self.unit}".rstrip()
 
-    def met(self, figure: float) -> bool:
+    def is_met(self, figure: float) -> bool:
         """Whether a figure is within the bound."""
         return figure >= self.bound if self.sign == "≥" else figure <= self.bound
 
@@ -71,38 +71,38 @@ class Row:
         return median(self.ours) / median(self.peer)
 
     @property
-    def short(self) -> bool:
+    def is_short(self) -> bool:
         """Whether what was wanted was measured and not reached."""
         if self.wanted is None:
             return False
         figure = median(self.ours) if self.wanted.unit else self.ratio
-        return figure is not None and not self.wanted.met(figure)
+        return figure is not None and not self.wanted.is_met(figure)
 
     def cells(self) -> tuple[str, ...]:
         """The row as the table shows it."""
         return (
             self.question,
             self.unit,
-            spread(self.ours),
-            spread(self.peer),
+            format_spread(self.ours),
+            format_spread(self.peer),
             "" if self.ratio is None else f"{self.ratio:.2f}",
             "" if self.wanted is None else str(self.wanted),
-            "short" if self.short else "",
+            "short" if self.is_short else "",
             " · ".join(f"{median(of):.2f}" for of in self.cores),
         )
 
 
-def spread(figures: Sequence[float]) -> str:
+def format_spread(figures: Sequence[float]) -> str:
     """Median, and least and most if there is more than one figure: `12.3 (11.9–12.5)`."""
     if not figures:
         return "–"
-    middle = number(median(figures))
+    middle = format_number(median(figures))
     if len(figures) == 1:
         return middle
-    return f"{middle} ({number(min(figures))}–{number(max(figures))})"
+    return f"{middle} ({format_number(min(figures))}–{format_number(max(figures))})"
 
 
-def number(figure: float) -> str:
+def format_number(figure: float) -> str:
     """Three digits that count, and all that are whole: 0.123, 12.3, 12,345."""
     if abs(figure) >= 100:
         return f"{figure:,.0f}"
@@ -118,9 +118,9 @@ def render(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def results(rows: Sequence[Row], heading: str, before: str) -> str:
+def format_results(rows: Sequence[Row], heading: str, before: str) -> str:
     """The text of RESULTS.md: `heading`, the table, what is short, and the notes of `before`."""
-    short = "".join(f"- {row.question}, {row.unit}\n" for row in rows if row.short)
+    short = "".join(f"- {row.question}, {row.unit}\n" for row in rows if row.is_short)
     said = (
         f"Short of what was wanted (the notes say why):\n\n{short}"
         if short

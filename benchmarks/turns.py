@@ -23,9 +23,9 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Installation, Side, install
-from benchmarks.clusters import Cluster, cluster_of
+from benchmarks.clusters import Cluster, start_cluster
 from benchmarks.load import FrameCounter, LoadError, connect
-from benchmarks.probe import probed
+from benchmarks.probe import probe_broker
 from benchmarks.rounds import Rounds
 from benchmarks.stage import (
     LEADER,
@@ -36,7 +36,7 @@ from benchmarks.stage import (
     Stage,
     Topics,
     encode,
-    stage_of,
+    set_stage,
 )
 from benchmarks.table import Row, at_most
 from benchmarks.written_log import write_log
@@ -65,7 +65,7 @@ LONGEST = at_most(20, "ms")
 LOG_BYTES, BATCH_BYTES = 256 * 2**20, 1024
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
-"""A batch of `_batch` fits, two do not."""
+"""A batch of `_make_batch` fits, two do not."""
 TIMED_RECORDS = 2_000
 BOMB_BYTES = 60 * 2**20
 MANY_RECORDS = 1_000_000
@@ -95,13 +95,13 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
     """For each scene the longest stop, and how long all stops were; then how long a controller that
     stops keeps its seat."""
     for scene in SCENES:
-        longest, stops = by_turns(
+        longest, stops = play_in_turns(
             [partial(_play, scene, side, directory) for side in sides], rounds.number
         )
         title = f"{scene.title}{_BEFORE if len(sides) > 1 else ''}"
         yield Row(f"{title}: longest stop", "ms", LONGEST, longest)
         yield Row(f"{title}: stops above 20 ms, together", "ms", None, stops)
-    (seconds,) = by_turns([partial(_stop, side, directory) for side in sides], rounds.number)
+    (seconds,) = play_in_turns([partial(_stop, side, directory) for side in sides], rounds.number)
     title = f"a controller with {NEW_LOGS:,} logs stops{_BEFORE if len(sides) > 1 else ''}"
     yield Row(f"{title}: until another one rules", "s", None, seconds)
 
@@ -109,7 +109,7 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 _BEFORE = " · before"
 
 
-def by_turns(
+def play_in_turns(
     contestants: Sequence[Callable[[], tuple[float, ...]]], rounds: int
 ) -> list[list[tuple[float, ...]]]:
     """As `rounds.alternate`, without warming up: every broker here is a new one."""
@@ -120,12 +120,12 @@ def by_turns(
 
 def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
     """The longest wait, and the sum of those that were stops, in ms."""
-    place = _place(side, directory, scene.settings)
+    place = _install(side, directory, scene.settings)
     try:
-        with stage_of(place) as stage:
+        with set_stage(place) as stage:
             act = scene.prepare(stage)
             time.sleep(AFTERMATH_S)
-            with probed(stage.broker) as waits:
+            with probe_broker(stage.broker) as waits:
                 act()
                 time.sleep(AFTERMATH_S)
             return waits.longest_ms, waits.stops_ms
@@ -133,7 +133,7 @@ def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
         shutil.rmtree(place.directory)
 
 
-def _place(side: Side, directory: Path, settings: Mapping[str, str]) -> Installation:
+def _install(side: Side, directory: Path, settings: Mapping[str, str]) -> Installation:
     name = f"stage-{next(_numbers)}"
     return install(side, directory / name, f"{directory.name}-{name}", settings)
 
@@ -141,7 +141,7 @@ def _place(side: Side, directory: Path, settings: Mapping[str, str]) -> Installa
 # ---- the scenes
 
 
-def _demoted(stage: Stage) -> Act:
+def _prepare_demotion(stage: Stage) -> Act:
     """After a clean restart the broker leads no more, and has a batch that its leader lacks."""
     batches = _lay_log(stage)
     stage.leader.end_offset = batches - 1
@@ -153,11 +153,11 @@ def _demoted(stage: Stage) -> Act:
     return act
 
 
-def _make_logs(stage: Stage) -> Act:
+def _create_logs(stage: Stage) -> Act:
     return lambda: stage.lead({TOPIC: NEW_LOGS})
 
 
-def _make_topics(stage: Stage) -> Act:
+def _create_topics(stage: Stage) -> Act:
     topics = {f"{TOPIC}-{each}": 2 for each in range(NEW_LOGS // 2)}
     return lambda: stage.lead(topics)
 
@@ -169,7 +169,7 @@ def _begin_to_follow(stage: Stage) -> Act:
 
 def _roll(stage: Stage) -> Act:
     _fill(stage, 1)
-    return lambda: stage.produce(TOPIC, LOGS, _batch())
+    return lambda: stage.produce(TOPIC, LOGS, _make_batch())
 
 
 def _retain(stage: Stage) -> Act:
@@ -212,12 +212,12 @@ def _clean(stage: Stage) -> Act:
 
 def _take_bomb(stage: Stage) -> Act:
     _lead(stage, 1)
-    return lambda: stage.produce(TOPIC, 1, _bomb())
+    return lambda: stage.produce(TOPIC, 1, _make_bomb())
 
 
 def _take_many_records(stage: Stage) -> Act:
     _lead(stage, 1)
-    return lambda: stage.produce(TOPIC, 1, _many_records())
+    return lambda: stage.produce(TOPIC, 1, _make_many_records())
 
 
 def _look_times_up(stage: Stage) -> Act:
@@ -252,7 +252,7 @@ def _pipeline(stage: Stage) -> Act:
     def act() -> None:
         with connect(stage.broker.address) as connection:
             connection.sendall(request * number)
-            _take_answers(connection, number)
+            _take_responses(connection, number)
 
     return act
 
@@ -264,7 +264,7 @@ def _fetch_all(stage: Stage) -> Act:
         max_wait_ms=0,
         min_bytes=1,
         session_epoch=-1,
-        topics=[_fetched(range(FOLLOWED), 0)],
+        topics=[_wanted_topic(range(FOLLOWED), 0)],
     )
     return partial(_call_again, stage, request, AGAIN)
 
@@ -273,12 +273,14 @@ def _fetch_news(stage: Stage) -> Act:
     """A session of all; each round brings one of them a batch."""
     _lead(stage, FOLLOWED, (LOCAL, LEADER))
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
-    session = stage.call(wanted(session_epoch=0, topics=[_fetched(range(FOLLOWED), 0)])).session_id
+    session = stage.call(
+        wanted(session_epoch=0, topics=[_wanted_topic(range(FOLLOWED), 0)])
+    ).session_id
 
     def act() -> None:
         for each in range(AGAIN):
-            stage.produce(TOPIC, 1, _batch())
-            moved = [_fetched(range(1), each)]
+            stage.produce(TOPIC, 1, _make_batch())
+            moved = [_wanted_topic(range(1), each)]
             stage.call(wanted(session_id=session, session_epoch=each + 1, topics=moved))
 
     return act
@@ -300,7 +302,7 @@ def _ask_for_metadata(stage: Stage) -> Act:
     return act
 
 
-def _make_and_delete_topic(stage: Stage) -> Act:
+def _create_and_delete_topic(stage: Stage) -> Act:
     """Here the controller is a real one, the broker itself."""
 
     async def administer(admin: Admin) -> None:
@@ -324,11 +326,11 @@ def _make_and_delete_topic(stage: Stage) -> Act:
 
 
 SCENES = (
-    Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _demoted),
-    Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _make_logs),
-    Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _make_topics),
+    Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _prepare_demotion),
+    Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _create_logs),
+    Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _create_topics),
     Scene(f"{NEW_LOGS:,} logs begin to follow", _begin_to_follow),
-    Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _make_and_delete_topic),
+    Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _create_and_delete_topic),
     Scene(f"{LOGS:,} logs roll in one request", _roll, _SMALL_SEGMENTS),
     Scene(
         f"retention of {LOGS:,} logs",
@@ -368,19 +370,19 @@ SCENES = (
 
 def _stop(side: Side, directory: Path) -> tuple[float]:
     """Seconds from SIGTERM to a controller that has its logs until there is another one."""
-    with cluster_of(side, directory) as cluster:
+    with start_cluster(side, directory) as cluster:
         return (asyncio.run(_stop_controller(cluster)),)
 
 
 async def _stop_controller(cluster: Cluster) -> float:
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
         content, _ = await zk.get(Controller.path())
         ruling = Controller.decode(content).broker_id
         async with cluster.admin() as admin:
             topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (ruling,)))
             if refusal := (await admin.create_topics([topic]))[TOPIC]:
                 raise LoadError(f"no topic is made: {refusal}")
-        await cluster.until_led(TOPIC, [ruling] * NEW_LOGS)
+        await cluster.await_leaders(TOPIC, [ruling] * NEW_LOGS)
         began = time.perf_counter()
         stopping = asyncio.get_running_loop().run_in_executor(
             None, partial(cluster.members[ruling].process.stop, timeout_s=PATIENCE_S)
@@ -407,7 +409,7 @@ def _lay_log(stage: Stage) -> int:
     batches = LOG_BYTES // BATCH_BYTES
     batch = encode_batch([(_NOW_MS, None, b"x" * (BATCH_BYTES - 70), ())], leader_epoch=0)
     log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
-    log.lay(there)
+    log.copy_to(there)
     (there / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     stage.start()
     _lead(stage, 1, (LOCAL, LEADER), is_new=False)
@@ -427,25 +429,25 @@ def _fill(stage: Stage, batches: int, logs: int = LOGS) -> None:
     is a segment."""
     _lead(stage, logs)
     for _ in range(batches):
-        stage.produce(TOPIC, logs, _batch())
+        stage.produce(TOPIC, logs, _make_batch())
 
 
 @functools.cache
-def _batch() -> bytes:
+def _make_batch() -> bytes:
     return encode_batch([(_NOW_MS, b"key", b"x" * 400, ())])
 
 
 @functools.cache
-def _bomb() -> bytes:
+def _make_bomb() -> bytes:
     return encode_batch([(_NOW_MS, None, bytes(BOMB_BYTES), ())], codec=Codec.GZIP)
 
 
 @functools.cache
-def _many_records() -> bytes:
+def _make_many_records() -> bytes:
     return encode_batch(((_NOW_MS, None, b"x", ()) for _ in range(MANY_RECORDS)), codec=Codec.GZIP)
 
 
-def _fetched(partitions: range, offset: int) -> FetchRequestTopic:
+def _wanted_topic(partitions: range, offset: int) -> FetchRequestTopic:
     wanted = [
         FetchRequestPartition(partition=p, fetch_offset=offset, partition_max_bytes=2**20)
         for p in partitions
@@ -462,13 +464,13 @@ def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
         stage.call(request)
 
 
-def _take_answers(connection: socket.socket, number: int) -> None:
+def _take_responses(connection: socket.socket, number: int) -> None:
     frames, buffer = FrameCounter(), memoryview(bytearray(2**20))
     while number > 0:
         received = connection.recv_into(buffer)
         if not received:
             raise LoadError("the broker closed the connection")
-        number -= frames.feed(buffer[:received])
+        number -= frames.count(buffer[:received])
 
 
 def _alter(stage: Stage, name: str, value: str) -> None:

@@ -43,7 +43,7 @@ class WrittenLog:
         """Bytes of all its batches."""
         return sum(file.stat().st_size for file in self.directory.glob(f"*{LOG}"))
 
-    def lay(self, directory: Path) -> None:
+    def copy_to(self, directory: Path) -> None:
         """Have it in another directory too, which must not be there yet."""
         directory.mkdir()
         for file in self.directory.iterdir():
@@ -84,7 +84,7 @@ def _begin(files: LogDirectory, base_offset: int, config: LogConfig) -> Segment:
     return segment
 
 
-def furnish(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) -> None:
+def place_logs(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) -> None:
     """Have a broker that is not running know these topics, and each partition have this log."""
     broker = place.start()
     broker.administer(lambda admin: _create(admin, topics), _REQUEST_TIMEOUT_MS)
@@ -95,7 +95,7 @@ def furnish(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) ->
         for partition in range(topic.num_partitions):
             directory = place.log_directory / f"{topic.name}-{partition}"
             shutil.rmtree(directory)
-            log.lay(directory)
+            log.copy_to(directory)
 
 
 async def _create(admin: Admin, topics: Sequence[NewTopic]) -> None:

@@ -43,16 +43,16 @@ class CountingProxy:
     ) -> None:
         host, _, port = self.server.partition("/")[0].rpartition(":")
         server, to_server = await asyncio.open_connection(host, int(port))
-        answering = asyncio.ensure_future(_hand_on(server, to_client))
+        answering = asyncio.ensure_future(_forward(server, to_client))
         try:
-            await self._hand_on_requests(client, to_server)
+            await self._forward_requests(client, to_server)
         except (asyncio.IncompleteReadError, OSError):
             pass  # the client, or the server, is gone
         finally:
             to_server.close()
             await asyncio.wait([answering])
 
-    async def _hand_on_requests(
+    async def _forward_requests(
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter
     ) -> None:
         is_handshake = True
@@ -75,7 +75,7 @@ class CountingProxy:
         self.requests[kind] += self._begun
 
 
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK_BYTES):
             writer.write(chunk)

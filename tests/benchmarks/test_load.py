@@ -13,7 +13,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def test_whole_frames_in_one_chunk_are_counted() -> None:
-    assert FrameCounter().feed(memoryview(frame(b"abc") + frame(b"de"))) == 2
+    assert FrameCounter().count(memoryview(frame(b"abc") + frame(b"de"))) == 2
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 4, 5, 7, 100])
@@ -23,7 +23,7 @@ def test_frames_are_counted_where_they_end_however_they_are_cut(chunk_bytes: int
     ends, counted = [13, 13 + 304, 13 + 304 + 5, 13 + 304 + 5 + 24], 0
     for start in range(0, len(stream), chunk_bytes):
         chunk = memoryview(stream)[start : start + chunk_bytes]
-        counted += frames.feed(chunk)
+        counted += frames.count(chunk)
         assert counted == sum(end <= start + len(chunk) for end in ends)
 
 
@@ -68,8 +68,8 @@ def test_every_request_that_was_sent_is_answered_and_counted() -> None:
     driven = drive(server.address, [[frame(b"ping"), frame(b"pong!")]], outstanding=3, seconds=0.1)
 
     server.close()
-    assert driven.answers_in_all == server.answered
-    assert 0 < driven.answers <= server.answered - 3
+    assert driven.total_responses == server.answered
+    assert 0 < driven.responses <= server.answered - 3
     assert driven.seconds >= 0.1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.probe import STOP_MS, Waits
 from benchmarks.stage import LOCAL, VERSIONS, PlayedLeader
-from benchmarks.turns import by_turns
+from benchmarks.turns import play_in_turns
 from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -66,6 +66,8 @@ def test_contestants_take_turns_and_each_figure_has_its_own_list() -> None:
         played.append(name)
         return figure, -figure
 
-    longest, stops = by_turns([lambda: contestant("ours", 1), lambda: contestant("before", 2)], 2)
+    longest, stops = play_in_turns(
+        [lambda: contestant("ours", 1), lambda: contestant("before", 2)], 2
+    )
     assert played == ["ours", "before"] * 2
     assert (longest, stops) == ([(1, 1), (2, 2)], [(-1, -1), (-2, -2)])

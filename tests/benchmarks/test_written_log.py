@@ -49,7 +49,7 @@ def test_a_record_is_found_by_its_time(tmp_path: Path) -> None:
 
 
 def test_a_log_laid_elsewhere_is_opened_beside_the_first(tmp_path: Path) -> None:
-    written(tmp_path / "log").lay(tmp_path / "copy")
+    written(tmp_path / "log").copy_to(tmp_path / "copy")
 
     ends = {opened(tmp_path / name).log_end_offset for name in ("log", "copy")}
     assert ends == {32}

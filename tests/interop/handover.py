@@ -15,7 +15,7 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.brokers import serves
+from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
@@ -95,7 +95,7 @@ class Site:
         def ready() -> bool:
             process.check_alive()
             with contextlib.suppress(OSError, LoadError):
-                return serves((HOST, port))
+                return is_serving((HOST, port))
             return False
 
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from benchmarks.brokers import serves
+from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
 from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
@@ -103,7 +103,7 @@ class MixedCluster:
     def _serves(self, broker_id: int) -> bool:
         self.running[broker_id].check_alive()
         with contextlib.suppress(OSError, LoadError):
-            return serves((HOST, self.ports[broker_id]))
+            return is_serving((HOST, self.ports[broker_id]))
         return False
 
     async def stop(self, broker_id: int, *, killed: bool = False) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.brokers import serves
+from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
 from benchmarks.peer import CACHE, PeerMissing, fetch_jars
 from benchmarks.process import spawn
@@ -66,7 +66,7 @@ def stock_broker(
     def ready() -> bool:
         process.check_alive()
         with contextlib.suppress(OSError, LoadError):
-            return serves((HOST, port))
+            return is_serving((HOST, port))
         return False
 
     try:
