@@ -1,4 +1,4 @@
-"""Brokers under measurement: ours or the peer's, each a process of its own, with equal settings."""
+"""Start brokers to be measured, ours or the peer's: a process each, with equal settings."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SETTINGS = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # What a round wrote must be off the disk before the next round.
+    # The data of a round must be off the disk before the next round.
     "log.segment.delete.delay.ms": "0",
 }
 
@@ -39,7 +39,7 @@ _topic_numbers = itertools.count()
 
 @attrs.frozen
 class Side:
-    """How a broker is started: its command, to which a properties file is added."""
+    """A kind of broker: `command` starts one, with a properties file as its last argument."""
 
     name: str
     command: tuple[str, ...]
@@ -47,13 +47,13 @@ class Side:
 
     @property
     def python(self) -> Sequence[str]:
-        """The interpreter of one of ours, and where it runs."""
+        """The beginning of our command: the interpreter, in its directory."""
         return self.command[: self.command.index("-m")]
 
 
 @attrs.define(eq=False)
 class Broker:
-    """A broker that serves. `start_s` is the time from its start to its first good answer."""
+    """A broker that serves. `start_s`: seconds from its start to its first good response."""
 
     name: str
     address: Address
@@ -63,19 +63,19 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """host:port."""
+        """The broker's address as host:port."""
         return "{}:{}".format(*self.address)
 
     @contextlib.contextmanager
     def create_topic(self, partitions: int = 1) -> Iterator[str]:
-        """A new topic whose partitions have leaders; it goes at the end."""
+        """Create a topic, wait until its partitions have leaders, and delete it at the end."""
         name = f"benchmark-{next(_topic_numbers)}"
         ends = dict.fromkeys((TopicPartition(name, p) for p in range(partitions)), LATEST_TIME)
 
         async def create(admin: Admin) -> None:
             errors = await admin.create_topics([NewTopic(name, partitions, 1)])
             if errors[name]:
-                raise LoadError(f"{self.name} makes no topic: {errors[name]}")
+                raise LoadError(f"{self.name} does not create a topic: {errors[name]}")
             if any(end.error for end in (await admin.list_offsets(ends)).values()):
                 raise LoadError(f"{self.name} has no leaders for {name}")
 
@@ -89,26 +89,27 @@ class Broker:
             self.administer(delete)
 
     def read_end_offset(self, topic: str) -> int:
-        """Where partition 0 of a topic ends."""
+        """Read the end offset of partition 0 of a topic."""
         partition = TopicPartition(topic, 0)
 
-        async def listed(admin: Admin) -> int:
+        async def list_end(admin: Admin) -> int:
             return (await admin.list_offsets({partition: LATEST_TIME}))[partition].offset
 
-        return self.administer(listed)
+        return self.administer(list_end)
 
     def read_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """What a group has committed. The first call makes the broker's offsets topic."""
+        """Read the committed offsets of a group; the first call creates the offsets topic."""
 
-        async def fetched(admin: Admin) -> dict[TopicPartition, int]:
-            return {tp: at.offset for tp, at in (await admin.group_offsets(group)).items()}
+        async def fetch(admin: Admin) -> dict[TopicPartition, int]:
+            offsets = await admin.group_offsets(group)
+            return {partition: committed.offset for partition, committed in offsets.items()}
 
-        return self.administer(fetched)
+        return self.administer(fetch)
 
     def drive(
         self, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
     ) -> tuple[LoadResult, float]:
-        """Put load on it; what that came to, and how many processor cores the broker used."""
+        """Put load on the broker; return the result and the processor cores that it used."""
         cpu_s = self.process.cpu_s
         driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
         return driven, (self.process.cpu_s - cpu_s) / driven.seconds
@@ -116,7 +117,7 @@ class Broker:
     def administer(
         self, use: Callable[[Admin], Coroutine[Any, Any, T]], timeout_ms: int = 30_000
     ) -> T:
-        """Do something with an admin client, each request of which may take so long."""
+        """Run `use` with an admin client, whose requests may take `timeout_ms` each."""
 
         async def run() -> T:
             async with Admin(self.bootstrap, **{"request.timeout.ms": str(timeout_ms)}) as admin:
@@ -126,18 +127,18 @@ class Broker:
 
 
 def make_our_side(zookeeper: str) -> Side:
-    """How a broker of ours is started."""
+    """Return the side of our brokers."""
     return Side("ours", (*_kbroker(), "start"), zookeeper)
 
 
 def make_earlier_side(checkout: Path, zookeeper: str) -> Side:
-    """How a broker of another checkout, which has a virtual environment, is started."""
+    """Return the side of another checkout of ours, which has a virtual environment."""
     python = str(checkout / ".venv" / "bin" / "python")
     return Side("before", ("env", "-C", str(checkout), *_kbroker(python), "start"), zookeeper)
 
 
 def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
-    """The embedded ZooKeeper as a child, and where it listens."""
+    """Start the embedded ZooKeeper as a child; return it and its address."""
     (port,) = claim_ports(0, 1)
     command = [*_kbroker(), "zookeeper", "--port", str(port), "--data", str(directory)]
     process = spawn("zookeeper-of-ours", command, directory)
@@ -146,7 +147,7 @@ def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
 
 
 def await_zookeeper(process: Process, port: int) -> None:
-    """Return when ZooKeeper answers `srvr` with statistics. Raises RuntimeError."""
+    """Return when ZooKeeper responds to `srvr` with statistics. Raises RuntimeError."""
 
     def is_serving() -> bool:
         with connect((HOST, port)) as connection:
@@ -158,7 +159,7 @@ def await_zookeeper(process: Process, port: int) -> None:
 
 @attrs.frozen
 class Installation:
-    """A broker's settings and its place, in which it may be started again and again."""
+    """A broker's settings and data, on which it may be started again and again."""
 
     side: Side
     address: Address
@@ -167,11 +168,11 @@ class Installation:
 
     @property
     def log_directory(self) -> Path:
-        """Where its logs are."""
+        """The log directory of the broker."""
         return self.directory / "log"
 
     def start(self) -> Broker:
-        """Return when it serves. Raises RuntimeError."""
+        """Start the broker; return when it serves. Raises RuntimeError."""
         begins = time.perf_counter()
         command = [*self.side.command, str(self.directory / _PROPERTIES)]
         process = spawn("broker", command, self.directory)
@@ -183,7 +184,7 @@ class Installation:
 def install(
     side: Side, directory: Path, chroot: str, settings: Mapping[str, str] | None = None
 ) -> Installation:
-    """Give a broker empty data and an empty part of its ZooKeeper, and `settings` of its own."""
+    """Prepare a broker with empty data, an empty part of its ZooKeeper, and these settings."""
     (port,) = claim_ports(0, 1)
     zookeeper = f"{side.zookeeper}/{chroot}"
     place = Installation(side, (HOST, port), zookeeper, directory)
@@ -206,7 +207,7 @@ def start_broker(side: Side, directory: Path, chroot: str) -> Broker:
 
 
 def is_serving(address: Address) -> bool:
-    """Whether a broker answers that it lives and that there is a controller."""
+    """True if a broker responds with a controller that is live."""
     request = encode_request(ApiKey.METADATA, 1, 0, "benchmarks", MetadataRequest(topics=[]))
     with connect(address) as connection:
         _, metadata = read_response(ApiKey.METADATA, 1, ask(connection, request))

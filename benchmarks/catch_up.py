@@ -1,7 +1,7 @@
-"""A follower was away while 2 GB were written: how fast it catches up.
+"""Measure how fast a follower catches up that was down while 2 GB were written.
 
 The clock starts when the broker has registered again, and stops when the partition's state in
-ZooKeeper has it in sync. Its log is behind, not empty; nothing else is written meanwhile.
+ZooKeeper has it in the ISR. Its log is behind, not empty; nothing else is written meanwhile.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _POLL_S = 0.01
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row."""
+    """Yield one row."""
     (rate,) = measure_in_succession(sides, directory, rounds, _catching_up)
     yield Row("a follower 2 GB behind", "MB/s", at_least(1), rate)
 
@@ -45,7 +45,7 @@ def _catching_up(cluster: Cluster) -> Iterator[Contestant]:
 
 
 async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) -> float:
-    """Megabytes a second."""
+    """Return megabytes a second."""
     loop = asyncio.get_running_loop()
     async with cluster.observe() as zk:
         await cluster.await_produced(leader, topic, [0])
@@ -55,13 +55,13 @@ async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) ->
         cluster.start(follower)
         await await_znode(zk, BrokerId.path(follower), True)
         began = loop.time()
-        while follower not in await _in_sync(zk, topic):
+        while follower not in await _read_isr(zk, topic):
             await asyncio.sleep(_POLL_S)
         return written / 1e6 / (loop.time() - began)
 
 
 async def _write(cluster: Cluster, leader: int, topic: str) -> int:
-    """Write MISSED_BYTES; how many it came to."""
+    """Write whole batches, about MISSED_BYTES; return their bytes."""
     batch, _ = make_batch(BATCH_BYTES, EQUAL)
     partition = ProduceRequestPartition(index=0, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
@@ -74,6 +74,6 @@ async def _write(cluster: Cluster, leader: int, topic: str) -> int:
     return count * len(batch)
 
 
-async def _in_sync(zk: ZkSession, topic: str) -> tuple[int, ...]:
+async def _read_isr(zk: ZkSession, topic: str) -> tuple[int, ...]:
     data, _ = await zk.get(PartitionState.path(topic, 0))
     return tuple(PartitionState.decode(data).isr)

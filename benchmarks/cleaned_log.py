@@ -1,8 +1,8 @@
-"""A broker with dirty logs, of which one after the other is given to its cleaner.
+"""A broker with dirty logs, whose cleaner gets one after the other.
 
-No log is dirty enough before its topic's settings say that it is, and one thread has the default
-buffer, so what is timed is one cleaning alone: from that change until `cleaner-offset-checkpoint`
-has the log clean to its active segment.
+A log is dirty enough only after a change of its topic's settings, and one thread has the default
+buffer. So one cleaning alone is timed: from that change until `cleaner-offset-checkpoint` shows the
+log clean up to its active segment.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _pause = partial(time.sleep, 0.005)
 
 @attrs.define(eq=False)
 class CleaningBroker:
-    """A broker that runs, and the topics that are still dirty; all have the same log."""
+    """A running broker, and the topics that are still dirty; all have the same log."""
 
     broker: Broker
     log_directory: Path
@@ -38,20 +38,20 @@ class CleaningBroker:
     dirty: list[str]
 
     def begin(self) -> str:
-        """Have the next log cleaned; its topic."""
+        """Let the cleaner clean the next log; return its topic."""
         topic = self.dirty.pop()
         resource = ConfigResource.topic(topic)
 
         async def alter(admin: Admin) -> None:
             change = {resource: {_DIRTY_ENOUGH: _NOW}}
             if refusal := (await admin.incremental_alter_configs(change))[resource]:
-                raise RuntimeError(f"{topic} is not to be cleaned: {refusal}")
+                raise RuntimeError(f"{topic} cannot be cleaned: {refusal}")
 
         self.broker.administer(alter)
         return topic
 
     def is_clean(self, topic: str) -> bool:
-        """Whether all of a log is that can be."""
+        """True if a log is clean up to its active segment."""
         path = self.log_directory / CLEANER_OFFSETS
         try:
             offsets = decode_offsets(path.read_bytes() if path.exists() else None)
@@ -60,7 +60,7 @@ class CleaningBroker:
         return offsets.get(TopicPartition(topic, 0), 0) >= self.log.active_offset
 
     def await_clean(self, topic: str, meanwhile: Callable[[], None] = _pause) -> None:
-        """Do something again and again until then. Raises RuntimeError when it takes too long."""
+        """Repeat `meanwhile` until a log is clean. Raises RuntimeError after PATIENCE_S."""
         ends = time.monotonic() + PATIENCE_S
         while not self.is_clean(topic):
             if time.monotonic() > ends:
@@ -73,7 +73,7 @@ class CleaningBroker:
 def start_cleaning_broker(
     side: Side, directory: Path, log: WrittenLog, number: int
 ) -> Iterator[CleaningBroker]:
-    """A broker that has the log `number` times; at the end it and they are gone."""
+    """Start a broker that has the log `number` times; stop it and delete them at the end."""
     topics = [f"dirty-{nth}" for nth in range(number)]
     configs = {
         "cleanup.policy": "compact",
@@ -90,7 +90,7 @@ def start_cleaning_broker(
 
 
 def exclude_numpy(side: Side, directory: Path) -> Side:
-    """Our broker, and the workers it starts, where numpy cannot be imported."""
+    """Return our side with a broker, and workers, that cannot import numpy."""
     directory.mkdir(exist_ok=True)
     (directory / "numpy.py").write_text('raise ImportError("kept out")\n')
     command = ("env", f"PYTHONPATH={directory}", *side.command)

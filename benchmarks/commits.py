@@ -1,6 +1,6 @@
-"""OffsetCommit: many small ones at once, and one for each partition of a large topic.
+"""Measure OffsetCommit: many small requests at once, and one for a large topic.
 
-The committers are no members (generation -1), one group for each connection.
+The clients are no members (generation -1); each connection has its own group.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ _LOADS = (
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """A row for each load."""
+    """Yield a row for each load."""
     for load in _LOADS:
         with contextlib.ExitStack() as topics:
             contestants = [
@@ -66,12 +66,12 @@ def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[flo
     driven, cores = broker.drive(plans, load.outstanding, seconds)
     for group in groups:
         if list(broker.read_offsets(group).values()) != [OFFSET] * load.partitions:
-            raise LoadError(f"{broker.name} has not kept what {group} committed")
+            raise LoadError(f"{broker.name} has lost offsets that {group} committed")
     return driven.per_second, cores
 
 
 def encode_commit(group: str, topic: str, partitions: int) -> bytes:
-    """A request that commits OFFSET for partitions 0, 1, …"""
+    """Encode a request that commits OFFSET for partitions 0, 1, …"""
     committed = [
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=OFFSET, committed_metadata=""

@@ -1,9 +1,8 @@
-"""The controller goes: how long until another one rules 2,000 partitions.
+"""Measure how long a new controller takes over 2,000 partitions.
 
-The node /controller is deleted, and in the same transaction a topic is created, which no controller
-but a new one will hear of before it has taken over. The clock stops when every broker says who
-leads its partitions: each is told after all that a new controller tells of the partitions there
-were. All brokers live on, so no leader moves.
+One transaction deletes the znode /controller and creates a topic, which only the new controller
+sees. The clock stops when every broker reports the leaders of that topic: the new controller sends
+them after all it has to send about the other partitions. All brokers stay up, so no leader moves.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ _probes = itertools.count()
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row."""
+    """Yield one row."""
     (seconds,) = measure_in_succession(sides, directory, rounds, _failing_over)
     yield Row(f"a new controller of {PARTITIONS:,} partitions", "s", at_most(1), seconds)
 
@@ -39,10 +38,10 @@ def _failing_over(cluster: Cluster) -> Iterator[Contestant]:
 
 
 async def _depose(cluster: Cluster) -> float:
-    """Seconds until all have heard of the new topic."""
+    """Depose the controller; return the seconds until all brokers know the new topic."""
     await asyncio.sleep(AT_REST_S)
-    replicas, probe = spread_replicas(len(BROKERS)), f"probe-{next(_probes)}"
-    node = TopicAssignment(dict(enumerate(replicas)))
+    probe = f"probe-{next(_probes)}"
+    node = TopicAssignment(dict(enumerate(spread_replicas(len(BROKERS)))))
     ops: list[Op] = [Delete(Controller.path()), Create(TopicAssignment.path(probe), node.encode())]
     async with cluster.observe() as zk:
         began = asyncio.get_running_loop().time()

@@ -1,6 +1,6 @@
-"""Fetch for readers of old: batches of 1 KB records, written anew as messages of format 1.
+"""Measure fetches by old consumers: batches of 1 KB records are converted to format 1.
 
-As `fetch`, 1 MB at a time on one connection; but no byte goes out as it lies in the file.
+As in `fetch`, one connection fetches 1 MB at a time, but no byte is sent as it is in the file.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from benchmarks.table import Row, at_least
 
 KILOBYTE = (1024, 1024)
 FETCH_VERSION = 2
-"""The newest that has hard limits; it reads format 1."""
+"""The newest version with hard limits that reads format 1."""
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """Rate of the converted bytes."""
+    """Yield a row of the rate of converted bytes."""
     with contextlib.ExitStack() as topics:
         contestants = []
         for broker in brokers:
@@ -36,5 +36,5 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float]:
     driven, cores = broker.drive([plan], 1, seconds)
     if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:
-        raise LoadError(f"{broker.name} answers with less than was asked for")
+        raise LoadError(f"{broker.name} responds with less than the limit allows")
     return driven.bytes_received / 1e6 / driven.seconds, cores

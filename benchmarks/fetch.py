@@ -1,7 +1,7 @@
-"""Fetch: 1 MB at a time on one connection, from what the page cache holds.
+"""Measure fetches of 1 MB at a time on one connection, from the page cache.
 
-The topic is made of 16 KB batches, as a producer with Kafka's defaults makes them; the requests go
-through it from its start to its end, again and again.
+The topic has batches of 16 KB, as of a producer with Kafka's defaults; the requests read it from
+its start to its end, again and again.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ TOPIC_BYTES = 64 * 1024 * 1024
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """Rate, and processor time for each gigabyte."""
+    """Yield a row of the rate, and one of the processor time for a gigabyte."""
     with contextlib.ExitStack() as topics:
         contestants = []
         for broker in brokers:
@@ -41,13 +41,13 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float, float]:
     driven, cores = broker.drive([plan], 1, seconds)
     if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:
-        raise LoadError(f"{broker.name} answers with less than was asked for")
+        raise LoadError(f"{broker.name} responds with less than the limit allows")
     megabytes_per_s = driven.bytes_received / 1e6 / driven.seconds
     return megabytes_per_s, cores / (megabytes_per_s / 1000), cores
 
 
 def fill(broker: Broker, topic: str, size: int, value_bytes: tuple[int, int] = EQUAL) -> int:
-    """Write about `size` bytes of batches to partition 0; its end offset."""
+    """Write about `size` bytes of batches to partition 0; return its end offset."""
     batch, _ = make_batch(BATCH_BYTES, value_bytes)
     request = encode_produce(topic, batch, 1)
     with connect(broker.address) as connection:
@@ -57,7 +57,7 @@ def fill(broker: Broker, topic: str, size: int, value_bytes: tuple[int, int] = E
 
 
 def encode_fetch(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes:
-    """A request for FETCH_BYTES of partition 0, which does not wait."""
+    """Encode a request for FETCH_BYTES of partition 0, which does not wait."""
     partition = FetchRequestPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
     )

@@ -1,4 +1,4 @@
-"""A cluster with nothing to do: what 1,000 partitions of three replicas cost it, leaders spread."""
+"""Measure what 1,000 partitions of three replicas cost an idle cluster."""
 
 import contextlib
 import time
@@ -16,7 +16,7 @@ SETTLED_AFTER_S = 5.0
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row; a round is IDLE_S whatever was asked for."""
+    """Yield one row; each round takes IDLE_S."""
     (cores,) = measure_in_succession(sides, directory, rounds, _idling)
     title = f"3 idle brokers, {PARTITIONS:,} partitions × 3 replicas"
     yield Row(title, "cores", at_most(1), cores)
@@ -25,7 +25,8 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 @contextlib.contextmanager
 def _idling(cluster: Cluster) -> Iterator[Contestant]:
     def idle(_: float) -> tuple[float]:
-        cpu_s, began = cluster.cpu_s, time.perf_counter()
+        cpu_s = cluster.cpu_s
+        began = time.perf_counter()
         time.sleep(IDLE_S)
         return ((cluster.cpu_s - cpu_s) / (time.perf_counter() - began),)
 

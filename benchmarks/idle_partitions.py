@@ -1,7 +1,7 @@
-"""A record among many partitions that are idle: what replicating it costs a leader and a follower.
+"""Measure what replicating a record costs leader and follower among many idle partitions.
 
-A follower's round asks for what follows the record it got before, waits, gets one, and asks again,
-which tells the leader that it has it. There is no network: leader and follower call each other.
+In a round the follower fetches behind its last record, waits, gets one, and fetches again, by which
+the leader knows that it has the record. There is no network: leader and follower call each other.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ WARM_ROUNDS = 10
 
 
 def measure(rounds: Rounds) -> Iterator[Row]:
-    """One row: many partitions, with few in the peer's place."""
+    """Yield one row: many partitions, with few in the peer's place."""
     pairs = [FetchingPair(number) for number in (MANY, FEW)]
     contestants: list[Contestant] = [_Rounds(pair) for pair in pairs]
     (micros,) = alternate(contestants, rounds)
@@ -33,8 +33,9 @@ class _Rounds:
         asyncio.run(self._run(WARM_ROUNDS))
 
     def __call__(self, seconds: float) -> tuple[float]:
-        """Microseconds a record."""
-        done, began = 0, time.perf_counter()
+        """Return microseconds a record."""
+        done = 0
+        began = time.perf_counter()
         while time.perf_counter() < began + seconds:
             asyncio.run(self._run(100))
             done += 100

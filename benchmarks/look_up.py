@@ -1,9 +1,8 @@
-"""Look-ups in a large segment beside a small one: what they cost must not grow with it.
+"""Measure look-ups in a large segment beside a small one: their cost must not grow with it.
 
-A search starts from an index entry, and goes on over a few headers; for a timestamp the batch that
-is found is read as well. Offsets and timestamps are drawn at random, so that no look-up profits
-from the last one. The segments are opened here, without a broker: on the wire a look-up would be
-lost in what a request costs.
+A search starts from an index entry and goes over a few headers; for a timestamp it reads the batch
+too. Offsets and timestamps are random, so that no look-up profits from the last one. The segments
+are opened here, without a broker, because a request costs much more than a look-up.
 """
 
 import random
@@ -24,7 +23,7 @@ from core_log.recovery.loading import load_log
 from protocol.topic_partition import TopicPartition
 
 LARGE_BATCHES = 69_000
-"""Of 16 KB less what no further record fits into: just under 1 GiB."""
+"""Batches of nearly 16 KB, together just under 1 GiB."""
 SMALL_BATCHES = LARGE_BATCHES // 16
 AT_ONCE = 1000
 _SEED = 7
@@ -33,7 +32,7 @@ LookUp = Callable[[Log, random.Random], None]
 
 
 def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """A row for offsets and one for timestamps; the small segment stands in the peer's place."""
+    """Yield a row for offsets and one for timestamps; the small segment has the peer's place."""
     logs = []
     for batch_count in (LARGE_BATCHES, SMALL_BATCHES):
         path = directory / f"segment-of-{batch_count}"
@@ -61,26 +60,26 @@ def _open_log(path: Path) -> Log:
 
 
 def _time(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
-    """Microseconds a look-up."""
-    chance = random.Random(_SEED)
+    """Return microseconds a look-up."""
+    rng = random.Random(_SEED)
     begins = now = time.perf_counter()
     done = 0
     while now < begins + seconds:
         for _ in range(AT_ONCE):
-            look_up(log, chance)
+            look_up(log, rng)
         done += AT_ONCE
         now = time.perf_counter()
     return ((now - begins) / done * 1e6,)
 
 
-def _by_offset(log: Log, chance: random.Random) -> None:
-    offset = int(chance.random() * log.log_end_offset)
+def _by_offset(log: Log, rng: random.Random) -> None:
+    offset = int(rng.random() * log.log_end_offset)
     assert log.read(offset, 1, log.log_end_offset) is not None
 
 
-def _by_timestamp(log: Log, chance: random.Random) -> None:
+def _by_timestamp(log: Log, rng: random.Random) -> None:
     latest = log.segments.active.largest_timestamp
-    timestamp = NOW_MS + int(chance.random() * (latest - NOW_MS))
-    found = log.offset_for_timestamp(timestamp)
-    assert found is not None
-    assert found[0] == timestamp
+    timestamp = NOW_MS + int(rng.random() * (latest - NOW_MS))
+    result = log.offset_for_timestamp(timestamp)
+    assert result is not None
+    assert result[0] == timestamp

@@ -1,9 +1,9 @@
-"""Recovery and clean starts: how long until a broker serves that has logs to open first.
+"""Measure starts of a broker with logs, after a crash and after a clean shutdown.
 
-A crash is a start without the mark of a clean stop and without checkpoints, so that every batch of
-the active segments is read and held to its checksum. The clock runs from the start of the process
-to the first good answer (Metadata, with itself as the controller), so each side's own start is
-within; the row below has the same less that of a start after a clean stop, with the same logs.
+A start after a crash has no mark of a clean shutdown and no checkpoints, so the broker reads every
+batch of the active segments and checks its checksum. The clock runs from the start of the process
+to the first good response (Metadata, with itself as the controller). A second row subtracts a start
+after a clean shutdown with the same logs.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _SEED = 7
 
 
 class Batches(NamedTuple):
-    """How large the batches of a log are, in words too, and how many there are."""
+    """The batches of a log: their size, in words too, and their number."""
 
     name: str
     batch_bytes: int
@@ -48,7 +48,7 @@ ACTIVE = (
     Batches("1 KB", 1, VALUE_BYTES - 50, 30_000),
     Batches("170 B", 1, 85, 60_000),
 )
-"""Batches of 1 byte have a record each. What they cost is per batch, whatever is in it."""
+"""A limit of 1 byte gives batches of one record; recovery costs so much a batch."""
 
 _numbers = itertools.count()
 
@@ -56,7 +56,7 @@ _numbers = itertools.count()
 def batches(
     number: int, batch_bytes: int = BATCH_BYTES, value_bytes: int = VALUE_BYTES
 ) -> Iterator[bytes]:
-    """Batches of many records, or of one if it is larger than a batch, later and later."""
+    """Yield batches of at least one record, up to `batch_bytes`, with growing timestamps."""
     value = random.Random(_SEED).randbytes(value_bytes)
     for nth in range(number):
         builder = BatchBuilder(max_bytes=batch_bytes)
@@ -66,7 +66,7 @@ def batches(
 
 
 def measure_crash(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """For each size of batches a row with each side's start, and one without."""
+    """Yield two rows for each batch size: with each side's own start, and without."""
     for size in ACTIVE:
         yield from _measure_crash(sides, directory, rounds, size)
 
@@ -88,7 +88,7 @@ def _measure_crash(
 
 
 def measure_clean(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row."""
+    """Yield one row."""
     written = batches(SEGMENTS * SEGMENT_BATCHES)
     log = write_log(directory / "sealed", written, SEGMENT_BATCHES * BATCH_BYTES)
     with _install_all(sides, directory, log, PARTITIONS) as places:
@@ -101,7 +101,7 @@ def measure_clean(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Ite
 def _install_all(
     sides: Sequence[Side], directory: Path, log: WrittenLog, partitions: int
 ) -> Iterator[list[Installation]]:
-    """For each side a broker that is stopped, and has the log so many times."""
+    """Install for each side a stopped broker that has the log `partitions` times."""
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         places = []
@@ -132,7 +132,7 @@ def _clean_starter(place: Installation) -> Callable[[float], tuple[float]]:
 
 
 def _start(place: Installation) -> float:
-    """Start the broker and stop it again; how long it took to serve."""
+    """Start the broker and stop it again; return the seconds until it served."""
     broker = place.start()
     broker.process.stop(timeout_s=STOP_TIMEOUT_S)
     if not (place.log_directory / CLEAN_SHUTDOWN).exists():

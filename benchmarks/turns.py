@@ -1,12 +1,12 @@
-"""Turns: for how long an event stops the broker's event loop, as everybody else sees it.
+"""Measure for how long an event stops the broker's event loop, as other clients see it.
 
-Each scene is played on a broker of its own, which has been given what the scene needs; while it
-lasts a probe asks the broker for next to nothing (`probe`). In the peer's place stands an earlier
-state of this tree, if one is named (`--before PATH`), with the same scenes in the same run.
+Each scene is played on a broker of its own, which is prepared for it; meanwhile a `probe` sends
+cheap requests. The peer's place has an earlier state of this tree, if one is named (`--before
+PATH`), with the same scenes in the same run.
 
-Not here, for they take another disk or hours: appends while the page cache is full of what is to be
-written, and reads of what has left it; a flush of the leader epochs of thousands of logs; and the
-wait for a checkpoint that another thread is writing.
+Some scenes need another disk, or hours, and are not here: appends while the page cache is full of
+dirty pages, reads of data that has left it, a flush of the leader epochs of thousands of logs, and
+the wait for a checkpoint that another thread is writing.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ LONGEST = at_most(20, "ms")
 LOG_BYTES, BATCH_BYTES = 256 * 2**20, 1024
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
-"""A batch of `_make_batch` fits, two do not."""
+"""A segment has room for one batch of `_make_batch`, not for two."""
 TIMED_RECORDS = 2_000
 BOMB_BYTES = 60 * 2**20
 MANY_RECORDS = 1_000_000
@@ -73,7 +73,7 @@ FRAMES_BEGUN, FRAME_BYTES = 10, 100 * 10**6
 PIPELINED_BYTES = 256 * 1024
 AGAIN = 5
 AFTERMATH_S = 1.0
-"""What an event leads to after it has been answered is seen too."""
+"""The probe runs so long after an event, to see what follows from it."""
 TOPIC = "t"
 _NOW_MS = time.time_ns() // 1_000_000
 _EXPIRED_SETTING, _DIRTY_SETTING = "log.retention.ms", "log.cleaner.min.cleanable.ratio"
@@ -84,7 +84,7 @@ _numbers = itertools.count()
 
 @attrs.frozen
 class Scene:
-    """What happens, and what prepares it: `prepare` gives the act that is watched."""
+    """An event: `prepare` sets it up and returns the act that is measured."""
 
     title: str
     prepare: Callable[[Stage], Act]
@@ -92,8 +92,7 @@ class Scene:
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """For each scene the longest stop, and how long all stops were; then how long a controller that
-    stops keeps its seat."""
+    """Yield for each scene the longest stop and the sum of all; then the stop of a controller."""
     for scene in SCENES:
         longest, stops = play_in_turns(
             [partial(_play, scene, side, directory) for side in sides], rounds.number
@@ -112,14 +111,14 @@ _BEFORE = " · before"
 def play_in_turns(
     contestants: Sequence[Callable[[], tuple[float, ...]]], rounds: int
 ) -> list[list[tuple[float, ...]]]:
-    """As `rounds.alternate`, without warming up: every broker here is a new one."""
+    """Play as `rounds.alternate` does, but without warm-up: every broker here is new."""
     turns = [[contestant() for contestant in contestants] for _ in range(rounds)]
     by_contestant = [list(zip(*figures, strict=True)) for figures in zip(*turns, strict=True)]
     return [list(figure) for figure in zip(*by_contestant, strict=True)]
 
 
 def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
-    """The longest wait, and the sum of those that were stops, in ms."""
+    """Play a scene; return the longest wait and the sum of all stops, in ms."""
     place = _install(side, directory, scene.settings)
     try:
         with set_stage(place) as stage:
@@ -142,7 +141,7 @@ def _install(side: Side, directory: Path, settings: Mapping[str, str]) -> Instal
 
 
 def _prepare_demotion(stage: Stage) -> Act:
-    """After a clean restart the broker leads no more, and has a batch that its leader lacks."""
+    """Demote a leader after a clean restart; it has a batch that the new leader lacks."""
     batches = _lay_log(stage)
     stage.leader.end_offset = batches - 1
 
@@ -158,7 +157,7 @@ def _create_logs(stage: Stage) -> Act:
 
 
 def _create_topics(stage: Stage) -> Act:
-    topics = {f"{TOPIC}-{each}": 2 for each in range(NEW_LOGS // 2)}
+    topics = {f"{TOPIC}-{nth}": 2 for nth in range(NEW_LOGS // 2)}
     return lambda: stage.lead(topics)
 
 
@@ -177,7 +176,7 @@ def _retain(stage: Stage) -> Act:
 
     def act() -> None:
         _alter(stage, _EXPIRED_SETTING, "1")
-        stage.until(lambda: all(len(_segments(stage, each)) == 1 for each in range(LOGS)))
+        stage.until(lambda: all(len(_list_segments(stage, p)) == 1 for p in range(LOGS)))
 
     return act
 
@@ -185,8 +184,8 @@ def _retain(stage: Stage) -> Act:
 def _delete_records(stage: Stage) -> Act:
     _fill(stage, 3)
     partitions = [DeleteRecordsRequestPartition(partition_index=p, offset=-1) for p in range(LOGS)]
-    named = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
-    request = DeleteRecordsRequest(topics=named, timeout_ms=30_000)
+    topics = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=30_000)
     return lambda: stage.call(request)
 
 
@@ -205,7 +204,8 @@ def _clean(stage: Stage) -> Act:
 
     def act() -> None:
         _alter(stage, _DIRTY_SETTING, "0")
-        stage.until(lambda: _cleaned(stage.place.log_directory / CLEANER_OFFSETS) == CLEANED)
+        checkpoint = stage.place.log_directory / CLEANER_OFFSETS
+        stage.until(lambda: _count_cleaned(checkpoint) == CLEANED)
 
     return act
 
@@ -270,7 +270,7 @@ def _fetch_all(stage: Stage) -> Act:
 
 
 def _fetch_news(stage: Stage) -> Act:
-    """A session of all; each round brings one of them a batch."""
+    """Open a fetch session of all partitions; each round brings one of them a batch."""
     _lead(stage, FOLLOWED, (LOCAL, LEADER))
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
     session = stage.call(
@@ -278,10 +278,10 @@ def _fetch_news(stage: Stage) -> Act:
     ).session_id
 
     def act() -> None:
-        for each in range(AGAIN):
+        for offset in range(AGAIN):
             stage.produce(TOPIC, 1, _make_batch())
-            moved = [_wanted_topic(range(1), each)]
-            stage.call(wanted(session_id=session, session_epoch=each + 1, topics=moved))
+            moved = [_wanted_topic(range(1), offset)]
+            stage.call(wanted(session_id=session, session_epoch=offset + 1, topics=moved))
 
     return act
 
@@ -291,7 +291,7 @@ def _learn_metadata(stage: Stage) -> Act:
 
 
 def _ask_for_metadata(stage: Stage) -> Act:
-    """Each time something has changed."""
+    """Request metadata, each time after a change."""
     stage.know(_known_topics(), LEADER)
 
     def act() -> None:
@@ -303,24 +303,24 @@ def _ask_for_metadata(stage: Stage) -> Act:
 
 
 def _create_and_delete_topic(stage: Stage) -> Act:
-    """Here the controller is a real one, the broker itself."""
+    """Create and delete a topic; the controller is the real one, the broker itself."""
 
-    async def administer(admin: Admin) -> None:
+    async def create(admin: Admin) -> None:
         refusals = await admin.create_topics([NewTopic(TOPIC, NEW_LOGS, 1)])
         if refusals[TOPIC]:
-            raise LoadError(f"no topic is made: {refusals[TOPIC]}")
+            raise LoadError(f"the topic is not created: {refusals[TOPIC]}")
 
     async def delete(admin: Admin) -> None:
         await admin.delete_topics([TOPIC])
 
-    def directories() -> int:
+    def count_directories() -> int:
         return len(list(stage.place.log_directory.glob(f"{TOPIC}-*")))
 
     def act() -> None:
-        stage.broker.administer(administer, PATIENCE_MS)
-        stage.until(lambda: directories() == NEW_LOGS)
+        stage.broker.administer(create, PATIENCE_MS)
+        stage.until(lambda: count_directories() == NEW_LOGS)
         stage.broker.administer(delete, PATIENCE_MS)
-        stage.until(lambda: directories() == 0)
+        stage.until(lambda: count_directories() == 0)
 
     return act
 
@@ -369,7 +369,7 @@ SCENES = (
 
 
 def _stop(side: Side, directory: Path) -> tuple[float]:
-    """Seconds from SIGTERM to a controller that has its logs until there is another one."""
+    """Stop a controller that leads many logs; return the seconds from SIGTERM to another one."""
     with start_cluster(side, directory) as cluster:
         return (asyncio.run(_stop_controller(cluster)),)
 
@@ -377,19 +377,21 @@ def _stop(side: Side, directory: Path) -> tuple[float]:
 async def _stop_controller(cluster: Cluster) -> float:
     async with cluster.observe() as zk:
         content, _ = await zk.get(Controller.path())
-        ruling = Controller.decode(content).broker_id
+        controller = Controller.decode(content).broker_id
+
         async with cluster.admin() as admin:
-            topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (ruling,)))
+            topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (controller,)))
             if refusal := (await admin.create_topics([topic]))[TOPIC]:
-                raise LoadError(f"no topic is made: {refusal}")
-        await cluster.await_leaders(TOPIC, [ruling] * NEW_LOGS)
+                raise LoadError(f"the topic is not created: {refusal}")
+        await cluster.await_leaders(TOPIC, [controller] * NEW_LOGS)
+
         began = time.perf_counter()
         stopping = asyncio.get_running_loop().run_in_executor(
-            None, partial(cluster.members[ruling].process.stop, timeout_s=PATIENCE_S)
+            None, partial(cluster.members[controller].process.stop, timeout_s=PATIENCE_S)
         )
         while True:
-            seat = await get_if_there(zk, Controller.path())
-            if seat is not None and Controller.decode(seat[0]).broker_id != ruling:
+            node = await get_if_there(zk, Controller.path())
+            if node is not None and Controller.decode(node[0]).broker_id != controller:
                 break
             await asyncio.sleep(POLL_S)
         took_s = time.perf_counter() - began
@@ -401,16 +403,18 @@ async def _stop_controller(cluster: Cluster) -> float:
 
 
 def _lay_log(stage: Stage) -> int:
-    """Have the broker lead a large log that it has opened after a clean stop; its end offset."""
+    """Make the broker lead a large log, opened after a clean shutdown; return its end offset."""
     stage.lead({TOPIC: 1})
     stage.broker.process.stop(timeout_s=PATIENCE_S)
-    there = stage.place.log_directory / f"{TOPIC}-0"
-    shutil.rmtree(there)
+    partition = stage.place.log_directory / f"{TOPIC}-0"
+    shutil.rmtree(partition)
+
     batches = LOG_BYTES // BATCH_BYTES
     batch = encode_batch([(_NOW_MS, None, b"x" * (BATCH_BYTES - 70), ())], leader_epoch=0)
     log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
-    log.copy_to(there)
-    (there / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    log.copy_to(partition)
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
     stage.start()
     _lead(stage, 1, (LOCAL, LEADER), is_new=False)
     return batches
@@ -419,14 +423,13 @@ def _lay_log(stage: Stage) -> int:
 def _lead(
     stage: Stage, partitions: int, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
 ) -> None:
-    """Have the broker lead so many partitions, and let clients know."""
+    """Make the broker lead so many partitions, and publish the metadata."""
     stage.lead({TOPIC: partitions}, replicas, is_new=is_new)
     stage.know({TOPIC: partitions}, LOCAL)
 
 
 def _fill(stage: Stage, batches: int, logs: int = LOGS) -> None:
-    """Have the broker lead so many partitions, with so many batches; where segments are small each
-    is a segment."""
+    """Make the broker lead partitions of so many batches, each a segment if segments are small."""
     _lead(stage, logs)
     for _ in range(batches):
         stage.produce(TOPIC, logs, _make_batch())
@@ -456,7 +459,7 @@ def _wanted_topic(partitions: range, offset: int) -> FetchRequestTopic:
 
 
 def _known_topics() -> Topics:
-    return {f"{TOPIC}-{each}": 100 for each in range(KNOWN // 100)}
+    return {f"{TOPIC}-{nth}": 100 for nth in range(KNOWN // 100)}
 
 
 def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
@@ -465,7 +468,8 @@ def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
 
 
 def _take_responses(connection: socket.socket, number: int) -> None:
-    frames, buffer = FrameCounter(), memoryview(bytearray(2**20))
+    frames = FrameCounter()
+    buffer = memoryview(bytearray(2**20))
     while number > 0:
         received = connection.recv_into(buffer)
         if not received:
@@ -484,12 +488,12 @@ def _alter(stage: Stage, name: str, value: str) -> None:
     stage.broker.administer(alter)
 
 
-def _segments(stage: Stage, partition: int) -> list[Path]:
+def _list_segments(stage: Stage, partition: int) -> list[Path]:
     return list((stage.place.log_directory / f"{TOPIC}-{partition}").glob("*.log"))
 
 
-def _cleaned(path: Path) -> int:
-    """How many logs the cleaner has been through."""
+def _count_cleaned(path: Path) -> int:
+    """Count the logs in the cleaner's checkpoint."""
     try:
         return len(decode_offsets(path.read_bytes() if path.exists() else None))
     except CheckpointError:

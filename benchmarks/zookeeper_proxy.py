@@ -1,8 +1,8 @@
-"""Between ZooKeeper and its clients: hands everything on, and counts what is asked.
+"""A proxy between ZooKeeper and its clients forwards all bytes and counts requests.
 
-ZooKeeper's protocol, as far as it matters here: each side sends frames behind a size of four bytes;
-a client's first is the handshake, all others begin with a number and the kind of request. A ping is
-not counted; a multi, of however many operations, is one request.
+It knows this of ZooKeeper's protocol: each side sends frames behind a size of four bytes. A
+client's first frame is the handshake; all others begin with a number and the type of the request.
+Pings are not counted; a multi is one request.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ _CHUNK_BYTES = 64 * 1024
 
 @attrs.define(eq=False)
 class CountingProxy:
-    """`requests` by kind, of all clients, from the creation of the node `starts_with` on."""
+    """The proxy. It counts `requests` by type, from the creation of the node `starts_with` on."""
 
     server: str
     starts_with: str
     requests: Counter[int] = attrs.field(factory=Counter)
     last_at: float = 0.0
-    """When something was last asked, on the loop's clock."""
+    """The time of the last request, on the loop's clock."""
     _begun: bool = False
 
     @contextlib.asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
-        """Listen for the block; gives host:port and what stands behind that of `server`."""
+        """Listen; yield the proxy's host:port with the chroot of `server`."""
         listening = await asyncio.start_server(self._serve_client, HOST, 0)
         port = listening.sockets[0].getsockname()[1]
         _, slash, chroot = self.server.partition("/")
@@ -47,7 +47,7 @@ class CountingProxy:
         try:
             await self._forward_requests(client, to_server)
         except (asyncio.IncompleteReadError, OSError):
-            pass  # the client, or the server, is gone
+            pass  # the client or the server has closed its connection
         finally:
             to_server.close()
             await asyncio.wait([answering])

@@ -1,4 +1,4 @@
-"""Medians, ratios, what is short, and the file that keeps them."""
+"""The table shows medians, ratios and rows that are short; RESULTS.md keeps them."""
 
 import pytest
 

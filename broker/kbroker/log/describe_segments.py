@@ -68,7 +68,7 @@ def _describe_segment(directory: ReadOnlyDirectory, base_offset: int) -> Segment
     # The last entries of the indexes say where to begin, and the latest time before.
     index = _open_if_there(directory, file_name(base_offset, INDEX))
     index_entries = None if index is None else count_entries(index, OFFSET_LAYOUT)
-    relative, position = 0, 0
+    relative = position = 0
     if index is not None and index_entries:
         at = (index_entries - 1) * OFFSET_LAYOUT.size
         relative, position = OFFSET_LAYOUT.unpack(index.read(at, OFFSET_LAYOUT.size))
