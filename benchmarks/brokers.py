@@ -195,6 +195,7 @@ def install(
         "zookeeper.connect": zookeeper,
         **(settings or {}),
     }
+
     directory.mkdir(parents=True)
     text = "".join(f"{name}={value}\n" for name, value in all_settings.items())
     (directory / _PROPERTIES).write_text(text)

@@ -80,6 +80,7 @@ def start_cleaning_broker(
         "segment.bytes": str(log.segment_bytes),
         _DIRTY_ENOUGH: _NEVER,
     }
+
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         place = install(side, directory, directory.name, SETTINGS)

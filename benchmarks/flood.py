@@ -109,7 +109,8 @@ def _send_and_take(
     with contextlib.suppress(BlockingIOError):
         state[1] -= connection.recv_into(room)
     if state[1] <= 0:
-        state[0], state[1] = memoryview(flood), PIPELINED * response_bytes
+        state[0] = memoryview(flood)
+        state[1] = PIPELINED * response_bytes
     if state[0]:
         with contextlib.suppress(BlockingIOError):
             state[0] = state[0][connection.send(state[0]) :]

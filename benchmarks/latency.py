@@ -32,6 +32,7 @@ def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
     log = write_load(COMMITS_LOAD, directory / "dirty")
     pure = exclude_numpy(ours, directory / "no-numpy")
     title = f"produce 1 KB, {REQUESTS_A_SECOND} a second, p99 while the cleaner runs · rests"
+
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         for side, how in ((pure, "pure Python"), (ours, "numpy")):

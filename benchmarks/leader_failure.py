@@ -54,6 +54,7 @@ async def _fail(
     """Kill a leader; return the seconds until all partitions take records again."""
     await cluster.await_produced(victim, topic, range(count))
     await asyncio.sleep(AT_REST_S)
+
     async with cluster.observe() as zk:
         cluster.kill(victim)
         await await_znode(zk, BrokerId.path(victim), False)
@@ -67,4 +68,5 @@ async def _fail(
         took = asyncio.get_running_loop().time() - began
         cluster.start(victim)
         await await_znode(zk, BrokerId.path(victim), True)
+
     return took

@@ -40,6 +40,7 @@ class FrameCounter:
         ended = 0
         position = 0
         size = len(chunk)
+
         while position < size:
             if not self._missing:
                 head = self._head + bytes(
@@ -55,6 +56,7 @@ class FrameCounter:
             position += taken
             self._missing -= taken
             ended += not self._missing
+
         return ended
 
 

@@ -57,6 +57,7 @@ def probe_broker(broker: Broker) -> Iterator[Waits]:
     )
     probe.start()
     theirs.close()
+
     try:
         ours.recv()  # the probe has begun
         yield waits
@@ -65,6 +66,7 @@ def probe_broker(broker: Broker) -> Iterator[Waits]:
         with contextlib.suppress(EOFError):
             waits.longest_ms, waits.stops_ms = ours.recv()
         probe.join()
+
     if probe.exitcode:
         raise LoadError("the broker no longer responds to its probe")
 

@@ -68,6 +68,7 @@ def spawn(
     """Start a child; its output goes to DIRECTORY/NAME.log."""
     directory.mkdir(parents=True, exist_ok=True)
     log_file = directory / f"{name}.log"
+
     with log_file.open("ab") as log:
         child = subprocess.Popen(
             command,
@@ -78,6 +79,7 @@ def spawn(
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
+
     return Process(name, child, log_file)
 
 

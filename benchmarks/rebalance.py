@@ -32,7 +32,8 @@ from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner
 
 PARTITIONS = 300
-SETTLED, NEWCOMER = ("a", "b", "c"), "d"
+SETTLED = ("a", "b", "c")
+NEWCOMER = "d"
 PEER = "1.1.1"
 QUIET_S = 3.0
 POLL_S = 0.02

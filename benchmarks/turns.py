@@ -62,14 +62,16 @@ from zk.znodes import Controller
 Act = Callable[[], None]
 
 LONGEST = at_most(20, "ms")
-LOG_BYTES, BATCH_BYTES = 256 * 2**20, 1024
+LOG_BYTES = 256 * 2**20
+BATCH_BYTES = 1024
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
 """A segment has room for one batch of `_make_batch`, not for two."""
 TIMED_RECORDS = 2_000
 BOMB_BYTES = 60 * 2**20
 MANY_RECORDS = 1_000_000
-FRAMES_BEGUN, FRAME_BYTES = 10, 100 * 10**6
+FRAMES_BEGUN = 10
+FRAME_BYTES = 100 * 10**6
 PIPELINED_BYTES = 256 * 1024
 AGAIN = 5
 AFTERMATH_S = 1.0
@@ -227,9 +229,11 @@ def _look_times_up(stage: Stage) -> Act:
         builder.try_append(_NOW_MS + nth, None, b"value")
     stage.produce(TOPIC, LOGS, builder.build())
     time_ms = _NOW_MS + TIMED_RECORDS // 2
-    asked = [ListOffsetsRequestPartition(partition_index=p, timestamp=time_ms) for p in range(LOGS)]
-    of_topic = [ListOffsetsRequestTopic(name=TOPIC, partitions=asked)]
-    request = ListOffsetsRequest(replica_id=-1, topics=of_topic)
+    partitions = [
+        ListOffsetsRequestPartition(partition_index=p, timestamp=time_ms) for p in range(LOGS)
+    ]
+    topics = [ListOffsetsRequestTopic(name=TOPIC, partitions=partitions)]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
     return lambda: stage.call(request)
 
 

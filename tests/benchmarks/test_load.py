@@ -20,7 +20,8 @@ def test_whole_frames_in_one_chunk_are_counted() -> None:
 def test_frames_are_counted_where_they_end_however_they_are_cut(chunk_bytes: int) -> None:
     stream = frame(b"a" * 9) + frame(b"b" * 300) + frame(b"c") + frame(b"d" * 20)
     frames = FrameCounter()
-    ends, counted = [13, 13 + 304, 13 + 304 + 5, 13 + 304 + 5 + 24], 0
+    ends = [13, 13 + 304, 13 + 304 + 5, 13 + 304 + 5 + 24]
+    counted = 0
     for start in range(0, len(stream), chunk_bytes):
         chunk = memoryview(stream)[start : start + chunk_bytes]
         counted += frames.count(chunk)

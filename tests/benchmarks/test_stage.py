@@ -40,6 +40,7 @@ async def test_the_played_leader_has_nothing_and_knows_what_it_was_asked_for() -
         min_bytes=1,
         topics=[FetchRequestTopic(topic="t", partitions=[wanted])],
     )
+
     with PlayedLeader() as leader:
         connection = await Connection.open(*leader.address)
         try:
@@ -47,6 +48,7 @@ async def test_the_played_leader_has_nothing_and_knows_what_it_was_asked_for() -
             response = await connection.call(fetch)
         finally:
             await connection.close()
+
     ((partition,),) = [topic.partitions for topic in response.responses]
     assert (partition.error_code, partition.high_watermark, bytes(partition.records)) == (
         0,

@@ -6,7 +6,8 @@ from collections import Counter
 from benchmarks.zookeeper_proxy import CREATE, PING, CountingProxy
 from broker.kbroker.local_cluster import HOST
 
-GET, CLOSE = 4, -11
+GET = 4
+CLOSE = -11
 
 
 def frame(payload: bytes) -> bytes:
