@@ -69,8 +69,8 @@ def cleaner(topic: str | None, quarantined: bool, location: Location, output: st
     """Show how dirty compacted logs are, when they were cleaned, and why cleaning failed.
 
     Without TOPIC the logs are those that a cleaner has looked at. DIRTY-BYTES are the bytes between
-    the first dirty offset and the active segment. STATE is the one that the broker stored last. Of
-    a stopped broker, and of stock Kafka, only the offsets are known.
+    the first dirty offset and the active segment. STATE is the one that the broker stored last. For
+    a stopped broker, and for stock Kafka, only the offsets are known.
     """
     directories, failures = asyncio.run(find_log_directories(location))
     items = [
