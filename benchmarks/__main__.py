@@ -146,6 +146,8 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
             rows += QUESTIONS[name](arena)
 
     click.echo(render(rows))
+
+    # A part of the questions, or one side alone, is no result to keep.
     if not questions and len(arena.brokers) > 1:
         old_text = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
         heading = format_heading(arena.rounds, load_average)

@@ -76,6 +76,8 @@ class Broker:
             errors = await admin.create_topics([NewTopic(name, partitions, 1)])
             if errors[name]:
                 raise LoadError(f"{self.name} does not create a topic: {errors[name]}")
+
+            # ListOffsets succeeds only when each partition has a leader.
             if any(end.error for end in (await admin.list_offsets(ends)).values()):
                 raise LoadError(f"{self.name} has no leaders for {name}")
 
@@ -196,6 +198,7 @@ def install(
         **(settings or {}),
     }
 
+    # The properties file is the broker's last argument.
     directory.mkdir(parents=True)
     text = "".join(f"{name}={value}\n" for name, value in all_settings.items())
     (directory / _PROPERTIES).write_text(text)

@@ -164,6 +164,8 @@ class Cluster:
                     ProduceRequest(acks=-1, timeout_ms=_REQUEST_TIMEOUT_MS, topic_data=of_topic)
                 )
                 (topic_response,) = response.responses
+
+                # Partitions without a leader, or without a whole ISR, are tried again.
                 left = [p.index for p in topic_response.partition_responses if p.error_code]
                 await asyncio.sleep(_PROBE_PAUSE_S if left else 0)
 

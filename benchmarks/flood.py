@@ -86,12 +86,15 @@ def _send_for_ever(address: Address, began: Event, stop: Event) -> None:
     with contextlib.ExitStack() as opened:
         selector = opened.enter_context(selectors.DefaultSelector())
         response_bytes = 0
+
+        # One response tells the size of all.
         for _ in range(FLOODERS):
             connection = opened.enter_context(connect(address))
             response_bytes = len(ask(connection, _REQUEST)) + 4
             connection.setblocking(False)
             selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, [b"", 0])
 
+        # Send and receive as fast as the broker allows.
         flood = _REQUEST * PIPELINED
         room = bytearray(_READ_BYTES)
         while not stop.is_set():

@@ -62,6 +62,8 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
     """Yield a row for each question and number of idle things."""
     before = " · before" if len(sides) > 1 else ""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    # A record among idle partitions.
     for partitions in IDLE:
         if partitions * DESCRIPTORS_A_LOG >= descriptors:
             continue  # more files than a broker may open
@@ -69,15 +71,18 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
         title = f"CPU of a record replicated among {partitions:,} idle partitions{before}"
         yield Row(title, "µs", _LESS, costs)
 
+    # A record among waiting requests.
     for waiting in WAITING:
         costs = _measure_sides(sides, directory, partial(_measure_produce, waiting, rounds))
         title = f"CPU of a record produced while {waiting:,} wait on the partition{before}"
         yield Row(title, "µs", _LESS, costs)
 
+    # Connections of a follower.
     connections = _measure_sides(sides, directory, _count_connections)
     title = f"connections to a leader after {NEW_TOPICS} LeaderAndIsr with a new partition{before}"
     yield Row(title, "connections", _LESS, connections)
 
+    # The assignment of a large group.
     for members in MEMBERS:
         costs = [
             tuple(_time_assignment_ms(side, members) for _ in range(rounds.number))

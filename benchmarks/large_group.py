@@ -109,6 +109,7 @@ async def _live(size: int) -> list[tuple[int, float]]:
     async def start() -> None:
         await asyncio.gather(*(member.member.join() for member in first))
 
+    # All start, one joins, the first leaves.
     steps = (
         (start, first),
         (newcomer.member.join, everyone),
@@ -219,6 +220,7 @@ class Wire:
                 self.later(partial(_settle, reply, None, error))
             self._meter.server_cpu_s += time.process_time() - began_s
 
+        # Calls of a session arrive in order.
         self._arrived_s = max(self._arrived_s + _INSTANT_S, loop.time() + LATENCY_S)
         loop.call_at(self._arrived_s, arrive)
         return reply

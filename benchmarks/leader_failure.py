@@ -58,6 +58,8 @@ async def _fail(
     async with cluster.observe() as zk:
         cluster.kill(victim)
         await await_znode(zk, BrokerId.path(victim), False)
+
+        # The registration is gone: from now on there is no leader.
         began = asyncio.get_running_loop().time()
         await asyncio.gather(
             *(

@@ -43,6 +43,7 @@ class FrameCounter:
 
         while position < size:
             if not self._missing:
+                # The size may be split between two chunks.
                 head = self._head + bytes(
                     chunk[position : position + _SIZE_BYTES - len(self._head)]
                 )

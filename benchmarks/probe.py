@@ -56,6 +56,8 @@ def probe_broker(broker: Broker) -> Iterator[Waits]:
         target=_probe, args=(broker.address, broker.process.child.pid, theirs, stop), daemon=True
     )
     probe.start()
+
+    # With our copy open, the end of the probe would not end the pipe.
     theirs.close()
 
     try:
@@ -80,6 +82,7 @@ def _probe(address: Address, pid: int, results: Connection, stop: Event) -> None
         results.send(None)
 
         while not stop.is_set():
+            # Time in which a process had no processor is not the event loop's.
             queued_before_s = sum(map(_read_queued_s, schedstats))
             began = time.perf_counter()
             ask(connection, _REQUEST)

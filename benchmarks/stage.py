@@ -146,6 +146,8 @@ class Stage:
         self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
     ) -> LeaderAndIsrRequest:
         host, port = self.leader.address
+
+        # Every request has a new leader epoch, so that the broker accepts it.
         epoch = next(self._epochs)
 
         def state(partition: int) -> LeaderAndIsrRequestPartitionState:

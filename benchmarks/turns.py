@@ -389,6 +389,7 @@ async def _stop_controller(cluster: Cluster) -> float:
                 raise LoadError(f"the topic is not created: {refusal}")
         await cluster.await_leaders(TOPIC, [controller] * NEW_LOGS)
 
+        # Stop it in a thread, and watch for its successor meanwhile.
         began = time.perf_counter()
         stopping = asyncio.get_running_loop().run_in_executor(
             None, partial(cluster.members[controller].process.stop, timeout_s=PATIENCE_S)
