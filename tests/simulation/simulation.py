@@ -14,7 +14,6 @@ from core_log import loop_guard
 from protocol.state_checks import STATE_CHECKS
 from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
-from tests.simulation.story import Violation
 from tests.simulation.workload import (
     Committer,
     Member,
@@ -25,6 +24,7 @@ from tests.simulation.workload import (
     whole_log,
 )
 from tests.stage.checked_states import checking_states
+from tests.stage.story import Violation
 
 WRITERS = 2
 MEMBERS = 2

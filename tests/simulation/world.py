@@ -25,7 +25,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.sim_loop import NEVER, SimLoop
-from tests.simulation.story import Story, Violation
+from tests.simulation.story import Story
+from tests.stage.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network

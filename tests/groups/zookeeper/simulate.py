@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.groups.zookeeper.story import Violation, tell_whole
+from tests.groups.zookeeper.stories.story import tell_whole
+from tests.stage.story import Violation, most_common, seeds_of
 
 STORIES_PER_TASK = 5
 
@@ -23,8 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         print(tell_whole(int(arguments[1])).transcript())
         return 0
 
-    first, _, last = arguments[0].partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
+    seeds = seeds_of(arguments[0])
     faults: Counter[str] = Counter()
     bites: Counter[str] = Counter()
     counted = violated = 0
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
                 print(transcript, end="\n\n")
 
     print(f"{len(seeds)} stories, {counted} in which a fault bit, {violated} violated")
-    print("faults:", ", ".join(f"{n} {kind}" for kind, n in faults.most_common()))
-    print("bites:", ", ".join(f"{n} {kind}" for kind, n in bites.most_common()))
+    print("faults:", most_common(faults))
+    print("bites:", most_common(bites))
     return 1 if violated else 0
 
 

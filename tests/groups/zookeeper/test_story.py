@@ -1,4 +1,4 @@
-"""Three hundred stories of a group hold; tests/groups/zookeeper/story.py says what that means."""
+"""Three hundred stories of a group hold; tests/groups/zookeeper/stories/ says what that means."""
 
 import subprocess
 import sys
@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups.zookeeper.story import (
-    CLEAN_TROUBLES,
-    FEWEST_FAULTS,
-    TROUBLES,
-    Story,
-    Violation,
-    tell_whole,
-)
+from tests.groups.zookeeper.stories.figures import FEWEST_FAULTS
+from tests.groups.zookeeper.stories.promises import Promises
+from tests.groups.zookeeper.stories.story import Story, tell_whole
+from tests.groups.zookeeper.stories.troubles import CLEAN_TROUBLES, TROUBLES
+from tests.stage.story import Violation
 
 CHAPTER = 30
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,7 +63,7 @@ def test_a_story_is_told_again_to_the_last_word() -> None:
 def test_a_violation_ends_the_story_and_shows_how_to_replay_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Story, "_owner", lambda story, partition: ("g_nobody", 0))
+    monkeypatch.setattr(Promises, "owner", lambda promises, partition: ("g_nobody", 0))
     with pytest.raises(Violation) as violation:
         tell_whole(3)
     lines = str(violation.value).splitlines()
