@@ -4,7 +4,7 @@ from tests.mutants.remedy import Remedy
 
 TESTS: dict[str, str] = {
     "groups.coordinator.partition_deletion": "tests/groups/coordinator/test_removal.py",
-    "groups.zookeeper.membership": "tests/groups/zookeeper/test_membership.py",
+    "groups.zookeeper.membership": "tests/groups/zookeeper/membership",
 }
 """By module: the tests that notice, where a remedy names none."""
 

@@ -9,11 +9,11 @@ from tests.mutants.remedy import Remedy
 GROUPS, HIGH_LEVEL = "tests/groups/zookeeper", "tests/clients/high_level"
 
 TESTS = {
-    "groups.zookeeper.membership": f"{GROUPS}/test_membership.py",
-    "groups.zookeeper.member": f"{GROUPS}/test_member_in_memory.py",
-    "groups.zookeeper.tree": f"{GROUPS}/test_tree.py",
+    "groups.zookeeper.membership": f"{GROUPS}/membership",
+    "groups.zookeeper.member": f"{GROUPS}/member",
+    "groups.zookeeper.tree": f"{GROUPS}/tree",
     "groups.zookeeper.assignment": f"{GROUPS}/test_assignment.py",
-    "groups.zookeeper.registration": f"{GROUPS}/test_tree.py",
+    "groups.zookeeper.registration": f"{GROUPS}/tree",
     "groups.zookeeper.filters": f"{GROUPS}/test_filters.py",
     "clients.high_level.config": f"{HIGH_LEVEL}/test_config.py",
     "clients.high_level.delivery": f"{HIGH_LEVEL}/test_delivery.py",
@@ -26,9 +26,9 @@ TESTS = {
     ),
     "clients.fetching": f"{HIGH_LEVEL}/test_fetchers.py",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
-    "offsets.store": "tests/offsets/test_store.py",
-    "offsets.zookeeper_store": "tests/offsets/test_store.py",
-    "zk.znode_json": f"{GROUPS}/test_registration.py {GROUPS}/test_tree.py",
+    "offsets.store": "tests/offsets/store",
+    "offsets.zookeeper_store": "tests/offsets/store",
+    "zk.znode_json": f"{GROUPS}/test_registration.py {GROUPS}/tree",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -138,7 +138,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.events:Owner.is_held_by",
         "self.session_id == session_id",
         "True",
-        f"{GROUPS}/test_tree.py",
+        f"{GROUPS}/tree",
     ),
     Remedy(
         "4",
@@ -146,7 +146,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.events:Owner.is_held_by",
         "consumer_of(self.thread_id) == consumer_id",
         "True",
-        f"{GROUPS}/test_tree.py",
+        f"{GROUPS}/tree",
     ),
     Remedy(
         "4",
@@ -175,7 +175,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.events:Owner.is_held_by",
         "self.session_id == session_id",
         "True",
-        f"{GROUPS}/test_membership.py",
+        f"{GROUPS}/membership",
     ),
     Remedy(
         "6",
@@ -323,7 +323,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.registration:strategy_conflict",
         "theirs == ours",
         "True",
-        f"{GROUPS}/test_membership.py",
+        f"{GROUPS}/membership",
     ),
     Remedy(
         "23",

@@ -6,11 +6,11 @@ GROUPS = "tests/groups/zookeeper/"
 IN_MEMORY = "tests/clients/high_level/test_connector_in_memory.py"
 
 TESTS: dict[str, str] = {
-    "groups.zookeeper.membership": GROUPS + "test_membership.py",
-    "groups.zookeeper.member": GROUPS + "test_member_in_memory.py",
+    "groups.zookeeper.membership": GROUPS + "membership",
+    "groups.zookeeper.member": GROUPS + "member",
     "clients.high_level.connector": IN_MEMORY,
     "offsets.governed_store": "tests/offsets/test_governed_store.py",
-    "groups.zookeeper.tree": GROUPS + "test_member_in_memory.py",
+    "groups.zookeeper.tree": GROUPS + "member",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -35,7 +35,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.membership:_release_failed",
         "attrs.evolve(member, release_failure=event.reason)",
         "member",
-        GROUPS + "test_member_in_memory.py",
+        GROUPS + "member",
     ),
     Remedy(
         "A8",
@@ -71,7 +71,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.membership:_session_closed",
         "[*effects, do.FailDelivery(reason), report]",
         "[*effects, report]",
-        GROUPS + "test_membership.py " + IN_MEMORY,
+        GROUPS + "membership " + IN_MEMORY,
     ),
     Remedy(
         "A7",
@@ -214,7 +214,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.tree:GroupTree._read_topics",
         "self._current_in == session_id",
         "False",
-        GROUPS + "test_tree.py",
+        GROUPS + "tree",
     ),
     Remedy(
         "A17",
@@ -222,7 +222,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.tree:GroupTree._read_topics",
         "session_id if changes == self._num_changes else 0",
         "session_id",
-        GROUPS + "test_tree.py",
+        GROUPS + "tree",
     ),
     Remedy(
         "A17",

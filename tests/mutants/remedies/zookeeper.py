@@ -152,7 +152,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.tree:_multis",
         "MAX_BATCH_BYTES",
         "MAX_BATCH_BYTES * 100",
-        "tests/groups/zookeeper/test_tree.py",
+        "tests/groups/zookeeper/tree",
     ),
     Remedy(
         "P20",
