@@ -17,14 +17,14 @@ TESTS = {
     "groups.zookeeper.filters": f"{GROUPS}/test_filters.py",
     "clients.high_level.config": f"{HIGH_LEVEL}/test_config.py",
     "clients.high_level.delivery": f"{HIGH_LEVEL}/test_delivery.py",
-    "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.high_level.fetchers": f"{HIGH_LEVEL}/fetchers",
     "clients.high_level.leader_finder": f"{HIGH_LEVEL}/test_leader_finder.py",
-    "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
+    "clients.high_level.streams": f"{HIGH_LEVEL}/streams",
     "clients.high_level.connector": (
-        f"{HIGH_LEVEL}/test_connector.py"
+        f"{HIGH_LEVEL}/connector/test_messages.py"
         "::test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated"
     ),
-    "clients.fetching": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.fetching": f"{HIGH_LEVEL}/fetchers",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
     "offsets.store": "tests/offsets/store",
     "offsets.zookeeper_store": "tests/offsets/store",
@@ -536,7 +536,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.high_level.streams:MessageStream.has_room",
         "len(self._chunks) < self._max_chunks",
         "True",
-        f"{HIGH_LEVEL}/test_fetchers.py",
+        f"{HIGH_LEVEL}/fetchers",
     ),
     Remedy(
         "38",

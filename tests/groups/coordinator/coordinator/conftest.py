@@ -1,4 +1,4 @@
-"""Fixtures of these tests."""
+"""A coordinator whose log waits until a test replicates it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fixtures of these tests."""
+"""A log that our broker wrote, closed or left by a crash."""
 
 from pathlib import Path
 
