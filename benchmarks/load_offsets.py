@@ -28,8 +28,9 @@ from clients.transport.connection import Connection
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
 from offsets.requests import fetch_offsets_request
-from offsets.topic import OFFSETS_TOPIC, offsets_partition, topic_properties
+from offsets.topic import offsets_partition, topic_properties
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.elect_leaders import PREFERRED
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition

@@ -49,7 +49,8 @@ from broker.handlers import (
 )
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Handler
-from broker.process import Process
+from broker.process.process import Process
+from broker.process.signals import Signals
 from broker.replication.assembly import Replication
 from broker.replication.control_gate import ControlGate
 from broker.replication.control_work import ControlWork
@@ -60,9 +61,9 @@ from broker.replication.replication_quota import ReplicationQuota
 from broker.settings.assembly import SettingsWing
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
-from broker.signals import Signals
-from offsets.topic import OFFSETS_TOPIC, topic_properties
+from offsets.topic import topic_properties
 from protocol.api_key import ApiKey
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
 

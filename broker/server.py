@@ -31,21 +31,21 @@ from broker.handler_table import (
     handler_table,
 )
 from broker.lifecycle import assembly as lifecycle
-from broker.lifecycle.process_limits import wall_clock_ms
-from broker.lifecycle.tasks import Tasks
 from broker.network.authorization import Authorizer
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Dispatcher
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.purgatory import Purgatory
-from broker.process import Process
+from broker.process.process import Process
+from broker.process.process_limits import wall_clock_ms
+from broker.process.signals import Signals
+from broker.process.tasks import Tasks
 from broker.replication import assembly as replication_wing
 from broker.replication.control_gate import ControlGate
 from broker.replication.partition import Partition
 from broker.settings import assembly as settings_wing
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
-from broker.signals import Signals
 from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
 from core_log.log_work import LogWork
@@ -214,7 +214,7 @@ class Broker:
         config = self.config = opened.config
 
         # The wings.
-        peers = Peers(config, cache, zk, process.spawn, process.now_ms)
+        peers = Peers(config, cache)
         settings = settings_wing.assemble(
             config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
         )
@@ -225,7 +225,7 @@ class Broker:
             zk=zk,
             logs=opened.logs,
             topic_configs=topic_configs,
-            peers=peers,
+            connect=peers.connect_to_leader,
             purgatory=self._purgatory,
         )
         self.partitions = replication.replicas.partitions
@@ -284,7 +284,8 @@ class Broker:
         if config.cleaner.enable:
             cleaner.start()
             closing.push_async_callback(cleaner.close)
-        closing.push_async_callback(peers.controlled_shutdown(registration).prepare)
+        shutdown = lifecycle.create_controlled_shutdown(config, zk, registration, peers)
+        closing.push_async_callback(shutdown.prepare)
 
     async def _close_logs(self, replication: replication_wing.Replication) -> None:
         """End all requests and tasks, and close the logs."""

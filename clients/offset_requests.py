@@ -14,11 +14,6 @@ from protocol.messages.list_offsets import (
 )
 from protocol.topic_partition import TopicPartition, by_topic
 
-EARLIEST_TIME = -2
-"""In place of a time: the start of the log."""
-LATEST_TIME = -1
-"""In place of a time: the end of the log for consumers (the high watermark)."""
-
 CONSUMER_REPLICA_ID = -1
 """Replica id of a client that is no replica."""
 

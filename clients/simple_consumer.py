@@ -20,12 +20,7 @@ from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
-from clients.offset_requests import (
-    EARLIEST_TIME,
-    LATEST_TIME,
-    list_offsets_request,
-    listed_offsets,
-)
+from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
 from offsets.requests import (
@@ -41,6 +36,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_offsets import ListOffsetsResponsePartition
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.settings import load
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = ["EARLIEST_TIME", "LATEST_TIME", "FetchRequest", "SimpleConsumer"]

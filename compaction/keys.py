@@ -9,7 +9,7 @@ from typing import Self
 
 import attrs
 
-from protocol.records.record_spans import NO_KEY
+from protocol.records.spans import NO_KEY
 
 
 @attrs.frozen

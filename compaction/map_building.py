@@ -16,7 +16,7 @@ from compaction.offset_map import OffsetMap
 from compaction.source import OLD, Piece, marker_key, open_batches, read_messages
 from compaction.transactions import CleanedTransactions
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
-from protocol.records.record_spans import NO_KEY
+from protocol.records.spans import NO_KEY
 
 
 @attrs.define

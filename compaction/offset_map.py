@@ -1,8 +1,7 @@
 """The newest offset of each key, within a bound (Kafka's SkimpyOffsetMap).
 
-There are two: a table of numbers if there is numpy (sum_table.py), and a dict. Both know keys
-beyond LONGEST_KEY_BYTES by a digest: BLAKE2b of 128 bits. Two equal digests by chance are as
-unlikely as two equal ones of Kafka's MD5.
+There are two: a table of numbers if there is numpy (sum_table.py), and a dict. Both know long keys
+by their digests (key_digests.py).
 """
 
 from __future__ import annotations
@@ -10,16 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from hashlib import blake2b
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Protocol
 
+from compaction.key_digests import LONGEST_KEY_BYTES, digest_keys
 from compaction.keys import Keys
+from protocol.special_values import UNKNOWN_OFFSET
 
-UNKNOWN: Final = -1
-LONGEST_KEY_BYTES: Final = 64
-"""A digest takes longer than all else for a key, so the keys of committed offsets have none."""
-DIGEST_BYTES: Final = 16
 BYTES_HEADER = 33
 OFFSET_BYTES = 32
 PLACE_BYTES = 90
@@ -46,7 +42,7 @@ class OffsetMap(Protocol):
         """Return the offsets of all keys, ascending."""
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        """Return the newest offset of each key, UNKNOWN for keys that are not in the map."""
+        """Return the newest offset of each key, UNKNOWN_OFFSET for keys that are not in the map."""
 
 
 def create_offset_map(max_bytes: int) -> OffsetMap:
@@ -107,7 +103,7 @@ class KeyDict:
         return array("q", sorted(self._newest.values()))
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        return map(self._newest.get, _shorten(keys)[0], repeat(UNKNOWN))
+        return map(self._newest.get, _shorten(keys)[0], repeat(UNKNOWN_OFFSET))
 
 
 def _shorten(keys: Keys) -> tuple[list[bytes | None], int]:
@@ -117,14 +113,3 @@ def _shorten(keys: Keys) -> tuple[list[bytes | None], int]:
         keys = digest_keys(keys)
         longest = keys.longest
     return keys.to_list(), longest
-
-
-def digest_keys(keys: Keys) -> Keys:
-    """Replace long keys by their digests."""
-    return Keys.of([_digest_of(key) for key in keys.to_list()])
-
-
-def _digest_of(key: bytes | None) -> bytes | None:
-    if key is None or len(key) <= LONGEST_KEY_BYTES:
-        return key
-    return blake2b(key, digest_size=DIGEST_BYTES).digest()

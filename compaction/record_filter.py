@@ -38,7 +38,7 @@ from protocol.records.legacy import (
     has_one_magic,
     read_message_header,
 )
-from protocol.records.record_spans import NO_KEY, Spans
+from protocol.records.spans import NO_KEY, Spans
 
 _EXAMINE: Final = 0
 _KEEP: Final = 1

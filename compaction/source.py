@@ -47,7 +47,8 @@ from protocol.records.legacy import (
     size_at,
 )
 from protocol.records.record_run import Row
-from protocol.records.record_spans import Bodies, Spans, record_spans
+from protocol.records.record_spans import record_spans
+from protocol.records.spans import Bodies, Spans
 
 LEAST_READ_BYTES = 4 * 1024 * 1024
 """Least bytes read at once, however small the setting: the records share the cost of a piece."""

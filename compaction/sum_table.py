@@ -19,8 +19,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from compaction.key_digests import LONGEST_KEY_BYTES, digest_keys
 from compaction.keys import Keys
-from compaction.offset_map import LONGEST_KEY_BYTES, UNKNOWN, digest_keys
+from protocol.special_values import UNKNOWN_OFFSET
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -68,7 +69,7 @@ class SumTable:
             room = self.capacity - self._used
             end = count
             if count - done > room:
-                unknown = np.flatnonzero(self._find(first[done:], second[done:]) == UNKNOWN)
+                unknown = np.flatnonzero(self._find(first[done:], second[done:]) == UNKNOWN_OFFSET)
                 if len(unknown) > room:
                     end = done + int(unknown[room])
 
@@ -79,7 +80,7 @@ class SumTable:
         return done
 
     def offsets(self) -> Sequence[int]:
-        used = self._offsets[self._offsets != UNKNOWN]
+        used = self._offsets[self._offsets != UNKNOWN_OFFSET]
         used.sort()
         ascending: memoryview[int] = used.data
         return ascending
@@ -93,7 +94,7 @@ class SumTable:
         self._used = 0
         self._first: Words = np.zeros(places, np.uint64)
         self._second: Words = np.zeros(places, np.uint64)
-        self._offsets: Ints = np.full(places, UNKNOWN, np.int64)
+        self._offsets: Ints = np.full(places, UNKNOWN_OFFSET, np.int64)
 
     def _sums(self, keys: Keys) -> tuple[Words, Words]:
         starts: Ints = np.asarray(keys.starts, np.int64)
@@ -125,7 +126,7 @@ class SumTable:
         return ((sums >> _HALF) * np.uint64(self._places) >> _HALF).astype(np.int64)
 
     def _find(self, first: Words, second: Words) -> Ints:
-        offsets: Ints = np.full(len(first), UNKNOWN, np.int64)
+        offsets: Ints = np.full(len(first), UNKNOWN_OFFSET, np.int64)
         rows = np.arange(len(first))
         steps = first
         while len(rows):
@@ -135,7 +136,7 @@ class SumTable:
             offsets[rows[is_there]] = offsets_there[is_there]
 
             # Keys go on to their next place where another key is.
-            goes_on = np.flatnonzero(~is_there & (offsets_there != UNKNOWN))
+            goes_on = np.flatnonzero(~is_there & (offsets_there != UNKNOWN_OFFSET))
             rows, first, second = rows[goes_on], first[goes_on], second[goes_on]
             steps = steps[goes_on] + second
         return offsets
@@ -149,7 +150,7 @@ class SumTable:
         steps = first
         while len(first):
             at = self._at(steps)
-            free = np.flatnonzero(self._offsets[at] == UNKNOWN)
+            free = np.flatnonzero(self._offsets[at] == UNKNOWN_OFFSET)
             if len(free):
                 # If several want one place, the last of them gets it with all three numbers.
                 taken = at[free]
@@ -165,7 +166,7 @@ class SumTable:
             steps = steps[goes_on] + second
 
     def _grow(self) -> None:
-        used = np.flatnonzero(self._offsets != UNKNOWN)
+        used = np.flatnonzero(self._offsets != UNKNOWN_OFFSET)
         first, second, offsets = self._first[used], self._second[used], self._offsets[used]
         del used, self._first, self._second, self._offsets
 

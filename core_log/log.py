@@ -22,30 +22,30 @@ from core_log.appending.appended import LogAppendInfo
 from core_log.appending.batch_stamp import stamp
 from core_log.appending.replicated_run import split_into_runs
 from core_log.config import INT_MAX, LogConfig
+from core_log.damage import BadTail
 from core_log.flush import Flush
 from core_log.guard import Guard
 from core_log.leader_epochs import LeaderEpochs
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.producers.producer_state import ProducerState
-from core_log.recovery.damage import BadTail
 from core_log.retention import count_expired
+from core_log.segment_deletion import Retention
 from core_log.segments.index_file import CorruptIndex
 from core_log.segments.replacement import Replacement
-from core_log.segments.retained import Retention
 from core_log.segments.segment import BadIndex, Segment
 from core_log.segments.segment_list import SegmentList, find_record, is_cheap_to_read
 from core_log.segments.time_index import TimestampOffset
 from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition
 
 WRITE_BACK_BYTES = 4 * 2**20
 """The disk is told to begin with a segment's bytes in pieces of this size. Otherwise the system
 gathers gigabytes, and an append waits for them."""
-OFFSETS_TOPIC = "__consumer_offsets"
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from offsets.config import OffsetsConfig
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.java_hash import group_partition
 from protocol.topic_partition import TopicPartition
 
-OFFSETS_TOPIC = "__consumer_offsets"
 CACHED_GROUPS = 65_536
 
 partition_for = lru_cache(maxsize=CACHED_GROUPS)(group_partition)

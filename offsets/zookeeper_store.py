@@ -14,11 +14,19 @@ import attrs
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets, committable
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.api import Create, MultiFailed, NoNode, SessionExpired, SetData, ZkError, ZkSession
+from zk.api import (
+    MAX_OPS_PER_MULTI,
+    Create,
+    MultiFailed,
+    NoNode,
+    SessionExpired,
+    SetData,
+    ZkError,
+    ZkSession,
+)
 from zk.failures import is_transient
 from zk.znodes import ConsumerOffset, ZnodeError
 
-MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
 TRIES = 3  # of a multi, while others create and delete its nodes
 
 

@@ -8,8 +8,8 @@ import attrs
 
 from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.errors import BrokerError
-from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
 from protocol.settings import SettingError
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.options import EARLIEST, GROUP, LATEST, SourceOptions, specific_offsets
 from spark_connector.stream_offset import Offsets

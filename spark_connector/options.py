@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 
 from clients.config import IGNORED, ClusterConfig
-from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
 from protocol.settings import (
     REQUIRED,
     Check,
@@ -24,6 +23,7 @@ from protocol.settings import (
     one_of,
     setting,
 )
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from spark_connector.stream_offset import Offsets, from_json
 
 EARLIEST = "earliest"

@@ -8,8 +8,9 @@ import pyarrow as pa
 from clients.cluster import Cluster
 from clients.errors import BrokerError, ConnectionFailed
 from clients.fetching import FetchedPartition, fetch_once
-from clients.offset_requests import EARLIEST_TIME, list_offsets_request, listed_offsets
+from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
+from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import report_data_loss
 from spark_connector.options import ReaderConfig, SourceOptions

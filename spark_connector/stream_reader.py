@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
 from spark_connector.log_offsets import Connect, LogOffsets, connect_admin, report_data_loss

@@ -27,6 +27,9 @@ T = TypeVar("T")
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's default jute.maxbuffer. A server breaks the connection at a larger request."""
 
+MAX_OPS_PER_MULTI = 1000
+"""Operations of one multi, which is one packet."""
+
 MAX_BATCH_BYTES = MAX_REQUEST_BYTES // 2
 """Bound on the paths and data in a request with many operations. The other half is for what each
 operation adds: a chroot and some bytes of framing."""

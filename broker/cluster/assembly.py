@@ -8,7 +8,7 @@ from broker.cluster.automatic_topics import AutomaticTopics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.producer_ids import ProducerIds
 from broker.cluster.topic_creation import TopicCreator
-from broker.process import Process
+from broker.process.process import Process
 from broker.settings.config import BrokerConfig
 from zk.api import ZkSession
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import attrs
 
-from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import TopicCreator
-from broker.cluster.topic_names import check_name
+from broker.controller.topic_names import check_name
 from broker.settings.config import BrokerConfig
-from offsets.topic import OFFSETS_TOPIC, topic_properties
+from offsets.topic import topic_properties
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 
 
 @attrs.frozen

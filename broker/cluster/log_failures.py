@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import attrs
 
+from broker.process.zk_retry import retry_until_connected
 from broker.replication.partition import Partition
-from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import LogDirEvent
 from zk.api import ZkError, ZkSession

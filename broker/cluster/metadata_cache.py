@@ -7,29 +7,27 @@ from collections.abc import Container, Iterable
 
 import attrs
 
-from broker.cluster.topic_names import TopicNames
+from broker.controller.topic_names import TopicNames
 from protocol.messages import update_metadata
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestPartitionState,
 )
+from protocol.security_protocol import SecurityProtocol
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
+from zk.znodes import Endpoint
 
 logger = logging.getLogger(__name__)
-
-LEADER_DURING_DELETE = -2
-SECURITY_PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
-"""The name of an endpoint's listener where the request has none (versions 1 and 2)."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 @attrs.frozen
 class LiveBroker:
-    """A live broker: listener name → (host, port)."""
+    """A live broker, and its endpoints by the names of their listeners."""
 
     id: int
-    endpoints: dict[str, tuple[str, int]]
+    endpoints: dict[str, Endpoint]
     rack: str | None
 
 
@@ -127,30 +125,33 @@ class MetadataCache:
         """Return the rack of each live broker; None for a broker without one."""
         return {broker.id: broker.rack for broker in self.brokers.values()}
 
-    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
-        """Return (host, port) of a live broker's listener."""
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return a live broker's endpoint under this listener name; None if it has none."""
         broker = self.brokers.get(broker_id)
         return broker.endpoints.get(listener) if broker else None
 
     def leader_endpoint(
         self, partition: TopicPartition, listener: str
-    ) -> tuple[int, str, int] | None:
-        """Return (broker id, host, port) of the partition's live leader."""
+    ) -> tuple[int, Endpoint] | None:
+        """Return the id and endpoint of the partition's live leader."""
         state = self.partition_state(partition)
         if state is None:
             return None
         endpoint = self.endpoint(state.leader, listener)
-        return (state.leader, *endpoint) if endpoint else None
+        return (state.leader, endpoint) if endpoint else None
 
 
 def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:
-    endpoints = {
-        endpoint.listener or SECURITY_PROTOCOLS.get(endpoint.security_protocol, ""): (
-            endpoint.host,
-            endpoint.port,
-        )
-        for endpoint in broker.endpoints
-    }
+    endpoints = {endpoint.listener: endpoint for endpoint in map(_endpoint, broker.endpoints)}
     if not endpoints:
-        endpoints = {"PLAINTEXT": (broker.v0_host, broker.v0_port)}
+        endpoints = {"PLAINTEXT": Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port)}
     return LiveBroker(broker.id, endpoints, broker.rack)
+
+
+def _endpoint(endpoint: update_metadata.UpdateMetadataRequestEndpoint) -> Endpoint:
+    """Read an endpoint; without a listener (versions 1 and 2) the protocol's name stands for it."""
+    try:
+        protocol = SecurityProtocol(endpoint.security_protocol).name
+    except ValueError:
+        protocol = ""
+    return Endpoint(endpoint.listener or protocol, endpoint.host, endpoint.port, protocol)

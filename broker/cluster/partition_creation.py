@@ -12,7 +12,7 @@ from functools import partial
 import attrs
 
 from broker.controller.topic_changes import Assignment, check_size
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
 from zk.api import BadVersion, NoNode, ZkSession
 from zk.znodes import TopicAssignment

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import attrs
 
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from zk.api import NodeExists, NoNode, Stat, WatchEvent, ZkSession
 from zk.znodes import BrokerId, ZnodeError
 

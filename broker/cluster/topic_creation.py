@@ -19,7 +19,7 @@ import attrs
 
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import Assignment, PlannedTopic, check_count, checked_size
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
 from zk.znodes import EntityConfig, TopicAssignment

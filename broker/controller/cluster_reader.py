@@ -42,7 +42,7 @@ from broker.controller.events import (
     WatchFired,
 )
 from broker.controller.state import Leadership, Reassignment, RegisteredBroker
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.api import Stat, Watch, WatchEvent, ZkSession, get_if_there
 from zk.znodes import (

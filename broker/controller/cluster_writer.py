@@ -18,7 +18,7 @@ import attrs
 
 from broker.controller.effects import AssignmentWrite, PartitionStateWrite
 from broker.controller.events import AssignmentsWritten, PartitionStatesWritten
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     BadVersion,
@@ -47,8 +47,9 @@ from zk.znodes import (
 
 T = TypeVar("T")
 
-MAX_OPS_PER_MULTI = 100
-"""A multi is one packet, bounded by jute.maxbuffer (1 MiB), and one turn of ZooKeeper."""
+OPS_PER_WRITE = 100
+"""Operations of one multi of the controller: fewer than fit, as ZooKeeper does nothing else
+meanwhile."""
 
 
 class EpochMoved(Exception):
@@ -66,7 +67,7 @@ class ClusterWriter:
         """Create or replace the states. Raises EpochMoved."""
         await self._create_partitions_nodes(writes)
 
-        chunks = _chunks(writes, MAX_OPS_PER_MULTI // 2)
+        chunks = _chunks(writes, OPS_PER_WRITE // 2)
         versions = await asyncio.gather(*(self._write_chunk(chunk) for chunk in chunks))
 
         pairs = list(zip(writes, (version for chunk in versions for version in chunk), strict=True))
@@ -131,7 +132,7 @@ class ClusterWriter:
 
     async def delete_nodes(self, paths: Sequence[str]) -> None:
         """Delete those of the nodes that exist."""
-        for chunk in _chunks(paths, MAX_OPS_PER_MULTI):
+        for chunk in _chunks(paths, OPS_PER_WRITE):
             await self._delete_all(chunk)
 
     async def clear(self, directory: str) -> None:
@@ -154,7 +155,7 @@ class ClusterWriter:
         """
         # The states first: they are many, and useless without the topic.
         states = await self._descendants(TopicAssignment.path(topic))
-        for chunk in _chunks(states, MAX_OPS_PER_MULTI):
+        for chunk in _chunks(states, OPS_PER_WRITE):
             await self._delete_all(chunk)
 
         last = (

@@ -41,13 +41,17 @@ def handle_new_session(state: ControllerState, event: NewSession) -> list[Effect
 def handle_elected(state: ControllerState, event: Elected) -> list[Effect]:
     """Become the active controller and read the cluster.
 
-    Old notifications are deleted unread, because the whole cluster is read anyway.
+    Old notifications are deleted unread, because the whole cluster is read anyway. A controller
+    that is elected again, because somebody deleted /controller, resigns first: what it knew may be
+    old.
     """
+    effects = resign(state, event) if state.is_active else []
+
     state.is_active = True
     state.active_controller_id = state.broker_id
     state.epoch = event.epoch
     state.epoch_zk_version = event.zk_version
-    return [ClearNotifications(), ReadCluster()]
+    return [*effects, ClearNotifications(), ReadCluster()]
 
 
 def handle_election_lost(state: ControllerState, event: ElectionLost) -> list[Effect]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from broker.controller.events import Elected, ElectionLost
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from zk.api import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Stat, Watch, ZkSession
 from zk.znodes import Controller, ControllerEpoch, ZnodeError
 

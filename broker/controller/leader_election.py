@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 
 import attrs
 
-from broker.controller.state import NO_LEADER
+from protocol.special_values import NO_LEADER
 from zk.znodes import PartitionState
 
 # --- selectors -----------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable
 from broker.controller.effects import PartitionStateWrite
 from broker.controller.leader_election import offline_leader, under_next_epoch
 from broker.controller.replicas import bring_online, take_offline
-from broker.controller.state import NO_LEADER, ControllerState
+from broker.controller.state import ControllerState
+from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 
 

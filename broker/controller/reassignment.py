@@ -49,9 +49,10 @@ from broker.controller.events import (
 from broker.controller.leader_election import reassigned_leader, under_next_epoch
 from broker.controller.partitions import settle
 from broker.controller.replica_states import ReplicaStatus
-from broker.controller.state import NO_LEADER, ControllerState, Reassignment
+from broker.controller.state import ControllerState, Reassignment
 from broker.controller.topic_changes import check_size
 from protocol.errors import ApiError, ErrorCode
+from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState, TopicAssignment
 

@@ -39,10 +39,9 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestPartitionState,
     UpdateMetadataRequestTopicState,
 )
+from protocol.security_protocol import SecurityProtocol
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_partition import by_topic
-
-LEADER_DURING_DELETE = -2
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 ControlEffect = SendLeaderAndIsr | SendUpdateMetadata | SendStopReplica
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
@@ -162,7 +161,7 @@ def _live_broker(broker: RegisteredBroker) -> UpdateMetadataRequestLiveBroker:
                 port=endpoint.port,
                 host=endpoint.host,
                 listener=endpoint.listener,
-                security_protocol=SECURITY_PROTOCOLS[endpoint.security_protocol],
+                security_protocol=SecurityProtocol[endpoint.security_protocol],
             )
             for endpoint in broker.endpoints
         ],

@@ -17,10 +17,9 @@ import attrs
 
 from broker.controller.partition_states import PARTITION_STATES, PartitionStatus
 from broker.controller.replica_states import REPLICA_STATES, ReplicaStatus
+from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint, PartitionState
-
-NO_LEADER = -1
 
 Replica = tuple[TopicPartition, int]  # a partition, and the id of a broker that keeps it
 

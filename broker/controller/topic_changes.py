@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
-from broker.cluster.topic_names import TopicNames, check_name
 from broker.controller.replica_placement import place_replicas
+from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic

@@ -8,16 +8,16 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
-from broker.lifecycle.periodic import run_every
 from broker.network.deferred import Deferred
-from broker.process import Process
+from broker.process.periodic import run_every
+from broker.process.process import Process
+from broker.process.signals import Signals
 from broker.replication.replica_manager import ReplicaManager
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
-from broker.signals import Signals
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import offset_value_version
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 from zk.api import ZkSession
 
 

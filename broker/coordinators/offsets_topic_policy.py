@@ -12,7 +12,7 @@ import logging
 import attrs
 
 from core_log.config import LogConfig
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from functools import partial
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import Creation, TopicCreator
-from broker.cluster.topic_names import already_exists
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
+from broker.controller.topic_names import already_exists
 from broker.network.authorization import CLUSTER, Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import attrs
 
-from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
@@ -18,6 +18,7 @@ from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition_waits import START
 from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,

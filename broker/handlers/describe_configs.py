@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.cluster.topic_names import check_legal
+from broker.controller.topic_names import check_legal
 from broker.handlers.config_authorization import require_config_access
 from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome

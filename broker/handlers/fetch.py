@@ -50,13 +50,13 @@ from protocol.messages.fetch import (
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.convert import NoOlderForm
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.special_values import READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
 FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
 FIRST_VERSION_OF_SOFT_LIMITS = 3
-READ_COMMITTED = 1
 _EMPTY = b""
 
 

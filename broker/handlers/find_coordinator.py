@@ -11,14 +11,14 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import Operation, group, transactional_id
 from broker.network.request_context import RequestContext, require_authorized
 from offsets.config import OffsetsConfig
-from offsets.topic import OFFSETS_TOPIC, offsets_partition, partition_for, topic_properties
+from offsets.topic import offsets_partition, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.topic_partition import TopicPartition
 
 GROUP = 0
 TRANSACTION = 1
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]
 """Name, partitions, replication factor, settings. Returns at once; raises ApiError."""
@@ -74,9 +74,14 @@ def _find_leader(
     leader = cache.leader_endpoint(topic_partition, context.listener)
     if leader is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic_partition} has no leader")
-    node_id, host, port = leader
+
+    node_id, endpoint = leader
     return FindCoordinatorResponse(
-        error_code=ErrorCode.NONE, error_message=None, node_id=node_id, host=host, port=port
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        node_id=node_id,
+        host=endpoint.host,
+        port=endpoint.port,
     )
 
 

@@ -25,12 +25,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponseTopic,
     error_response,
 )
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME, READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
-LATEST_TIME = -1
-EARLIEST_TIME = -2
 CONSUMER = -1
-READ_COMMITTED = 1
 FIRST_VERSION_OF_NOT_AVAILABLE = 5
 """From this version on a client knows OFFSET_NOT_AVAILABLE."""
 

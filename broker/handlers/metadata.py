@@ -7,13 +7,14 @@ from typing import Any
 
 import attrs
 
-from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import CLUSTER, Operation, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -158,7 +159,7 @@ def _response(
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(
-            node_id=broker.id, host=endpoint[0], port=endpoint[1], rack=broker.rack
+            node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )
         for broker in cache.brokers.values()
         if (endpoint := broker.endpoints.get(listener))

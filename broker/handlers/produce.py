@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import CLUSTER, Operation, transactional_id
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
@@ -37,6 +37,7 @@ from core_log.appending.validator import (
 from core_log.log import AppendLater
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,

@@ -1,16 +1,9 @@
-"""A command reaches a cluster in one of two ways: through its brokers, or through ZooKeeper.
+"""The operations on a cluster that commands need, whichever way leads there (open_cluster.py)."""
 
-With `--zookeeper` alone on the command line the command writes to ZooKeeper what the tools of
-Kafka 0.8 to 2.3 write there, and the controller picks it up; no broker has to respond. In all
-other cases the command sends requests to the brokers, which check more and report the result.
-"""
-
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import click
-from click.core import ParameterSource
 
 from clients.admin.descriptions import (
     ConfigResource,
@@ -22,8 +15,6 @@ from clients.admin.descriptions import (
     TopicPartitionReplica,
 )
 from clients.admin.requests import Verdicts
-from clients.output import Target
-from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
 
 LogDirs = Mapping[str, LogDirDescription]
@@ -101,28 +92,3 @@ class ClusterAccess(Protocol):
         self, election_type: int, partitions: Sequence[TopicPartition] | None
     ) -> Verdicts[TopicPartition]:
         """Elect leaders; None is all partitions that need an election."""
-
-
-@asynccontextmanager
-async def cluster_access(target: Target) -> AsyncIterator[ClusterAccess]:
-    """Connect in the way that the current command line asks for. Raises as `connected`."""
-    # Imported late: a command loads only what its way needs.
-    from broker.kbroker.over_brokers import OverBrokers
-    from broker.kbroker.over_zookeeper import OverZooKeeper
-
-    is_by_zookeeper = names_zookeeper_alone(click.get_current_context())
-    async with connected(target, brokers=not is_by_zookeeper) as sessions:
-        if is_by_zookeeper:
-            assert sessions.zk is not None
-            yield OverZooKeeper(sessions.zk, target.timeout_ms)
-        else:
-            yield OverBrokers(sessions.admin)
-
-
-def names_zookeeper_alone(context: click.Context) -> bool:
-    """True if the command line itself names ZooKeeper and no broker; the environment may."""
-    typed = ParameterSource.COMMANDLINE
-    return (
-        context.get_parameter_source("zookeeper") is typed
-        and context.get_parameter_source("bootstrap_server") is not typed
-    )

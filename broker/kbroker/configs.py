@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.comma_lists import split_names
+from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_group import CommandFailed
@@ -193,7 +194,7 @@ async def describe_configs(
     target: Target, resource: ConfigResource, *, everything: bool
 ) -> list[Item]:
     """Return the settings as items of COLUMNS, sorted by name."""
-    async with cluster_access(target) as cluster:
+    async with open_cluster(target) as cluster:
         # Brokers report each setting's source and synonyms.
         if isinstance(cluster, OverBrokers):
             configs = await cluster.admin.describe_configs([resource], synonyms=True)
@@ -319,7 +320,7 @@ def alter(
     changes = {resource: {**dict.fromkeys(removals), **dict(additions)}}
 
     async def change() -> Exception | None:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             await _check_removals(cluster, resource, removals)
             return (await cluster.change_configs(changes))[resource]
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from broker.kbroker.cluster_access import cluster_access, names_zookeeper_alone
+from broker.kbroker.open_cluster import names_zookeeper_alone, open_cluster
 from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
 from clients.kafka_spelling import ActionGroup
@@ -165,7 +165,7 @@ def elect(
     in_file = None if file is None else read_partitions(file.read_text("utf-8"))
 
     async def request_election() -> Mapping[TopicPartition, ApiError | None]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             chosen = in_file  # None: all
             if topic is not None and partition is not None:
                 chosen = [TopicPartition(topic, partition)]

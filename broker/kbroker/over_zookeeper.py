@@ -13,13 +13,13 @@ import attrs
 
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
-from broker.cluster.topic_names import TopicNames
 from broker.controller.topic_changes import (
     TopicDefaults,
     check_configs,
     plan_partitions,
     plan_topic,
 )
+from broker.controller.topic_names import TopicNames
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
 from broker.settings.entity_configs import unknown_topic
 from clients.admin.descriptions import (
@@ -35,8 +35,8 @@ from clients.admin.requests import Verdicts, create_partitions_request, create_t
 from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
-from groups.zookeeper.filters import INTERNAL_TOPICS
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.elect_leaders import UNCLEAN
 from protocol.topic_partition import TopicPartition
 from zk.api import NodeExists, NoNode, ZkSession, children_if_there, get_if_there

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
-from broker.lifecycle.watchdog import TurnClock, Watchdog
+from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from clients.output import KeyValue, read_properties

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import click
 
-from broker.kbroker.cluster_access import ClusterAccess, cluster_access
+from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.comma_lists import Assignment
+from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.topic_choice import choose_topics, require_name
 from broker.kbroker.topic_rows import (
     FILTERS,
@@ -36,8 +37,8 @@ from clients.output import (
     show,
     target_options,
 )
-from groups.zookeeper.filters import INTERNAL_TOPICS
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 
 DELETED = {False: "Deleted topic {}.", True: "Topic {} is marked for deletion."}
 """The line for a deleted topic, by `is_by_zookeeper`."""
@@ -87,7 +88,7 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
     """List all topics, one name a line; -o wide adds columns."""
 
     async def collect_items() -> list[Item]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             topics = await choose_topics(cluster, (), pattern, if_exists=True)
             marked = await cluster.list_marked_topics()
 
@@ -166,7 +167,7 @@ def create(
     )
 
     async def create_topic() -> dict[str, ApiError | None]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             try:
                 await cluster.create_topic(topic)
             except ApiError as error:
@@ -235,7 +236,7 @@ def describe(
 
     async def collect_items() -> list[Item]:
         names = [name] if name is not None else []
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
@@ -349,7 +350,7 @@ def alter(
     async def alter_topics() -> dict[str, ApiError | None]:
         results: dict[str, ApiError | None] = {}
         names = [] if name is None else [name]
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             for topic in (
                 await choose_topics(cluster, names, pattern, if_exists=if_exists)
             ).values():
@@ -386,7 +387,7 @@ def delete(
         raise click.UsageError("say which topics: NAMES, or --topic REGEX")
 
     async def delete_topics() -> tuple[dict[str, ApiError | None], bool]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             wanted = list(names)
             if pattern is not None:
                 wanted = list(await choose_topics(cluster, (), pattern, if_exists=if_exists))

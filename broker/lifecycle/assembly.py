@@ -15,24 +15,24 @@ from broker.cluster.peers import Peers
 from broker.cluster.registration import AlreadyRegistered, Registration
 from broker.controller.controller import Controller
 from broker.lifecycle.config_effects import ConfigEffects
+from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from broker.lifecycle.housekeeping import Housekeeping
-from broker.lifecycle.process_limits import own_host_name
 from broker.network.listener import Listener
-from broker.process import Process
+from broker.process.process import Process
+from broker.process.process_limits import own_host_name
+from broker.process.signals import Signals
 from broker.replication.assembly import Replication
 from broker.settings.assembly import SettingsWing
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, read_all_topic_settings
-from broker.signals import Signals
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import Workers
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
 from zk.api import ZkSession
-from zk.znodes import BrokerId
-from zk.znodes import Endpoint as ZkEndpoint
+from zk.znodes import BrokerId, Endpoint
 
 
 @attrs.frozen
@@ -117,24 +117,42 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
         await asyncio.get_running_loop().run_in_executor(thread, close)
 
 
-def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[ZkEndpoint, ...]:
+def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
     """Return the addresses to register for a broker that listens on these ports."""
     return tuple(
-        ZkEndpoint(
-            endpoint.listener,
-            endpoint.host or own_host_name(),
-            endpoint.port or ports[endpoint.listener],
+        attrs.evolve(
+            endpoint,
+            host=endpoint.host or own_host_name(),
+            port=endpoint.port or ports[endpoint.listener],
         )
         for endpoint in config.advertised
     )
 
 
 def create_registration(
-    config: BrokerConfig, process: Process, zk: ZkSession, endpoints: tuple[ZkEndpoint, ...]
+    config: BrokerConfig, process: Process, zk: ZkSession, endpoints: tuple[Endpoint, ...]
 ) -> Registration:
     """Build the registration of this broker in ZooKeeper."""
     node = BrokerId(endpoints=endpoints, timestamp_ms=process.now_ms(), rack=config.broker_rack)
     return Registration(zk, config.broker_id, node, config.zookeeper_session_timeout_ms)
+
+
+def create_controlled_shutdown(
+    config: BrokerConfig, zk: ZkSession, registration: Registration, peers: Peers
+) -> ControlledShutdown:
+    """Return what moves leaders away from this broker before it stops."""
+    return ControlledShutdown(
+        zk,
+        config.broker_id,
+        lambda: registration.epoch,
+        config.inter_broker_listener,
+        peers.connect,
+        ShutdownConfig(
+            config.controlled_shutdown_enable,
+            config.controlled_shutdown_max_retries,
+            config.controlled_shutdown_retry_backoff_ms,
+        ),
+    )
 
 
 def create_controller(

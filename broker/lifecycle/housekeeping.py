@@ -12,8 +12,8 @@ from typing import Any
 import attrs
 
 from broker.cluster.log_failures import LogFailures
-from broker.lifecycle.periodic import run_every
 from broker.network.listener import Listener
+from broker.process.periodic import run_every
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
 from broker.replication.partition import Partition

@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
-from broker.lifecycle.process_limits import memory_bytes, open_files_limit
 from broker.network.connection import ClientConnection
 from broker.network.dispatch import Dispatcher
 from broker.network.purgatory import Purgatory
 from broker.network.queued_bytes import QueuedBytes, default_queued_bytes
 from broker.network.session import PLAINTEXT_SESSION, Session
 from broker.network.turns import Turns
-from broker.settings.config import BrokerConfig
+from broker.process.process_limits import memory_bytes, open_files_limit
+from zk.znodes import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,29 @@ def bind_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
+class ListenerConfig(Protocol):
+    """The settings of a broker's connections (`BrokerConfig`)."""
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]: ...
+    @property
+    def connections_max_idle_ms(self) -> int: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def max_connections_per_ip(self) -> int: ...
+    @property
+    def max_connections_per_ip_overrides(self) -> tuple[str, ...]: ...
+    @property
+    def queued_max_request_bytes(self) -> int: ...
+    @property
+    def socket_receive_buffer_bytes(self) -> int: ...
+    @property
+    def socket_request_max_bytes(self) -> int: ...
+    @property
+    def socket_send_buffer_bytes(self) -> int: ...
+
+
 @attrs.define(eq=False)
 class Listener:
     """The bound ports and their connections.
@@ -69,7 +92,7 @@ class Listener:
     process may have open. `open_session(listener)` returns the session of a new connection.
     """
 
-    config: BrokerConfig
+    config: ListenerConfig
     purgatory: Purgatory
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     open_socket: Bind = bind_socket
@@ -216,7 +239,7 @@ def _parse_limits(overrides: Iterable[str]) -> dict[str, int]:
     return limits
 
 
-def _size_buffers(bound: socket.socket, config: BrokerConfig) -> None:
+def _size_buffers(bound: socket.socket, config: ListenerConfig) -> None:
     """Set the buffer sizes of a socket as far as the system allows; -1 keeps the system's."""
     sizes = (
         (socket.SO_SNDBUF, config.socket_send_buffer_bytes),

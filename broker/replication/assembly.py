@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import attrs
 
-from broker.cluster.peers import Peers
 from broker.network.purgatory import Purgatory
-from broker.process import Process
+from broker.process.process import Process
+from broker.process.signals import Signals
 from broker.replication.control_work import ControlWork
 from broker.replication.directory_moves import DirectoryMoves
 from broker.replication.fetch_sessions import MAX_EPOCH, FetchSessions
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import IsrWriter
+from broker.replication.leader_fetcher import FetcherConfig
 from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_fetchers import LeaderConnection, ReplicaFetchers
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
-from broker.signals import Signals
 from core_log.log_manager import LogManager
 from zk.api import ZkSession
 
@@ -52,10 +54,10 @@ def assemble(
     zk: ZkSession,
     logs: LogManager,
     topic_configs: TopicConfigs,
-    peers: Peers,
+    connect: Callable[[int], Awaitable[LeaderConnection]],
     purgatory: Purgatory,
 ) -> Replication:
-    """Build the wing over the open logs."""
+    """Build the wing over the open logs; `connect(leader)` is for the fetches of followers."""
     spawn = process.spawn
 
     # The parts that the replica manager uses.
@@ -72,13 +74,30 @@ def assemble(
     session_id = partial(process.rng.randint, 1, MAX_EPOCH)
     sessions = FetchSessions(config.fetch_session_slots, session_id)
 
+    fetchers = ReplicaFetchers(
+        config.broker_id,
+        FetcherConfig(
+            max_bytes=config.replica_fetch_max_bytes,
+            response_max_bytes=config.replica_fetch_response_max_bytes,
+            wait_max_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            backoff_ms=config.replica_fetch_backoff_ms,
+            fetchers=config.num_replica_fetchers,
+        ),
+        connect,
+        spawn,
+        process.now_ms,
+        quotas.follower,
+        process.work,
+        signals.replicated,
+    )
     replicas = ReplicaManager(
         config.broker_id,
         logs,
         topic_configs.get,
         PartitionWaits(purgatory, sessions),
         flusher.start,
-        peers.create_fetchers(quotas.follower, process.work, signals.replicated),
+        fetchers,
         isr_writer.write,
         process.monotonic_ms,
         config.replica_lag_time_max_ms,

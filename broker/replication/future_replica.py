@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from broker.replication.partition import Partition, append_as_fetched
-from broker.replication.truncation import truncation
+from broker.replication.truncation import decide_truncation
 from core_log.log import Log
 from core_log.storage import FileRange
 from protocol.topic_partition import TopicPartition
@@ -49,7 +49,7 @@ class FutureReplica:
 
         # The end: go back, epoch by epoch, to where the histories diverge.
         while not self.is_aligned:
-            step = truncation(
+            step = decide_truncation(
                 *current.leader_epochs.end_offset_for(
                     log.leader_epochs.latest_epoch, current.log_end_offset
                 ),

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-UNKNOWN_OFFSET = -1
+from protocol.special_values import UNKNOWN_OFFSET
 
 LONG_AGO_MS = -(2**62)
 """Before any time of the monotonic clock, which may begin anywhere."""

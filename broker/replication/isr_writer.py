@@ -21,9 +21,9 @@ from typing import Any
 
 import attrs
 
+from broker.process.zk_retry import retry_until_connected
 from broker.replication.isr import LONG_AGO_MS, Isr
 from broker.replication.partition import IsrProposal
-from broker.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.admin_znodes import IsrChange as IsrChangeNode
 from zk.api import BadVersion, NoNode, ZkError, ZkSession

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import logging
 
-from broker.replication.partition import NO_LEADER
 from core_log.log_manager import LogManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
+from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

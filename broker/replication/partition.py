@@ -26,10 +26,9 @@ from core_log.appending.validator import ValidBatch
 from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
+from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
-
-NO_LEADER = -1
 
 
 @attrs.frozen

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import attrs
 
+from broker.process.signals import Signal, Signals
 from broker.replication.follower_progress import FollowerProgress
 from broker.replication.partition import IsrProposal, Partition
-from broker.signals import Signal, Signals
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
     BATCH_MAGIC,
@@ -30,6 +30,7 @@ from core_log.log_manager import LogManager
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
+from protocol.special_values import UNKNOWN_OFFSET
 from protocol.topic_partition import TopicPartition
 
 ValidSet = Sequence[ValidBatch | ValidMessages]
@@ -59,10 +60,6 @@ class Followers(Protocol):
 
     def troubled(self) -> Mapping[TopicPartition, str]:
         """Return the partitions whose last fetch failed, with the reasons."""
-
-
-UNKNOWN_OFFSET = -1
-"""Sent to a consumer for a bound that the leader does not know yet."""
 
 
 @attrs.frozen

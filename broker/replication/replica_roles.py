@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 
 from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
-from broker.replication.partition import NO_LEADER, Partition
+from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from core_log.log_manager import NewLog
@@ -32,6 +32,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaResponsePartitionError,
 )
+from protocol.special_values import NO_LEADER
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 

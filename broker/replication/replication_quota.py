@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import attrs
 
-UNLIMITED = 2**63 - 1
+from protocol.special_values import MAX_LONG
+
+UNLIMITED = MAX_LONG
 EVERY_REPLICA = "*"
 
 

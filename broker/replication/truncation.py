@@ -1,10 +1,9 @@
-"""Where a follower ends its log before it fetches (KIP-101, KIP-279).
+"""Decide where a follower ends its log before it fetches (KIP-101, KIP-279).
 
-To cut at the high watermark is wrong twice over: a follower's own watermark lags behind, so it
-would cut off what was acknowledged if it were to lead next; and two logs that were led by
-different brokers may differ below both their watermarks of before. So a follower asks the leader
-where its own last epoch ended in the leader's log, and goes back, epoch by epoch, until the two
-histories meet.
+Truncating at the high watermark is wrong in two ways. A follower's own watermark lags behind, so it
+would remove what was acknowledged and then might lead. And two logs that different brokers led may
+differ below both their earlier watermarks. So a follower asks the leader where its own last epoch
+ended in the leader's log, and goes back, epoch by epoch, until the two histories meet.
 """
 
 from __future__ import annotations
@@ -18,27 +17,35 @@ UNDEFINED_EPOCH, UNDEFINED_OFFSET = UNDEFINED
 
 @attrs.frozen
 class Truncation:
-    """Cut the log at `offset`; unless `done`, ask again about the epoch that is the last then."""
+    """Truncate the log to `offset`; unless `done`, ask again about the epoch that is last then."""
 
     offset: int
     done: bool
 
 
-def truncation(
-    epoch: int, end_offset: int, own: LeaderEpochs, log_end_offset: int, high_watermark: int
+def decide_truncation(
+    epoch: int,
+    end_offset: int,
+    own_epochs: LeaderEpochs,
+    log_end_offset: int,
+    high_watermark: int,
 ) -> Truncation:
-    """What follows from the leader's answer about our last epoch.
+    """Decide by the leader's response about our last epoch.
 
-    The answer: the largest epoch the leader knows that is not above ours, and where it ended; -1
-    where the leader does not know, an epoch of -1 alone from brokers before 2.0.
+    The response names the largest epoch the leader knows that is not above ours, and where that
+    epoch ended. Both are -1 where the leader does not know; brokers before 2.0 send an epoch of -1
+    with an end.
     """
     if end_offset == UNDEFINED_OFFSET:
-        return Truncation(min(high_watermark, log_end_offset), True)
+        return Truncation(min(high_watermark, log_end_offset), done=True)
     if epoch == UNDEFINED_EPOCH:
-        return Truncation(min(end_offset, log_end_offset), True)
-    own_epoch, own_end = own.end_offset_for(epoch, log_end_offset)
-    if own_end == UNDEFINED_OFFSET:
-        return Truncation(min(end_offset, log_end_offset), True)
+        return Truncation(min(end_offset, log_end_offset), done=True)
+
+    own_epoch, own_end_offset = own_epochs.end_offset_for(epoch, log_end_offset)
+    if own_end_offset == UNDEFINED_OFFSET:
+        return Truncation(min(end_offset, log_end_offset), done=True)
+
+    # Our log has an earlier epoch than the leader answered for: the leader must look further back.
     if own_epoch != epoch:
-        return Truncation(min(own_end, log_end_offset), False)
-    return Truncation(min(end_offset, own_end, log_end_offset), True)
+        return Truncation(min(own_end_offset, log_end_offset), done=False)
+    return Truncation(min(end_offset, own_end_offset, log_end_offset), done=True)

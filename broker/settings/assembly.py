@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-from broker.process import Process
+from broker.process.process import Process
+from broker.process.signals import Signals
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.config_resources import ConfigResources
 from broker.settings.entity_configs import BROKERS, TOPICS
 from broker.settings.topic_configs import TopicConfigs
-from broker.signals import Signals
 from zk.api import ZkSession
 
 

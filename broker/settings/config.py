@@ -19,15 +19,16 @@ from collections.abc import Mapping
 import attrs
 
 from broker.controller.state import LeaderRebalance
-from broker.network.endpoints import ANY_ADDRESS, MAX_PORT, Endpoint, parse_endpoints
-from broker.replication.replication_quota import UNLIMITED
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
+from broker.settings.endpoints import ANY_ADDRESS, MAX_PORT, parse_endpoints
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, between, declared_settings, ge, int64, load, setting
+from protocol.special_values import MAX_LONG
+from zk.znodes import Endpoint
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
@@ -108,19 +109,19 @@ class BrokerConfig:
     num_replica_fetchers: int = setting("num.replica.fetchers", 1, validator=ge(1))
     leader_replication_throttled_rate: int = setting(
         "leader.replication.throttled.rate",
-        UNLIMITED,
+        MAX_LONG,
         validator=int64(0),
         doc="Most bytes per second sent to throttled followers that are not in sync (KIP-73).",
     )
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate",
-        UNLIMITED,
+        MAX_LONG,
         validator=int64(0),
         doc="Most bytes per second that throttled followers not in sync fetch (KIP-73).",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
-        UNLIMITED,
+        MAX_LONG,
         validator=int64(1),
         doc="Most bytes per second for moves between this broker's log directories (KIP-113).",
     )
@@ -245,11 +246,11 @@ class BrokerConfig:
         if self.advertised_listeners:
             return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
         return tuple(
-            Endpoint(
-                endpoint.listener,
-                self.advertised_host_name
+            attrs.evolve(
+                endpoint,
+                host=self.advertised_host_name
                 or ("" if endpoint.host in ANY_ADDRESS else endpoint.host),
-                endpoint.port if self.advertised_port is None else self.advertised_port,
+                port=endpoint.port if self.advertised_port is None else self.advertised_port,
             )
             for endpoint in self.endpoints
         )

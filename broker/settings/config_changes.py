@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
 from zk.failures import is_transient
 from zk.znodes import ConfigChange, ZnodeError, parse_sequence_number

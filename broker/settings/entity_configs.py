@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import attrs
 
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
 from zk.api import (
     BadVersion,

@@ -21,6 +21,7 @@ import attrs
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.purgatory import Wait
+from broker.process.zk_retry import retry_until_connected
 from broker.settings.entity_configs import (
     TOPICS,
     UNREADABLE,
@@ -29,7 +30,6 @@ from broker.settings.entity_configs import (
     read_many_settings,
     read_settings,
 )
-from broker.zk_retry import retry_until_connected
 from core_log.config import DELETION_SETTINGS, LogConfig
 from protocol.settings import SettingError
 from zk.admin_znodes import EntityConfig

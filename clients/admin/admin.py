@@ -37,10 +37,6 @@ from clients.admin.requests import (
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, left_out
-from clients.offset_requests import (
-    EARLIEST_TIME,
-    LATEST_TIME,
-)
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
@@ -58,6 +54,7 @@ from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [

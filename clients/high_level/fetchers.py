@@ -19,15 +19,11 @@ from clients.fetching import FetchedPartition, fetch_once
 from clients.high_level.config import ConsumerConfig
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import Chunk, PartitionFeed
-from clients.offset_requests import (
-    EARLIEST_TIME,
-    LATEST_TIME,
-    list_offsets_request,
-    listed_offsets,
-)
+from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.errors import ApiError, ErrorCode
 from protocol.java_hash import abs31, java_string_hash, wrap32
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

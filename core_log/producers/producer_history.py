@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 import attrs
 
+from core_log.damage import EVERYTHING
 from core_log.guard import Guard
 from core_log.producers.producer_snapshots import ProducerSnapshots
 from core_log.producers.producer_state import NONE, ProducerState
 from core_log.producers.transactions import note_end
-from core_log.recovery.damage import EVERYTHING
 from core_log.segments.segment_list import SegmentList
 from protocol.records.batch_header import BatchHeader
 

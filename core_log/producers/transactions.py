@@ -11,8 +11,8 @@ import logging
 from bisect import bisect_left
 from typing import NamedTuple
 
+from core_log.damage import EVERYTHING
 from core_log.producers.producer_state import NONE, ProducerState
-from core_log.recovery.damage import EVERYTHING
 from core_log.segments.file_name import TRANSACTION_INDEX, file_name
 from core_log.segments.index_file import CorruptIndex
 from core_log.segments.segment import Segment

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core_log.config import LogConfig
+from core_log.damage import EVERYTHING, BadTail
 from core_log.flush import FlushState
 from core_log.guard import Guard
 from core_log.leader_epochs import LeaderEpochs
@@ -14,7 +15,6 @@ from core_log.log import Log
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import ProducerSnapshots
 from core_log.producers.transactions import delete_doubtful_indexes, sync_indexes
-from core_log.recovery.damage import EVERYTHING, BadTail
 from core_log.recovery.recovery import Recovered, open_log, remove_tail
 from core_log.segments.segment_list import SegmentList
 from core_log.segments.splitting import OffsetOverflow, split_segment

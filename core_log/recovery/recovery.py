@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from core_log.config import INT_MAX, LogConfig
+from core_log.damage import EVERYTHING, BadTail
 from core_log.leader_epochs import LeaderEpochs
-from core_log.recovery.damage import EVERYTHING, BadTail
 from core_log.segments.batch_scan import ShallowBatch, scan, scan_checked
 from core_log.segments.file_name import (
     ALL_SUFFIXES,

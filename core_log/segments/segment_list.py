@@ -29,9 +29,8 @@ from protocol.records.batch import decode_batch
 from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 
-EARLIEST_TIME = -2
-LATEST_TIME = -1
 REMEMBERED_POSITIONS = 16
 SOON_READ_BYTES = 16 * 1024
 """Batches that are larger, or compressed, are searched off the event loop."""

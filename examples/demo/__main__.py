@@ -22,9 +22,9 @@ from pathlib import Path
 
 import attrs
 
-from clients.producer.producer import Producer
 from examples.demo import picture
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, encode, flights
+from kgroup import Producer
 
 GROUP = "flights-demo"
 SPARK_GROUP = "flights-spark"

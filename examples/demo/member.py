@@ -11,9 +11,9 @@ import asyncio
 import signal
 from pathlib import Path
 
-from clients.high_level.connector import ConsumerConnector
-from clients.serializers import json_decoder
 from examples.demo.flights import TOPIC
+from kgroup import ConsumerConnector
+from kgroup.serializers import json_decoder
 
 BURST = 100
 

@@ -23,7 +23,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from spark_connector.source import KgroupDataSource
+    from kgroup.spark import KgroupDataSource
 
     spark = (
         SparkSession.builder.master("local[2]")

@@ -38,8 +38,9 @@ from groups.runtime.runtime import CoordinatorRuntime, Pending
 from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
 from offsets.records import OFFSET_VALUE_VERSION, OffsetKey
-from offsets.topic import OFFSETS_TOPIC, partition_for
+from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 

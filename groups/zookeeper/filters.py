@@ -26,7 +26,7 @@ from functools import lru_cache
 
 import attrs
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+from protocol.internal_topics import INTERNAL_TOPICS
 
 _QUOTES = "'\""
 _IGNORE_CASE = "(?i)"

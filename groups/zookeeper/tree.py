@@ -36,6 +36,7 @@ from groups.zookeeper.registration import (
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     MAX_BATCH_BYTES,
+    MAX_OPS_PER_MULTI,
     Check,
     Create,
     Delete,
@@ -69,7 +70,6 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 Partitions = Set[TopicPartition]
 Watch = Callable[[WatchEvent], None]
 
-MAX_OPS_PER_MULTI = 1000  # and no more than a request holds
 MAX_REREADS = 20  # of a group that changes while it is read
 
 

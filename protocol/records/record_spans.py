@@ -9,49 +9,19 @@ all batches of a chunk are read together (span_columns.py).
 Headers are copied and not read, so only their room is checked.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_run import SHORTEST_RUN, Run, find_run, timestamps_of
 from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.records.spans import NO_KEY, Bodies, Spans
 from protocol.records.varint import decode_folded
 
-NO_KEY: Final = -1
-"""The end of the key of a record without key."""
 _STRETCH: Final = 64
 """Number of records read one by one before the next search for a run."""
 _FEWEST_FOR_COLUMNS: Final = 64
 """Number of records from which numpy is faster."""
-
-
-class Bodies(NamedTuple):
-    """The decompressed records of batches: columns with a row for each batch.
-
-    The `counts` records of a batch are the bytes from `starts` to `ends` of a buffer.
-    """
-
-    starts: Sequence[int]
-    ends: Sequence[int]
-    counts: Sequence[int]
-    base_offsets: Sequence[int]
-
-
-class Spans(NamedTuple):
-    """Columns with a row for each record of all bodies in turn.
-
-    `keyless` counts the records without key; their keys end at NO_KEY.
-    """
-
-    starts: Sequence[int]
-    ends: Sequence[int]
-    offsets: Sequence[int]
-    timestamp_deltas: Sequence[int]
-    key_starts: Sequence[int]
-    key_ends: Sequence[int]
-    tombstones: Sequence[int]
-    keyless: int
 
 
 def record_spans(buffer: bytes, bodies: Bodies) -> Spans:

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from protocol.records.record_columns import Ints, take_varint
-from protocol.records.record_spans import NO_KEY, Bodies, Spans
 from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.records.spans import NO_KEY, Bodies, Spans
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""

@@ -18,16 +18,17 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import RequestContext
+from broker.process.signals import Signals
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import IsrWriter
+from broker.replication.leader_fetcher import FetcherConfig
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import PartitionWaits
-from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers
+from broker.replication.replica_fetchers import ReplicaFetchers
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuota
-from broker.signals import Signals
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager

@@ -63,9 +63,7 @@ async def create_topic(connection: Connection, topic: str) -> None:
     async def is_led() -> bool:
         response = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
         (entry,) = response.topics
-        return not entry.error_code and not any(
-            partition.error_code for partition in entry.partitions
-        )
+        return not entry.error_code and not any(p.error_code for p in entry.partitions)
 
     await until(is_led, f"{topic} has a leader")
 
@@ -86,12 +84,10 @@ async def alter(
         validate_only=validate_only,
     )
     response = await connection.call(request)
-    assert [(result.resource_type, result.resource_name) for result in response.responses] == [
+    assert [(r.resource_type, r.resource_name) for r in response.responses] == [
         (kind, name) for kind, name, _ in resources
     ]
-    return [
-        (ErrorCode.of(result.error_code), result.error_message) for result in response.responses
-    ]
+    return [(ErrorCode.of(r.error_code), r.error_message) for r in response.responses]
 
 
 async def change(
@@ -300,11 +296,7 @@ async def test_changes_by_two_brokers_at_once_are_both_kept(site: Site) -> None:
         connected(second) as second_connection,
     ):
         await create_topic(first_connection, "t")
-        names = [
-            setting.name
-            for setting in declared_settings(LogConfig).values()
-            if setting.name.endswith("ms")
-        ]
+        names = [s.name for s in declared_settings(LogConfig).values() if s.name.endswith("ms")]
         changes = [
             change(connection, TOPIC, "t", name, SET, "77")
             for name, connection in zip(

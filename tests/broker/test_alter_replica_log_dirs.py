@@ -29,9 +29,9 @@ def move(stage: DirectoryStage, *places: tuple[str, str, list[int]]) -> list[tup
     )
     answer = alter_replica_log_dirs.handle(stage.moves, request, context(1))
     return [
-        (topic.topic_name, partition.partition_index, partition.error_code)
+        (topic.topic_name, p.partition_index, p.error_code)
         for topic in answer.results
-        for partition in topic.partitions
+        for p in topic.partitions
     ]
 
 

@@ -50,7 +50,7 @@ class ConfigStage:
         synonyms: bool = False,
     ) -> tuple[ErrorCode, dict[str, DescribeConfigsResponseConfig]]:
         result = await self.result(kind, name, keys, synonyms)
-        return ErrorCode.of(result.error_code), {config.name: config for config in result.configs}
+        return ErrorCode.of(result.error_code), {c.name: c for c in result.configs}
 
     async def result(
         self, kind: int, name: str, keys: Sequence[str] | None = None, synonyms: bool = False
@@ -91,9 +91,7 @@ class ConfigStage:
 async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
     code, configs = await ConfigStage().describe(TOPIC, "t")
     assert code == ErrorCode.NONE
-    assert sorted(configs) == sorted(
-        setting.name for setting in declared_settings(LogConfig).values()
-    )
+    assert sorted(configs) == sorted(s.name for s in declared_settings(LogConfig).values())
 
 
 async def test_topic_whose_settings_are_not_known_in_time_is_not_said_to_have_the_brokers() -> None:
@@ -130,10 +128,7 @@ async def test_what_nobody_set_is_a_default() -> None:
 
 async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
     _, configs = await ConfigStage({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
-    assert [
-        (setting.name, setting.value, setting.source)
-        for setting in configs["retention.ms"].synonyms
-    ] == [
+    assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "3600000", FROM_STATIC),
         ("log.retention.ms", "604800000", FROM_DEFAULT),
@@ -208,7 +203,7 @@ async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -
     _, configs = await stage.describe(BROKER, "5", synonyms=True)
     retention = configs["log.retention.ms"]
     assert (retention.value, retention.config_source, retention.read_only) == ("7", 2, False)
-    assert [(setting.value, setting.source) for setting in retention.synonyms] == [
+    assert [(s.value, s.source) for s in retention.synonyms] == [
         ("7", 2),
         ("8", 3),
         ("9", FROM_STATIC),
@@ -228,10 +223,7 @@ async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from
         cluster={"log.retention.ms": "6", "log.segment.bytes": "99"},
     )
     _, configs = await stage.describe(TOPIC, "t", synonyms=True)
-    assert [
-        (setting.name, setting.value, setting.source)
-        for setting in configs["retention.ms"].synonyms
-    ] == [
+    assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "8", 2),
         ("log.retention.ms", "6", 3),

@@ -29,10 +29,7 @@ CONTEXT = RequestContext(4, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 def states(coordinator: GroupCoordinator, *groups: str) -> list[tuple[str, str, ErrorCode]]:
     request = DescribeGroupsRequest(groups=groups)
     response = describe_groups.handle(coordinator, request, CONTEXT)
-    return [
-        (group.group_id, group.group_state, ErrorCode.of(group.error_code))
-        for group in response.groups
-    ]
+    return [(g.group_id, g.group_state, ErrorCode.of(g.error_code)) for g in response.groups]
 
 
 def test_group_that_only_commits_is_empty_and_an_unknown_one_dead() -> None:

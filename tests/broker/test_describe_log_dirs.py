@@ -21,9 +21,7 @@ Logs = list[tuple[str, int, int, int]]
 
 def describe(replicas: Replicas, *partitions: tuple[str, int]) -> dict[str, Logs]:
     """Return (topic, partition, size, lag) per directory; of all partitions if none is named."""
-    topics = [
-        DescribeLogDirsRequestTopic(topic=topic, partitions=[index]) for topic, index in partitions
-    ]
+    topics = [DescribeLogDirsRequestTopic(topic=t, partitions=[index]) for t, index in partitions]
     return by_directory(ask(replicas, topics or None))
 
 
@@ -32,15 +30,15 @@ def ask(replicas: Replicas, topics: Any) -> DescribeLogDirsResponse:
     return describe_log_dirs.handle(replicas.manager.logs, replicas.manager, request, context(1))
 
 
-def by_directory(response: DescribeLogDirsResponse) -> dict[str, Logs]:
-    assert not any(result.error_code for result in response.results)
+def by_directory(answer: DescribeLogDirsResponse) -> dict[str, Logs]:
+    assert not any(result.error_code for result in answer.results)
     return {
         result.log_dir: [
-            (topic.name, partition.partition_index, partition.partition_size, partition.offset_lag)
+            (topic.name, p.partition_index, p.partition_size, p.offset_lag)
             for topic in result.topics
-            for partition in topic.partitions
+            for p in topic.partitions
         ]
-        for result in response.results
+        for result in answer.results
     }
 
 
@@ -82,10 +80,10 @@ def test_a_directory_that_is_offline_is_told_with_its_error() -> None:
     replicas = Replicas()
     logs = LogManager([MemoryDirectory("good"), Unreadable("bad")], replicas.config, lambda: 0)
     logs.load()
-    response = describe_log_dirs.handle(
+    answer = describe_log_dirs.handle(
         logs, replicas.manager, DescribeLogDirsRequest(topics=None), context(1)
     )
-    assert [(entry.log_dir, entry.error_code) for entry in response.results] == [
+    assert [(entry.log_dir, entry.error_code) for entry in answer.results] == [
         ("/good", ErrorCode.NONE),
         ("/bad", ErrorCode.KAFKA_STORAGE_ERROR),
     ]

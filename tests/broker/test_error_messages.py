@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.topic_names import TopicNames
 from broker.controller.events import (
     ElectionRequested,
     ReassignmentRequested,
@@ -15,6 +14,7 @@ from broker.controller.events import (
 )
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
+from broker.controller.topic_names import TopicNames
 from broker.settings.config import load_broker_config
 from broker.settings.config_alteration import (
     Change,

@@ -81,7 +81,7 @@ def handle(
 
 
 def parts(response: FetchResponse) -> list[FetchResponsePartition]:
-    return [part for topic in response.responses for part in topic.partitions]
+    return [p for topic in response.responses for p in topic.partitions]
 
 
 def values(part: FetchResponsePartition) -> list[bytes | None]:

@@ -108,11 +108,7 @@ async def test_each_version_gets_the_format_it_knows(version: int, magic: int) -
     data = await only(kept(batch(b"a", b"b"), batch(b"c")), version)
 
     assert magics(data) == {magic}
-    assert [(record.offset, record.value) for record in decode_records(data)] == [
-        (0, b"a"),
-        (1, b"b"),
-        (2, b"c"),
-    ]
+    assert [(r.offset, r.value) for r in decode_records(data)] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
 async def test_version_4_gets_the_file_as_it_is() -> None:
@@ -143,7 +139,7 @@ async def test_older_messages_in_a_newer_topic_are_copied() -> None:
     data = await only(kept(messages, batch(b"d")), 3)
 
     assert data.startswith(messages)
-    assert [record.offset for record in decode_records(data)] == [0, 1, 2, 3]
+    assert [r.offset for r in decode_records(data)] == [0, 1, 2, 3]
 
 
 async def test_newer_batches_in_a_topic_that_was_set_to_an_old_format_are_converted() -> None:
@@ -260,8 +256,8 @@ async def test_what_is_missing_is_filled_with_a_message_that_is_not_whole() -> N
     data = sent(part)
 
     records = decode_records(data)
-    assert [(record.offset, record.value) for record in records] == numbered(300)
-    rest = data[len(encode_messages([tuple(record) for record in records], 1)) :]
+    assert [(r.offset, r.value) for r in records] == numbered(300)
+    rest = data[len(encode_messages([tuple(r) for r in records], 1)) :]
     assert len(rest) > SMALLEST_ENTRY
     assert rest[:8] == b"\xff" * 8
     assert int.from_bytes(rest[8:12], "big") > len(rest)
@@ -298,7 +294,7 @@ async def test_reader_who_waits_is_answered_when_there_is_something_and_it_is_co
     (response,) = answers
     assert isinstance(response, Wait)
     (part,) = parts(await replicas.ended(response))
-    assert [record.value for record in decode_records(sent(part))] == [b"a"]
+    assert [r.value for r in decode_records(sent(part))] == [b"a"]
 
 
 async def test_nothing_there_is_nothing_to_convert() -> None:
@@ -334,7 +330,7 @@ async def test_zstd_has_no_form_for_an_old_reader() -> None:
 async def test_what_is_before_a_batch_in_zstd_is_given() -> None:
     replicas = kept(batch(b"a"), encode_batch([(5, None, b"b", ())], codec=Codec.ZSTD))
 
-    assert [record.value for record in decode_records(await only(replicas, 3))] == [b"a"]
+    assert [r.value for r in decode_records(await only(replicas, 3))] == [b"a"]
 
 
 async def test_damaged_batch_ends_the_answer_before_it_and_is_an_error_in_front() -> None:
@@ -342,7 +338,7 @@ async def test_damaged_batch_ends_the_answer_before_it_and_is_an_error_in_front(
     file = replicas.manager.log(T0).segments.active.log
     file.write(file.size - 2, b"!")
 
-    assert [record.value for record in decode_records(await only(replicas, 2))] == [b"a"]
+    assert [r.value for r in decode_records(await only(replicas, 2))] == [b"a"]
     (part,) = parts(await ask(replicas, 2, (T0, 1)))
     assert (part.error_code, part.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
 
@@ -353,7 +349,7 @@ async def test_damage_behind_the_first_piece_is_filled_over() -> None:
     file.write(300_000, b"!")
 
     (part,) = parts(await ask(replicas, 2))
-    results = [record.offset for record in decode_records(sent(part))]
+    results = [r.offset for r in decode_records(sent(part))]
 
     assert results == list(range(len(results)))
     assert 250 < len(results) < 300
@@ -383,6 +379,4 @@ async def test_markers_of_transactions_are_passed_over_however_many() -> None:
 
     put(replicas, T0, batch(b"a"))
 
-    assert [
-        (record.offset, record.value) for record in decode_records(await only(replicas, 2))
-    ] == [(end, b"a")]
+    assert [(r.offset, r.value) for r in decode_records(await only(replicas, 2))] == [(end, b"a")]

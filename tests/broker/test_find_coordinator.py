@@ -8,8 +8,9 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
 from broker.network.request_context import RequestContext
 from offsets.config import OffsetsConfig
-from offsets.topic import OFFSETS_TOPIC, partition_for, topic_properties
+from offsets.topic import partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,

@@ -16,7 +16,7 @@ def test_group_that_only_commits_is_listed_without_a_protocol_type() -> None:
     commit(coordinator, "g", {("t", 0): CommittedOffset(42)})
     response = list_groups.handle(coordinator, ListGroupsRequest(), CONTEXT)
     assert response.error_code == ErrorCode.NONE
-    assert [(group.group_id, group.protocol_type) for group in response.groups] == [("g", "")]
+    assert [(g.group_id, g.protocol_type) for g in response.groups] == [("g", "")]
 
 
 def test_groups_are_listed_by_state_on_request() -> None:
@@ -26,7 +26,7 @@ def test_groups_are_listed_by_state_on_request() -> None:
     def listed(*states: str) -> list[tuple[str, str]]:
         request = ListGroupsRequest(states_filter=states)
         response = list_groups.handle(coordinator, request, CONTEXT)
-        return [(group.group_id, group.group_state) for group in response.groups]
+        return [(g.group_id, g.group_state) for g in response.groups]
 
     assert listed() == listed("Stable", "Empty") == [("g", "Empty")]
     assert listed("Stable") == []

@@ -64,7 +64,7 @@ def ask(
         replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(version)
     )
     assert isinstance(response, ListOffsetsResponse)
-    return [part for topic in response.topics for part in topic.partitions]
+    return [p for t in response.topics for p in t.partitions]
 
 
 def result_of(part: ListOffsetsResponsePartition) -> tuple[ErrorCode, int, int]:
@@ -224,7 +224,7 @@ async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponse
     )
     assert isinstance(waiting, Wait)
     response = await replicas.ended(waiting)
-    return [part for topic in response.topics for part in topic.partitions]
+    return [p for t in response.topics for p in t.partitions]
 
 
 LARGE = b"v" * (2 * SOON_READ_BYTES)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
@@ -28,6 +28,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestEndpoint,
     UpdateMetadataRequestLiveBroker,
 )
+from protocol.special_values import LEADER_DURING_DELETE
 from tests.broker.replication.replicas import Replicas, context, update_metadata
 
 NEWEST = 8
@@ -114,9 +115,7 @@ def test_brokers_are_named_with_the_address_of_the_listener_asked_over() -> None
         UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
     )
     response = stage.ask()
-    assert [
-        (broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
-    ] == [(0, "h", 2, "r")]
+    assert [(b.node_id, b.host, b.port, b.rack) for b in response.brokers] == [(0, "h", 2, "r")]
     assert (response.controller_id, response.cluster_id) == (1, "cluster")
 
 
@@ -139,11 +138,7 @@ def test_partitions_come_in_their_order() -> None:
         request = update_metadata("t", 0)
         topic = attrs.evolve(request.topic_states[0], partition_states=[state])  # type: ignore[misc]
         stage.cache.update(attrs.evolve(request, topic_states=[topic]))  # type: ignore[misc]
-    assert [partition.partition_index for partition in stage.ask("t").topics[0].partitions] == [
-        0,
-        1,
-        2,
-    ]
+    assert [p.partition_index for p in stage.ask("t").topics[0].partitions] == [0, 1, 2]
 
 
 def test_all_topics_are_asked_for_by_null() -> None:

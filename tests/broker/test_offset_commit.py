@@ -61,9 +61,9 @@ def commit_request(
 
 def errors(response: Any) -> list[tuple[str, int, ErrorCode]]:
     return [
-        (topic.name, partition.partition_index, ErrorCode.of(partition.error_code))
+        (topic.name, p.partition_index, ErrorCode.of(p.error_code))
         for topic in response.topics
-        for partition in topic.partitions
+        for p in topic.partitions
     ]
 
 

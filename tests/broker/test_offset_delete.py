@@ -41,16 +41,12 @@ def log() -> MemoryPartitionLog:
 @pytest.fixture
 def coordinator(log: MemoryPartitionLog) -> GroupCoordinator:
     """Build a coordinator with a group that has committed for two partitions."""
-    coordinator = coordinator_over(log, OffsetsConfig(commit_timeout_ms=1234))
-    commit(
-        coordinator,
-        "g",
-        {tuple(topic_partition): CommittedOffset(42) for topic_partition in (F0, F1)},
-    )
-    return coordinator
+    made = coordinator_over(log, OffsetsConfig(commit_timeout_ms=1234))
+    commit(made, "g", {tuple(tp): CommittedOffset(42) for tp in (F0, F1)})
+    return made
 
 
-def offsets_of(coordinator: GroupCoordinator) -> list[tuple[str, int]]:
+def kept(coordinator: GroupCoordinator) -> list[tuple[str, int]]:
     return [(topic, partition) for topic, partition, _ in coordinator.offsets("g").values_of("g")]
 
 
@@ -64,7 +60,7 @@ def test_offsets_named_are_gone_and_partitions_unknown_are_told(
         TopicPartition("weather", 0): ErrorCode.NONE,
         **dict.fromkeys(UNKNOWN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     }
-    assert offsets_of(coordinator) == [tuple(F1)]
+    assert kept(coordinator) == [tuple(F1)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +84,7 @@ def test_append_that_failed_is_told_and_the_offset_is_kept(
 ) -> None:
     log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert delete(coordinator, F0).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert len(offsets_of(coordinator)) == 2
+    assert len(kept(coordinator)) == 2
 
 
 def test_deletion_waits_until_it_is_replicated(
@@ -102,9 +98,9 @@ def test_deletion_waits_until_it_is_replicated(
     assert (pending.response, wait.timeout_ms) == (None, 1234)
     assert wait.try_complete(False) is None
     log.replicate(0)
-    response = wait.try_complete(False)
-    assert response.error_code == ErrorCode.NONE
-    assert delete_results(response)[F0] is ErrorCode.NONE
+    answer = wait.try_complete(False)
+    assert answer.error_code == ErrorCode.NONE
+    assert delete_results(answer)[F0] is ErrorCode.NONE
 
 
 def test_deletion_that_is_not_replicated_in_time_timed_out(

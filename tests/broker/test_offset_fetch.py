@@ -46,14 +46,14 @@ def fetch(group: str, topics: dict[str, Sequence[int]] | None) -> list[Row]:
     return [
         (
             topic.name,
-            partition.partition_index,
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            partition.metadata,
-            partition.error_code,
+            p.partition_index,
+            p.committed_offset,
+            p.committed_leader_epoch,
+            p.metadata,
+            p.error_code,
         )
         for topic in response.topics
-        for partition in topic.partitions
+        for p in topic.partitions
     ]
 
 
@@ -100,6 +100,4 @@ def test_before_version_2_each_partition_of_a_group_that_is_being_loaded_is_refu
 
     response = error_response(request, refused.value.code)
     (topic,) = response.topics
-    assert [partition.error_code for partition in topic.partitions] == [
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    ] * 2
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2

@@ -36,11 +36,11 @@ def ask(
             )
         ]
     )
-    response = offset_for_leader_epoch.handle(replicas.manager, replicas.cache, request, context(3))
+    answer = offset_for_leader_epoch.handle(replicas.manager, replicas.cache, request, context(3))
     return [
-        (ErrorCode.of(partition.error_code), partition.leader_epoch, partition.end_offset)
-        for topic in response.topics
-        for partition in topic.partitions
+        (ErrorCode.of(p.error_code), p.leader_epoch, p.end_offset)
+        for t in answer.topics
+        for p in t.partitions
     ]
 
 

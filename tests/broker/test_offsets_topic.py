@@ -9,7 +9,7 @@ import pytest
 from broker.server import Broker
 from clients.admin import Admin, NewTopic
 from clients.admin.descriptions import ConfigResource
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -42,7 +42,7 @@ async def make_offsets_topic(admin: Admin) -> None:
 async def own_settings(admin: Admin) -> dict[str, str | None]:
     described = (await admin.describe_configs([TOPIC]))[TOPIC]
     wanted = ("cleanup.policy", "segment.bytes", "compression.type")
-    return {config.name: config.value for config in described if config.name in wanted}
+    return {each.name: each.value for each in described if each.name in wanted}
 
 
 KAFKAS = {
@@ -74,8 +74,8 @@ async def commit(broker: Broker, partition: int, retention_ms: int) -> None:
         topics=[OffsetCommitRequestTopic(name="t", partitions=[committed])],
     )
     async with connected(broker) as connection:
-        response = await connection.call(request, version=LAST_WITH_RETENTION)
-    (topic,) = response.topics
+        answer = await connection.call(request, version=LAST_WITH_RETENTION)
+    (topic,) = answer.topics
     assert not topic.partitions[0].error_code
 
 
@@ -91,32 +91,26 @@ async def test_what_expires_is_gone_for_the_next_broker_too(site: Site) -> None:
 
         await until(has_expired, "the commit that was to be kept no time is gone")
     async with site.running(**SETTINGS) as broker, Admin(broker.bootstrap) as admin:
-        offsets = await admin.group_offsets("g")
-        assert {topic_partition: at.offset for topic_partition, at in offsets.items()} == {
-            TopicPartition("t", 0): 42
-        }
+        found = await admin.group_offsets("g")
+        assert {tp: at.offset for tp, at in found.items()} == {TopicPartition("t", 0): 42}
 
 
 async def test_topic_that_stops_being_compacted_is_told_of_at_once_and_when_it_is_loaded(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def warnings() -> list[str]:
-        return [
-            record.getMessage()
-            for record in caplog.records
-            if "cleanup.policy=delete" in record.message
-        ]
+    def told() -> list[str]:
+        return [r.getMessage() for r in caplog.records if "cleanup.policy=delete" in r.message]
 
-    async def is_logged() -> bool:
-        return bool(warnings())
+    async def is_told() -> bool:
+        return bool(told())
 
     async with site.running(**SETTINGS) as broker, Admin(broker.bootstrap) as admin:
         await make_offsets_topic(admin)
-        assert not warnings()
+        assert not told()
         await admin.incremental_alter_configs({TOPIC: {"cleanup.policy": "delete"}})
-        await until(is_logged, "the change is told of")
-    assert len(warnings()) == 1
+        await until(is_told, "the change is told of")
+    assert len(told()) == 1
     caplog.clear()
     async with site.running(**SETTINGS) as broker, Admin(broker.bootstrap) as admin:
         await admin.group_offsets("g")
-        assert len(warnings()) == 1
+        assert len(told()) == 1

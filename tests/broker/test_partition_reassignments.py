@@ -61,10 +61,7 @@ def test_each_partition_has_its_verdict_though_the_client_has_no_time() -> None:
     refused = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on the move")
     controller = AskedController({P0: (ErrorCode.NONE, ""), P1: refused})
     (topic,) = alter(controller).responses
-    results = [
-        (partition.partition_index, partition.error_code, partition.error_message)
-        for partition in topic.partitions
-    ]
+    results = [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions]
     assert (topic.name, results) == ("t", [(0, 0, None), (1, 85, "it is not on the move")])
     assert controller.asked == [ReassignmentRequested({P0: (2, 3), P1: None})]
 

@@ -58,20 +58,14 @@ def handle(replicas: Replicas, produce_request: ProduceRequest, version: int = 7
 
 
 def codes(response: ProduceResponse) -> list[ErrorCode]:
-    return [
-        ErrorCode.of(part.error_code)
-        for topic in response.responses
-        for part in topic.partition_responses
-    ]
+    return [ErrorCode.of(p.error_code) for t in response.responses for p in t.partition_responses]
 
 
 def test_batches_get_consecutive_offsets() -> None:
     replicas = Replicas().lead("t")
     first = handle(replicas, request(("t", 0, batch(b"a", b"b"))))
     second = handle(replicas, request(("t", 0, batch(b"c"))))
-    offsets = [
-        response.responses[0].partition_responses[0].base_offset for response in (first, second)
-    ]
+    offsets = [r.responses[0].partition_responses[0].base_offset for r in (first, second)]
     assert offsets == [0, 2]
     assert replicas.manager.high_watermark(T0) == 3
 
@@ -167,9 +161,7 @@ def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic
     assert header.codec == {"producer": codec, "gzip": Codec.GZIP}.get(kept_in, Codec.NONE)
     assert (header.partition_leader_epoch, header.timestamp_type) == (9, is_stamped)
     assert header.max_timestamp == max(times)
-    assert [
-        (record.offset, record.timestamp_ms, record.value) for record in decode_batch(second)
-    ] == [
+    assert [(r.offset, r.timestamp_ms, r.value) for r in decode_batch(second)] == [
         (3, times[0], b"0"),
         (4, times[1], b"1"),
         (5, times[2], b"2"),
@@ -243,11 +235,11 @@ async def test_many_partitions_are_appended_some_a_turn(partitions: int, acks: i
     replicas = Replicas().lead("t", partitions)
     everywhere = [("t", index, batch(b"a")) for index in range(partitions)]
     response = handle(replicas, request(*everywhere, acks=acks))
-    ends = [0, sum(part.log.log_end_offset for part in replicas.manager.partitions.values())]
+    ends = [0, sum(p.log.log_end_offset for p in replicas.manager.partitions.values())]
 
     while isinstance(response, Wait):
         await asyncio.sleep(0)
-        ends.append(sum(part.log.log_end_offset for part in replicas.manager.partitions.values()))
+        ends.append(sum(p.log.log_end_offset for p in replicas.manager.partitions.values()))
         response = response.try_complete(False) or response
 
     assert ends[-1] == partitions
@@ -281,8 +273,8 @@ def test_a_segment_begins_when_a_thread_has_synced_the_one_before_and_nothing_ov
     parked = park_all(replicas, waits)
     replicas.flush()
 
-    results = [response.responses[0].partition_responses[0] for (response,) in parked]
-    assert [(part.error_code, part.base_offset) for part in results] == [(0, 1), (0, 2)]
+    answers = [response.responses[0].partition_responses[0] for (response,) in parked]
+    assert [(p.error_code, p.base_offset) for p in answers] == [(0, 1), (0, 2)]
     assert [segment.base_offset for segment in replicas.manager.log(T0).segments] == [0, 1]
 
 
@@ -380,11 +372,7 @@ def test_a_full_disk_fails_that_partition_alone() -> None:
     replicas.directory.disk.free_bytes = None
     after = handle(replicas, request(("t", 0, batch(b"c")), ("t", 1, batch(b"c"))))
     assert codes(full) == [ErrorCode.KAFKA_STORAGE_ERROR]
-    by_index = {
-        part.index: part.error_code
-        for topic in after.responses
-        for part in topic.partition_responses
-    }
+    by_index = {p.index: p.error_code for t in after.responses for p in t.partition_responses}
     assert by_index == {0: ErrorCode.KAFKA_STORAGE_ERROR, 1: ErrorCode.NONE}
     assert replicas.manager.log(T0).log_end_offset == 1
 

@@ -41,7 +41,7 @@ def noise(size: int) -> bytes:
 
 
 def bases(response: ProduceResponse) -> list[int]:
-    return [part.base_offset for topic in response.responses for part in topic.partition_responses]
+    return [p.base_offset for t in response.responses for p in t.partition_responses]
 
 
 def read_log(replicas: Replicas, topic_partition: TopicPartition = T0) -> bytes:
@@ -138,7 +138,7 @@ async def test_what_comes_meanwhile_is_appended_before_it() -> None:
     waiting = handle(replicas, request(("t", 0, LARGE)))
     assert bases(handle(replicas, request(("t", 0, batch(b"a", b"b"))))) == [0]
     assert bases(await replicas.ended(waiting)) == [2]
-    assert [len(record.value or b"") for record in decode_batch(read_log(replicas), 0)] == [1, 1]
+    assert [len(r.value or b"") for r in decode_batch(read_log(replicas), 0)] == [1, 1]
 
 
 async def test_in_an_old_format_what_comes_meanwhile_moves_its_offsets() -> None:

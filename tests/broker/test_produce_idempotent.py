@@ -76,11 +76,8 @@ def test_a_repeated_batch_waits_until_it_is_replicated_as_it_did_the_first_time(
     assert all(isinstance(wait, Wait) for wait in waits)
     assert waits[1].try_complete(False) is None
     follower_at(replicas, T0, 1)
-    responses = [wait.try_complete(False) for wait in waits]
-    assert [response.responses[0].partition_responses[0].base_offset for response in responses] == [
-        0,
-        0,
-    ]
+    answered = [wait.try_complete(False) for wait in waits]
+    assert [r.responses[0].partition_responses[0].base_offset for r in answered] == [0, 0]
 
 
 @pytest.mark.parametrize(

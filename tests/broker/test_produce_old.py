@@ -48,12 +48,11 @@ def read_log(replicas: Replicas) -> bytes:
 
 
 def magics(data: bytes) -> list[int]:
-    numbers = []
-    pos = 0
+    found, pos = [], 0
     while (header := read_entry(data, pos, len(data))) is not None:
-        numbers.append(header.magic)
+        found.append(header.magic)
         pos += header.size
-    return numbers
+    return found
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
@@ -68,7 +67,7 @@ async def test_old_messages_are_kept_as_batches_of_today(
 
     assert (first, second) == ((0, 0, -1), (0, 2, -1))
     assert magics(read_log(replicas)) == [2, 2]
-    assert [(record.offset, record.value) for record in decode_records(read_log(replicas))] == [
+    assert [(r.offset, r.value) for r in decode_records(read_log(replicas))] == [
         (0, b"a"),
         (1, b"b"),
         (2, b"c"),
@@ -88,7 +87,7 @@ async def test_topic_of_an_old_format_keeps_everything_in_it(
     assert (await answered(replicas, records, version))[:2] == (0, 2)
 
     assert magics(read_log(replicas)) == [magic] * 4
-    assert [(record.offset, record.value) for record in decode_records(read_log(replicas))] == [
+    assert [(r.offset, r.value) for r in decode_records(read_log(replicas))] == [
         (0, b"a"),
         (1, b"b"),
         (2, b"a"),
@@ -115,7 +114,7 @@ async def test_time_of_appending_is_told(format_version: str) -> None:
     )
 
     assert await answered(replicas, old(b"a", magic=1), 2) == (0, 0, NOW_MS)
-    assert [record.timestamp_ms for record in decode_records(read_log(replicas))] == [NOW_MS]
+    assert [r.timestamp_ms for r in decode_records(read_log(replicas))] == [NOW_MS]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -157,7 +156,7 @@ def test_what_the_broker_writes_itself_is_in_the_topics_format_too(format_versio
 
     assert (appended.base_offset, appended.last_offset) == (1, 2)
     assert 2 not in magics(read_log(replicas))
-    assert [record.value for record in decode_records(read_log(replicas))] == [b"a", b"b", b"c"]
+    assert [r.value for r in decode_records(read_log(replicas))] == [b"a", b"b", b"c"]
 
 
 async def test_zstd_is_refused_by_a_topic_that_has_no_place_for_it() -> None:
@@ -217,9 +216,9 @@ async def test_producers_at_the_same_time_get_offsets_of_their_own(format_versio
 
     bases = [a.responses[0].partition_responses[0].base_offset for a in responses]
     assert sorted(bases) == [0, 2, 4]
-    values_at = {record.offset: record.value for record in decode_records(read_log(replicas))}
+    found = {r.offset: r.value for r in decode_records(read_log(replicas))}
     for number, base in enumerate(bases):
-        assert (values_at[base], values_at[base + 1]) == (b"%d" % number, b"%d!" % number)
+        assert (found[base], found[base + 1]) == (b"%d" % number, b"%d!" % number)
 
 
 async def test_replication_is_waited_for_after_the_check() -> None:

@@ -58,7 +58,7 @@ async def led(connection: Connection, topic: str) -> None:
 
     async def is_led() -> bool:
         (entry,) = (await describe(connection, topic)).topics
-        if entry.error_code or any(partition.error_code for partition in entry.partitions):
+        if entry.error_code or any(p.error_code for p in entry.partitions):
             return False
         response = await connection.call(fetch_request(topic))
         (part,) = response.responses[0].partitions
@@ -102,7 +102,7 @@ async def test_a_started_broker_is_registered_elected_and_answers(site: Site) ->
         async def knows_itself() -> list[tuple[int, str]]:
             response = await describe(connection)
             assert response.controller_id in (-1, 1)
-            return [(node.node_id, f"{node.host}:{node.port}") for node in response.brokers]
+            return [(b.node_id, f"{b.host}:{b.port}") for b in response.brokers]
 
         assert await until(knows_itself, "brokers are told") == [(1, broker.bootstrap)]
         assert site.controller() == 1
@@ -240,7 +240,7 @@ async def test_two_brokers_serve_one_cluster(site: Site) -> None:
     async with site.running(1) as first, site.running(2), connected(first) as connection:
 
         async def both() -> bool:
-            return {node.node_id for node in (await describe(connection)).brokers} == {1, 2}
+            return {b.node_id for b in (await describe(connection)).brokers} == {1, 2}
 
         assert await until(both, "both are told")
 

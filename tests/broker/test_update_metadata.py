@@ -6,11 +6,11 @@ from collections.abc import Hashable
 
 import attrs
 
-from broker.cluster.metadata_cache import LEADER_DURING_DELETE
 from broker.handlers import update_metadata
 from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import Replicas, context
 from tests.broker.replication.replicas import update_metadata as request

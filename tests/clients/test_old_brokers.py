@@ -10,7 +10,6 @@ from clients.admin import Admin
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, UnsupportedApi
-from clients.offset_requests import LATEST_TIME
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from clients.transport.broker_versions import versions_of
 from clients.transport.connection import Connection
@@ -26,6 +25,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.legacy import encode_messages
 from protocol.settings import SettingError, load
+from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 

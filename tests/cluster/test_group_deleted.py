@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, play
 from tests.stage.waiting import DEADLINE_S

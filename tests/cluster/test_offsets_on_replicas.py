@@ -16,8 +16,8 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.transport.connection import Connection
 from offsets.requests import commit_request, commit_results
-from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.restartable_cluster import (
     POLL_S,

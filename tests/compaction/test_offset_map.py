@@ -7,16 +7,10 @@ import tracemalloc
 
 import pytest
 
+from compaction.key_digests import DIGEST_BYTES, LONGEST_KEY_BYTES
 from compaction.keys import Keys
-from compaction.offset_map import (
-    DIGEST_BYTES,
-    LONGEST_KEY_BYTES,
-    UNKNOWN,
-    KeyDict,
-    OffsetMap,
-    create_offset_map,
-    entry_bytes,
-)
+from compaction.offset_map import KeyDict, OffsetMap, create_offset_map, entry_bytes
+from protocol.special_values import UNKNOWN_OFFSET
 
 pytestmark = pytest.mark.usefixtures("columns")
 PLENTY = 10_000_000
@@ -49,7 +43,7 @@ def test_every_key_is_found_at_its_offset(count: int) -> None:
     assert newest.capacity == 2 * count
     assert add(newest, numbered(range(count)), range(count)) == count
     assert look_up(newest, numbered(range(count))) == list(range(count))
-    assert look_up(newest, numbered(range(count, 2 * count))) == [UNKNOWN] * count
+    assert look_up(newest, numbered(range(count, 2 * count))) == [UNKNOWN_OFFSET] * count
     assert (len(newest), list(newest.offsets())) == (count, list(range(count)))
 
 
@@ -65,7 +59,7 @@ def test_keys_of_all_sizes_are_known_as_a_dict_knows_them(seed: int) -> None:
         assert add(newest, chosen, offsets) == len(chosen)
         expected.update(zip(chosen, offsets, strict=True))
         offset += len(chosen)
-    assert look_up(newest, [*keys]) == [expected.get(key, UNKNOWN) for key in keys]
+    assert look_up(newest, [*keys]) == [expected.get(key, UNKNOWN_OFFSET) for key in keys]
     assert list(newest.offsets()) == sorted(expected.values())
 
 
@@ -89,13 +83,13 @@ def test_later_offset_of_a_key_takes_the_place_of_the_first() -> None:
 def test_full_map_knows_nothing_of_an_absent_key() -> None:
     newest = map_for(10)
     assert add(newest, numbered(range(20)), range(20)) == 10
-    assert look_up(newest, [b"absent!!", b"", None]) == [UNKNOWN] * 3
+    assert look_up(newest, [b"absent!!", b"", None]) == [UNKNOWN_OFFSET] * 3
 
 
 def test_full_map_takes_keys_that_it_has_up_to_the_first_that_is_new() -> None:
     newest = map_for(2)
     assert add(newest, [b"a", b"b", b"a", b"c", b"a"], range(5)) == 3
-    assert look_up(newest, [b"a", b"b", b"c"]) == [2, 1, UNKNOWN]
+    assert look_up(newest, [b"a", b"b", b"c"]) == [2, 1, UNKNOWN_OFFSET]
     assert add(newest, [b"b", b"b", b"a"], range(5, 8)) == 3
     assert look_up(newest, [b"a", b"b"]) == [7, 6]
 

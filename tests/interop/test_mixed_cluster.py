@@ -21,8 +21,8 @@ from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin, NewTopic
 from clients.transport.connection import Connection
-from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load

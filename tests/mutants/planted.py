@@ -54,7 +54,7 @@ BUGS: tuple[Bug, ...] = (
     # --- replication ----------------------------------------------------------------------------
     Bug(
         "a follower cuts its log at its high watermark",
-        "broker.replication.truncation:truncation",
+        "broker.replication.truncation:decide_truncation",
         "end_offset == UNDEFINED_OFFSET",
         "True",
         seed=6,
@@ -87,8 +87,8 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an answer of an earlier leader is appended",
-        "broker.replication.replica_fetchers:_Fetcher._fetch",
-        "self._is_current(each)",
+        "broker.replication.leader_fetcher:LeaderFetcher.go_on",
+        "self.is_current(replica)",
         "True",
     ),
     Bug(

@@ -8,12 +8,12 @@ import attrs
 from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
 from clients.errors import NoBrokersAvailable
-from clients.offset_requests import EARLIEST_TIME
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import (
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
+from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 BROKER = BrokerEndpoint(0, "localhost", 9092)

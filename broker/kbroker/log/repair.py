@@ -8,15 +8,16 @@ from pathlib import Path
 
 import click
 
-from broker.lifecycle.process_limits import monotonic_ms
+from broker.process.process_limits import monotonic_ms
 from clients.output import EXIT_FAILED
 from core_log.checkpoint import CLEANER_OFFSETS
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.directory_name import DirectoryNameError, Kind, parse
-from core_log.log import OFFSETS_TOPIC, Log
+from core_log.log import Log
 from core_log.log_dir import LogDir
 from core_log.recovery.loading import load_log, truncate_damage
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
 

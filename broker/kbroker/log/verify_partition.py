@@ -32,8 +32,8 @@ from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFi
 from broker.kbroker.log.records import check_records
 from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs
 from core_log.config import INT_MAX
+from core_log.damage import EVERYTHING
 from core_log.producers.producer_snapshots import SNAPSHOT, decode
-from core_log.recovery.damage import EVERYTHING
 from core_log.segments import transaction_index
 from core_log.segments.file_name import (
     INDEX,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.cluster_access import cluster_access
 from broker.kbroker.comma_lists import BrokerList
+from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.reassign.plan import (
     Plan,
     ReassignmentError,
@@ -138,7 +138,7 @@ def generate(
     names = read_topics_to_move(read_text(file, option_file))
 
     async def propose() -> tuple[Plan, Plan]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             racks = await cluster.list_brokers()
             topics = (await cluster.describe_topics(names)).values()
         if disable_rack_aware:
@@ -217,7 +217,7 @@ async def execute_plan(
     watch: float | None,
 ) -> None:
     """Check a plan, throttle, begin the moves, and watch if wanted; exit 1 at a failure."""
-    async with cluster_access(target) as cluster:
+    async with open_cluster(target) as cluster:
         # Checks.
         current, moving = await read_state(cluster)
         if moving and not additional:
@@ -313,7 +313,7 @@ def verify(
     places = read_places(text)
 
     async def report_plan() -> list[Failure]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             return await report_status(
                 cluster, output, plan, places, watch, preserve=preserve_throttles
             )
@@ -349,7 +349,7 @@ def cancel(
     places = read_places(text)
 
     async def cancel_plan() -> dict[TopicPartition, ApiError | None]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             verdicts = await cluster.cancel_reassignments(plan)
             await cancel_moves(cluster, places)
             if not preserve_throttles:
@@ -390,7 +390,7 @@ def list_reassignments(target: Target, output: str) -> None:
     """List all partitions that are being moved, and their progress."""
 
     async def collect_items() -> list[Item]:
-        async with cluster_access(target) as cluster:
+        async with open_cluster(target) as cluster:
             moving = await cluster.list_reassignments()
             plan = {
                 partition: _find_target(reassignment) for partition, reassignment in moving.items()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestEndpoint,
     UpdateMetadataRequestLiveBroker,
 )
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import update_metadata
+from zk.znodes import Endpoint
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -51,7 +53,7 @@ def test_topic_whose_name_is_none_is_passed_over() -> None:
 def test_live_brokers_are_replaced_as_a_whole() -> None:
     cache = cache_of(update_metadata(live={0: 1, 1: 2}), update_metadata(live={1: 3, 7: 4}))
     assert sorted(cache.brokers) == [1, 7]
-    assert cache.endpoint(1, "PLAINTEXT") == ("h", 3)
+    assert cache.endpoint(1, "PLAINTEXT") == Endpoint("PLAINTEXT", "h", 3)
 
 
 def test_a_later_state_of_a_partition_replaces_the_one_before() -> None:
@@ -83,7 +85,7 @@ def test_a_partition_that_was_never_known_is_deleted_all_the_same() -> None:
 
 def test_the_endpoint_of_a_leader_is_that_of_the_listener_asked_for() -> None:
     cache = cache_of(update_metadata("t", leader=1))
-    assert cache.leader_endpoint(T0, "PLAINTEXT") == (1, "h", 9093)
+    assert cache.leader_endpoint(T0, "PLAINTEXT") == (1, Endpoint("PLAINTEXT", "h", 9093))
     assert cache.leader_endpoint(T0, "OTHER") is None
 
 
@@ -98,11 +100,14 @@ def test_an_unknown_partition_has_no_endpoint() -> None:
 
 def test_the_oldest_version_has_one_endpoint_per_broker() -> None:
     broker = UpdateMetadataRequestLiveBroker(id=3, v0_host="h", v0_port=5)
-    assert with_broker(broker).endpoint(3, "PLAINTEXT") == ("h", 5)
+    assert with_broker(broker).endpoint(3, "PLAINTEXT") == Endpoint("PLAINTEXT", "h", 5)
 
 
 def test_where_listeners_have_no_name_they_are_called_by_their_protocol() -> None:
     plain = UpdateMetadataRequestEndpoint(port=5, host="h", security_protocol=0)
     tls = attrs.evolve(plain, port=6, security_protocol=1)  # type: ignore[misc]
     cache = with_broker(UpdateMetadataRequestLiveBroker(id=3, endpoints=[plain, tls]))
-    assert cache.brokers[3].endpoints == {"PLAINTEXT": ("h", 5), "SSL": ("h", 6)}
+    assert cache.brokers[3].endpoints == {
+        "PLAINTEXT": Endpoint("PLAINTEXT", "h", 5),
+        "SSL": Endpoint("SSL", "h", 6, "SSL"),
+    }

@@ -100,6 +100,15 @@ def test_elected_broker_reads_the_cluster() -> None:
     assert (state.epoch, state.epoch_zk_version) == (3, 4)
 
 
+def test_a_controller_elected_again_resigns_first() -> None:
+    """Somebody deleted /controller: what the controller knew may be old."""
+    state = active_state([1, 2], {0: (1, 2)}, {P0: led_by(1, [1, 2])})
+    effects = decide(state, Elected(epoch=state.epoch + 1, zk_version=9))
+    assert effects == [CloseChannels(), ClearNotifications(), ReadCluster()]
+    assert (state.is_active, state.is_loaded, state.resignations) == (True, False, 1)
+    state.check()
+
+
 def test_broker_that_lost_the_election_knows_who_won() -> None:
     state = ControllerState(broker_id=1)
     assert decide(state, ElectionLost(2)) == []

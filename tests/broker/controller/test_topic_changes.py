@@ -3,7 +3,6 @@
 import attrs
 import pytest
 
-from broker.cluster.topic_names import TopicNames, check_name
 from broker.controller.topic_changes import (
     MAX_TOPIC_BYTES,
     PlannedTopic,
@@ -11,6 +10,7 @@ from broker.controller.topic_changes import (
     plan_partitions,
     plan_topic,
 )
+from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic

@@ -11,7 +11,7 @@ BOTH = LogConfig(cleanup_policy=("compact", "delete"))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize(("config", "named"), [(DELETED, "delete"), (BOTH, "compact,delete")])

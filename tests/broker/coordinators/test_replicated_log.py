@@ -17,8 +17,9 @@ from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.partition_log import PartitionLog
-from offsets.topic import OFFSETS_TOPIC, offsets_partition
+from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrRequestPartitionState,

@@ -57,32 +57,21 @@ class Site:
             offset_commit.handle(nobody, self._offsets(), self._known, request, context(0))
         )
         return [
-            (topic.name, partition.partition_index, partition.error_code)
-            for topic in response.topics
-            for partition in topic.partitions
+            (t.name, p.partition_index, p.error_code) for t in response.topics for p in t.partitions
         ]
 
     async def fetch(self, *partitions: tuple[str, int], group: str = "g") -> Answers:
         request = OffsetFetchRequest(
             group_id=group,
-            topics=[
-                OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
-                for topic, partition in partitions
-            ],
+            topics=[OffsetFetchRequestTopic(name=t, partition_indexes=[p]) for t, p in partitions],
         )
         response = await self._ended(
             offset_fetch.handle(coordinator_of_nothing(), self._offsets(), request, context(0))
         )
         return [
-            (
-                topic.name,
-                partition.partition_index,
-                partition.committed_offset,
-                partition.metadata,
-                partition.error_code,
-            )
-            for topic in response.topics
-            for partition in topic.partitions
+            (t.name, p.partition_index, p.committed_offset, p.metadata, p.error_code)
+            for t in response.topics
+            for p in t.partitions
         ]
 
     def _offsets(self) -> Any:

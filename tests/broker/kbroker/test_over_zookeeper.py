@@ -11,7 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers, names_zookeeper_alone
+from broker.kbroker.cluster_access import ClusterAccess, NeedsBrokers
+from broker.kbroker.open_cluster import names_zookeeper_alone
 from broker.kbroker.over_zookeeper import OverZooKeeper
 from broker.kbroker.reassign.throttle import limit_speed, unlimit_speed
 from clients.admin import PREFERRED, UNCLEAN

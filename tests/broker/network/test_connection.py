@@ -31,7 +31,7 @@ WAIT_MS = 60_000
 
 
 @attrs.define(eq=False)
-class ParkingHandler:
+class Held:
     """A handler that parks keys "wait…" until `answer` is called, and echoes others."""
 
     served: list[str] = attrs.field(factory=list)
@@ -49,8 +49,8 @@ class ParkingHandler:
         purgatory.touch(key)
 
 
-def parking_handlers() -> tuple[ParkingHandler, dict[ApiKey, Handler]]:
-    handler = ParkingHandler()
+def held() -> tuple[Held, dict[ApiKey, Handler]]:
+    handler = Held()
     return handler, {ApiKey.FIND_COORDINATOR: handler}
 
 
@@ -105,7 +105,7 @@ async def test_answers_to_requests_read_together_leave_in_one_write() -> None:
 
 
 async def test_requests_behind_one_that_waits_are_not_served_before_it() -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "a"), ask(2, "wait"), ask(3, "b"), ask(4, "c"))
@@ -117,7 +117,7 @@ async def test_requests_behind_one_that_waits_are_not_served_before_it() -> None
 
 
 async def test_several_that_wait_wait_in_turn() -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait 1"), ask(2, "wait 2"), ask(3, "end"))
@@ -141,7 +141,7 @@ async def test_a_wait_without_time_is_answered_in_its_turn() -> None:
 
 
 async def test_one_connection_that_waits_does_not_hold_another() -> None:
-    _, handlers = parking_handlers()
+    _, handlers = held()
     async with serving(handlers) as server:
         first, second = await server.client(), await server.client()
         await first.send(ask(1, "wait"))
@@ -163,7 +163,7 @@ async def test_a_request_without_an_answer_is_passed_over() -> None:
 
 
 async def test_a_client_that_does_not_read_is_not_served_on() -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     answer_bytes, requests = 30_000, 2000
     async with serving(handlers) as server:
         slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
@@ -199,7 +199,7 @@ async def test_small_requests_with_large_answers_are_not_answered_into_memory() 
 
 
 async def test_a_connection_with_requests_held_is_read_no_further() -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         client, other = await server.client(), await server.client()
         await client.send(ask(0, "wait"))
@@ -258,7 +258,7 @@ async def test_while_frames_under_way_fill_the_memory_the_oldest_alone_is_read()
 
 
 async def test_what_a_parked_request_and_a_slow_reader_hold_is_counted() -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         queued = server.listener.queued
         client, slow = await server.client(), await server.client(receive_buffer_bytes=10_000)
@@ -289,7 +289,7 @@ async def test_a_connection_that_is_lost_gives_back_what_it_held() -> None:
 # ---- how it ends
 
 
-async def send_until_closed(
+async def closes(
     server: Server, caplog: pytest.LogCaptureFixture, *frames: bytes, answers: int = 0
 ) -> str:
     """Send frames; the broker must close after so many responses. Return the reason it logged."""
@@ -310,7 +310,7 @@ async def test_a_frame_of_an_impossible_size_ends_the_connection(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(ECHO, socket_request_max_bytes="1000") as server:
-        why = await send_until_closed(server, caplog, size.to_bytes(4, "big", signed=True))
+        why = await closes(server, caplog, size.to_bytes(4, "big", signed=True))
     assert why == f"frame of {size} bytes, allowed are 0 to 1000"
 
 
@@ -329,9 +329,7 @@ async def test_a_request_that_cannot_be_read_ends_the_connection_after_those_bef
 ) -> None:
     before = [ask(n, "before") for n in range(3)]
     async with serving(ECHO) as server:
-        why = await send_until_closed(
-            server, caplog, *before, bytes.fromhex(frame), ask(9), answers=3
-        )
+        why = await closes(server, caplog, *before, bytes.fromhex(frame), ask(9), answers=3)
     assert why.startswith(reason)
 
 
@@ -342,7 +340,7 @@ async def test_a_failed_request_that_wants_no_answer_ends_the_connection_after_t
         return echoed(request.key) if request.key == "before" else Close("an acks=0 request failed")
 
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
-        why = await send_until_closed(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
+        why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
     assert why == "an acks=0 request failed"
 
 
@@ -372,14 +370,14 @@ async def test_an_answer_that_cannot_be_written_ends_the_connection_after_those_
         return echoed(request.key) if request.key == "before" else answer
 
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
-        why = await send_until_closed(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
+        why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
     assert why.startswith("a response cannot be sent: ")
 
 
 async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         first, second = await server.client(), await server.client()
         await first.send(ask(1, "wait"))
@@ -395,7 +393,7 @@ async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(
 async def test_a_client_that_vanishes_while_its_request_waits_is_forgotten(
     vanish: Callable[[Client], None],
 ) -> None:
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait"))
@@ -409,7 +407,7 @@ async def test_a_client_that_vanishes_while_its_request_waits_is_forgotten(
 async def test_a_client_that_vanishes_with_requests_held_is_found_out_when_they_are_answered() -> (
     None
 ):
-    handler, handlers = parking_handlers()
+    handler, handlers = held()
     async with serving(handlers) as server:
         client = await server.client()
         await client.send(ask(1, "wait"), *(ask(n, "k") for n in range(10)))

@@ -14,14 +14,14 @@ from broker.network.down_conversion import Conversion, ConvertedRange
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import FileRange
 from protocol.records.batch import decode_records, encode_batch
-from tests.broker.network.test_connection_files import fetch, files, receive_fetch
+from tests.broker.network.test_connection_files import fetch, fetched, files
 from tests.broker.served import Client, Server, ask, serving
 from tests.stage.waiting import until
 
 RECORD = b"." * 1000
 
 
-def write_batches(batches: int) -> FileRange:
+def stored(batches: int) -> FileRange:
     """Write batches of ten records to a file."""
     file = MemoryDirectory("d").open_segment("file")
     for first in range(0, 10 * batches, 10):
@@ -42,7 +42,7 @@ class Counted(ConvertedRange):
 
 
 @asynccontextmanager
-async def serving_converted(
+async def converting(
     source: FileRange, *others: Any
 ) -> AsyncIterator[tuple[Server, Client, Counted]]:
     """Serve a fetch whose response has the range in format 1, and then `others`."""
@@ -55,10 +55,10 @@ async def serving_converted(
 
 
 async def test_converted_range_arrives_whole_between_others() -> None:
-    source = write_batches(100)
-    async with serving_converted(source, b"behind", source) as (_, client, _counted):
+    source = stored(100)
+    async with converting(source, b"behind", source) as (_, client, _counted):
         await client.send(fetch(1))
-        correlation_id, (converted, behind, as_it_is) = await receive_fetch(client)
+        correlation_id, (converted, behind, as_it_is) = await fetched(client)
 
     assert (correlation_id, behind, as_it_is) == (1, b"behind", source.read())
     assert len(converted) == source.size
@@ -68,15 +68,15 @@ async def test_converted_range_arrives_whole_between_others() -> None:
 
 
 async def test_next_request_is_answered_behind_it() -> None:
-    async with serving_converted(write_batches(60)) as (_, client, _counted):
+    async with converting(stored(60)) as (_, client, _counted):
         await client.send(fetch(1), ask(2, "behind"))
-        assert (await receive_fetch(client))[0] == 1
+        assert (await fetched(client))[0] == 1
         assert await client.answer() == (2, "behind")
 
 
 async def test_no_more_is_converted_than_the_client_takes() -> None:
-    source = write_batches(3000)
-    async with serving_converted(source) as (server, client, counted):
+    source = stored(3000)
+    async with converting(source) as (server, client, counted):
         await client.send(fetch(1))
         await client.receive_some()
         converted_bytes = -1
@@ -90,7 +90,7 @@ async def test_no_more_is_converted_than_the_client_takes() -> None:
 
 
 async def test_other_clients_are_served_while_one_does_not_read() -> None:
-    async with serving_converted(write_batches(3000)) as (server, client, _counted):
+    async with converting(stored(3000)) as (server, client, _counted):
         await client.send(fetch(1))
         await client.receive_some()
         other = await server.client()

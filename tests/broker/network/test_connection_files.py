@@ -29,7 +29,7 @@ from tests.stage.waiting import until
 
 
 @pytest.fixture(params=["disk", "memory"])
-def data_file(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
     """A file of 3 MB, on disk or in memory, where sendfile cannot take it."""
     memory = request.param == "memory"
     directory = MemoryDirectory("d") if memory else LogDirectory(tmp_path)
@@ -61,7 +61,7 @@ def fetch(correlation_id: int) -> bytes:
     return encode_request(ApiKey.FETCH, 11, correlation_id, None, request)
 
 
-async def receive_fetch(client: Client) -> tuple[int, list[bytes]]:
+async def fetched(client: Client) -> tuple[int, list[bytes]]:
     correlation_id, response = read_response(ApiKey.FETCH, 11, await client.receive())
     return correlation_id, [bytes(p.records) for t in response.responses for p in t.partitions]
 
@@ -86,60 +86,60 @@ def content(part: FileRange | bytes) -> bytes:
     ids=str,
 )
 async def test_ranges_arrive_as_they_are_in_the_file(
-    data_file: StorageFile, sizes: tuple[int, ...]
+    stored: StorageFile, sizes: tuple[int, ...]
 ) -> None:
-    ranges = [data_file.range(17 * index + 3, size) for index, size in enumerate(sizes)]
+    ranges = [stored.range(17 * index + 3, size) for index, size in enumerate(sizes)]
     async with serving(files(*ranges)) as server:
         client = await server.client()
         await client.send(fetch(1))
-        assert await receive_fetch(client) == (1, [content(r) for r in ranges])
+        assert await fetched(client) == (1, [content(r) for r in ranges])
 
 
-async def test_ranges_stand_beside_bytes_in_memory_and_nothing(data_file: StorageFile) -> None:
+async def test_ranges_stand_beside_bytes_in_memory_and_nothing(stored: StorageFile) -> None:
     parts: list[FileRange | bytes] = [
         b"memory",
-        data_file.range(0, 50_000),
+        stored.range(0, 50_000),
         b"",
-        data_file.range(9, 9),
+        stored.range(9, 9),
         b"end",
     ]
     async with serving(files(*parts)) as server:
         client = await server.client()
         await client.send(fetch(1))
-        assert await receive_fetch(client) == (1, [content(part) for part in parts])
+        assert await fetched(client) == (1, [content(part) for part in parts])
 
 
-async def test_answers_around_a_file_keep_their_order(data_file: StorageFile) -> None:
-    large = data_file.range(0, 2_000_000)
+async def test_answers_around_a_file_keep_their_order(stored: StorageFile) -> None:
+    large = stored.range(0, 2_000_000)
     async with serving(files(large)) as server:
         client = await server.client()
         await client.send(ask(1, "a"), fetch(2), ask(3, "b"), fetch(4), fetch(5), ask(6, "c"))
         assert await client.answer() == (1, "a")
-        assert await receive_fetch(client) == (2, [content(large)])
+        assert await fetched(client) == (2, [content(large)])
         assert await client.answer() == (3, "b")
-        assert await receive_fetch(client) == (4, [content(large)])
-        assert await receive_fetch(client) == (5, [content(large)])
+        assert await fetched(client) == (4, [content(large)])
+        assert await fetched(client) == (5, [content(large)])
         assert await client.answer() == (6, "c")
 
 
-async def test_many_readers_of_one_file_do_not_disturb_each_other(data_file: StorageFile) -> None:
-    large = data_file.range(1000, 2_500_000)
+async def test_many_readers_of_one_file_do_not_disturb_each_other(stored: StorageFile) -> None:
+    large = stored.range(1000, 2_500_000)
     expected = (1, [content(large)])
     async with serving(files(large)) as server:
         clients = [await server.client() for _ in range(8)]
 
         async def read(client: Client) -> bool:
             await client.send(fetch(1))
-            return await receive_fetch(client) == expected
+            return await fetched(client) == expected
 
         assert all(await asyncio.gather(*map(read, clients)))
 
 
 @pytest.mark.parametrize("size", [100, 100_000])
 async def test_a_file_shorter_than_was_announced_ends_the_connection(
-    data_file: StorageFile, size: int, caplog: pytest.LogCaptureFixture
+    stored: StorageFile, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beyond = FileRange(data_file, data_file.size - 10, size)
+    beyond = FileRange(stored, stored.size - 10, size)
     async with serving(files(beyond)) as server:
         client = await server.client()
         await client.send(ask(1, "a"), fetch(2))
@@ -149,7 +149,7 @@ async def test_a_file_shorter_than_was_announced_ends_the_connection(
     assert f"only 10 of {size} bytes were in the file" in caplog.text
 
 
-def sparse_file(tmp_path: Path) -> FileRange:
+def endless(tmp_path: Path) -> FileRange:
     """Make a sparse file of more bytes than any kernel buffers."""
     file = LogDirectory(tmp_path).open_segment("endless")
     file.truncate(200_000_000)
@@ -159,7 +159,7 @@ def sparse_file(tmp_path: Path) -> FileRange:
 async def test_a_client_that_vanishes_in_the_middle_of_a_file_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
-    async with serving(files(sparse_file(tmp_path))) as server:
+    async with serving(files(endless(tmp_path))) as server:
         client = await server.client()
         await client.send(fetch(1))
         await client.receive_some()
@@ -173,7 +173,7 @@ async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     """Nor in the event loop, where the next socket with the same number would find it."""
-    async with serving(files(sparse_file(tmp_path))) as server:
+    async with serving(files(endless(tmp_path))) as server:
         client = await server.client()
         await client.send(fetch(1))
         await client.receive_some()
@@ -190,17 +190,17 @@ async def test_a_connection_cut_in_the_middle_of_a_file_leaves_nothing_behind(
 
 
 async def test_small_ranges_of_many_partitions_are_sent_as_they_are_taken(
-    data_file: StorageFile,
+    stored: StorageFile,
 ) -> None:
     """A follower or a consumer fetches a thousand partitions with a little in each."""
-    ranges = [data_file.range(31_000 * n % data_file.size, 30_000) for n in range(100)]
+    ranges = [stored.range(31_000 * n % stored.size, 30_000) for n in range(100)]
     async with serving(files(*ranges)) as server:
         slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
         await slow.send(fetch(1))
         for n in range(50):
             await other.echo(n)
             assert server.listener.queued.total <= 2 * JOINED_BYTES
-        assert await receive_fetch(slow) == (1, [content(r) for r in ranges])
+        assert await fetched(slow) == (1, [content(r) for r in ranges])
 
 
 @attrs.define(eq=False)
@@ -223,7 +223,7 @@ async def test_what_is_not_in_the_page_cache_is_read_in_off_the_loop(size: int) 
     async with serving(files(cold.range(0, size))) as server:
         client = await server.client()
         await client.send(fetch(1))
-        _, (received,) = await receive_fetch(client)
+        _, (received,) = await fetched(client)
     assert received == cold.read(0, size)
     assert len(cold.read_cold_by) == 1
     assert cold.read_cold_by != [threading.main_thread().name]

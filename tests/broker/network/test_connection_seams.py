@@ -29,10 +29,10 @@ class PasswordSession:
             raise SessionRefused(f"{name} gave the wrong password")
         self.is_authenticated = True
         self.principal = Principal("User", name)
-        return add_size(b"welcome")
+        return framed(b"welcome")
 
 
-def add_size(payload: bytes) -> bytes:
+def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -46,7 +46,7 @@ async def test_frames_pass_the_session_until_it_is_authenticated() -> None:
     async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
         server.listener.open_session = lambda listener: PasswordSession()
         client = await server.client()
-        await client.send(add_size(b"alice:secret"), ask(1, "k"))
+        await client.send(framed(b"alice:secret"), ask(1, "k"))
         assert await client.receive() == b"welcome"
         assert await client.answer() == (1, "k")
         assert principals == ["User:alice"]
@@ -59,7 +59,7 @@ async def test_client_that_does_not_authenticate_is_closed(
     async with serving(handlers) as server:
         server.listener.open_session = lambda listener: PasswordSession()
         client = await server.client()
-        await client.send(add_size(b"mallory:guess"))
+        await client.send(framed(b"mallory:guess"))
         assert await client.is_closed()
         assert "mallory gave the wrong password" in caplog.text
 

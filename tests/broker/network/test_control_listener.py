@@ -40,7 +40,7 @@ REQUESTS = [
 
 
 @contextlib.asynccontextmanager
-async def connect_to(site: Site, listener: str) -> AsyncIterator[Connection]:
+async def connected_by(site: Site, listener: str) -> AsyncIterator[Connection]:
     node = site.node()
     assert node is not None
     (endpoint,) = [endpoint for endpoint in node[0].endpoints if endpoint.listener == listener]
@@ -58,7 +58,7 @@ async def controlled_broker(site: Site) -> AsyncIterator[Broker]:
     await session.start()
     await session.create(ControllerEpoch.path(), b"%d" % (PRESENT - 1))
     async with site.running(1, **LISTENERS) as broker:
-        async with connect_to(site, "CLIENT") as client:
+        async with connected_by(site, "CLIENT") as client:
 
             async def has_controller() -> bool:
                 answer = await client.call(MetadataRequest(topics=[]))
@@ -73,7 +73,7 @@ async def test_a_stranger_on_the_listener_of_clients_is_refused_and_named(
     tmp_path: Path, request_: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path)
-    async with controlled_broker(site), connect_to(site, "CLIENT") as client:
+    async with controlled_broker(site), connected_by(site, "CLIENT") as client:
         answer = await client.call(request_)
     assert ErrorCode.of(answer.error_code) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert f"refused {type(request_).__name__} of controller" in caplog.text
@@ -86,6 +86,6 @@ async def test_a_controller_that_was_replaced_is_refused_among_brokers(
 ) -> None:
     site = Site(tmp_path)
     old = attrs.evolve(request_, controller_epoch=PRESENT - 1)
-    async with controlled_broker(site), connect_to(site, "INTERNAL") as peer:
+    async with controlled_broker(site), connected_by(site, "INTERNAL") as peer:
         answer = await peer.call(old)
     assert ErrorCode.of(answer.error_code) is ErrorCode.STALE_CONTROLLER_EPOCH

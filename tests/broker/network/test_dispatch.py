@@ -153,7 +153,7 @@ def test_a_producer_that_wants_no_answer_gets_none_though_it_failed() -> None:
     assert (dispatched.outcome, dispatched.close) == (NO_RESPONSE, True)
 
 
-def wait_ending_with(*answers: Any) -> Wait:
+def waiting(*answers: Any) -> Wait:
     """Build a wait whose tries return these answers in turn, or raise those that are exceptions."""
     left = list(answers)
 
@@ -166,24 +166,24 @@ def wait_ending_with(*answers: Any) -> Wait:
     return Wait(("a", "b"), 500, try_complete)
 
 
-def dispatch_and_try(*answers: Any) -> Any:
+def tried(*answers: Any) -> Any:
     """Dispatch such a wait; return the result of its first try."""
-    dispatched = find(lambda: wait_ending_with(*answers))
+    dispatched = find(lambda: waiting(*answers))
     assert isinstance(dispatched.outcome, Wait)
     return dispatched.outcome.try_complete(False)
 
 
 def test_a_wait_keeps_its_keys_and_its_time() -> None:
-    dispatched = find(lambda: wait_ending_with(None))
+    dispatched = find(lambda: waiting(None))
     assert (dispatched.outcome.keys, dispatched.outcome.timeout_ms) == (("a", "b"), 500)
 
 
 def test_a_wait_goes_on_while_there_is_no_answer() -> None:
-    assert dispatch_and_try(None) is None
+    assert tried(None) is None
 
 
 def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
-    dispatched = dispatch_and_try(echoed("late"))
+    dispatched = tried(echoed("late"))
     assert (dispatched.header.correlation_id, dispatched.outcome, dispatched.close) == (
         77,
         echoed("late"),
@@ -192,7 +192,7 @@ def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
 
 
 def test_an_api_error_after_a_wait_is_answered() -> None:
-    dispatched = dispatch_and_try(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    dispatched = tried(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     assert dispatched.outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not dispatched.close
 
@@ -200,7 +200,7 @@ def test_an_api_error_after_a_wait_is_answered() -> None:
 def test_what_nobody_expected_after_a_wait_ends_the_connection_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    dispatched = dispatch_and_try(KeyError("a bug"))
+    dispatched = tried(KeyError("a bug"))
     assert dispatched.outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert dispatched.close
     assert "a bug" in caplog.text

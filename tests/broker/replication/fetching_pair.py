@@ -7,9 +7,10 @@ from typing import Any
 
 from broker.handlers import fetch
 from broker.network.purgatory import Wait
-from broker.replication.following import Following
+from broker.replication.following_replica import FollowingReplica
+from broker.replication.leader_fetcher import FetcherConfig, LeaderFetcher
 from broker.replication.partition import Partition
-from broker.replication.replica_fetchers import FetcherConfig, ReplicaFetchers, _Fetcher
+from broker.replication.replica_fetchers import ReplicaFetchers, _FetchLoop
 from broker.replication.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
@@ -38,13 +39,13 @@ class FetchingPair:
             quota,
             LogWork(AtOnce()),
         )
-        self.fetcher = _Fetcher(owner, 0)
+        self.loop = _FetchLoop(owner, LeaderFetcher(1, 0, owner.config, quota))
         self.done: list[FetchResponse] = []
         self.happens: Callable[[], None] = lambda: None
         for tp, led in self.replicas.manager.partitions.items():
-            following = Following(Partition(tp, 1, led.log), 0)
-            following.truncated = True
-            self.fetcher.add(following)
+            replica = FollowingReplica(Partition(tp, 1, led.log), 0)
+            replica.is_truncated = True
+            self.loop.add(replica)
 
     async def call(self, request: Any) -> FetchResponse:
         """Handle the request as the leader; while it waits `happens` is called, or it times out."""
@@ -77,8 +78,8 @@ class FetchingPair:
         """Run one round of the follower; call `happens` while its fetch waits."""
         self.happens = happens
         self.now_ms += 500
-        self.fetcher._connection = self
-        work = self.fetcher._round()
+        self.loop._connection = self
+        work = self.loop._round()
         try:
             work.send(None)
         except StopIteration:

@@ -194,7 +194,7 @@ async def test_request_is_held_to_the_controller_of_the_time_when_its_turn_comes
     assert broker.led == 1
 
 
-def load_old_log(broker: Broker, epoch: int) -> Log:
+def grown_old(broker: Broker, epoch: int) -> Log:
     """Make a log that was loaded at the start, last written in this epoch."""
     log = broker.replicas.manager.logs.get_or_create(T0, broker.replicas.config)
     log.begin_epoch(epoch)
@@ -204,7 +204,7 @@ def load_old_log(broker: Broker, epoch: int) -> Log:
 
 async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() -> None:
     broker = Broker()
-    old = load_old_log(broker, epoch=7)
+    old = grown_old(broker, epoch=7)
     request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
     while not request.done():
         await turns()
@@ -218,7 +218,7 @@ async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() 
 
 async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> None:
     broker = Broker()
-    log = load_old_log(broker, epoch=7)
+    log = grown_old(broker, epoch=7)
     request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(0,)))
     assert codes(await request) == {ErrorCode.NONE}
     assert broker.replicas.manager.log(T0) is log
@@ -228,7 +228,7 @@ async def test_logs_that_the_controller_does_not_name_are_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = Broker()
-    load_old_log(broker, epoch=0)
+    grown_old(broker, epoch=0)
     for epoch in (0, 1):
         request = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
         await turns()

@@ -38,7 +38,7 @@ def sessions(slots: int = 3) -> FetchSessions:
     return FetchSessions(slots, count(1).__next__)
 
 
-def partition_request(tp: TopicPartition, offset: int = 0) -> FetchRequestPartition:
+def asked(tp: TopicPartition, offset: int = 0) -> FetchRequestPartition:
     return FetchRequestPartition(
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=100
     )
@@ -57,11 +57,7 @@ def request(
         min_bytes=1,
         session_id=session[0],
         session_epoch=session[1],
-        topics=[
-            FetchRequestTopic(
-                topic="t", partitions=[partition_request(tp, offset) for tp in partitions]
-            )
-        ],
+        topics=[FetchRequestTopic(topic="t", partitions=[asked(tp, offset) for tp in partitions])],
         forgotten_topics_data=[
             FetchRequestForgottenTopic(topic="t", partitions=[tp.partition for tp in forgotten])
         ],
@@ -91,13 +87,13 @@ def answer(context: FetchContext, *parts: FetchResponsePartition) -> list[int]:
     return [part.partition_index for topic in response.responses for part in topic.partitions]
 
 
-def refusal(known: FetchSessions, request: FetchRequest) -> ErrorCode:
+def refusal(known: FetchSessions, asked: FetchRequest) -> ErrorCode:
     with pytest.raises(ApiError) as refused:
-        known.open(request, 0)
+        known.open(asked, 0)
     return refused.value.code
 
 
-def create_session(known: FetchSessions, size: int, now_ms: int = 0, replica: int = -1) -> int:
+def created(known: FetchSessions, size: int, now_ms: int = 0, replica: int = -1) -> int:
     """Return the id of a new session of so many partitions; 0 if there was no room."""
     partitions = [TopicPartition("t", number) for number in range(size)]
     context = known.open(request(*partitions, replica=replica), now_ms)
@@ -123,7 +119,7 @@ def test_a_full_request_begins_a_session_and_is_answered_whole() -> None:
 def test_an_id_in_use_and_zero_are_not_given() -> None:
     ids = iter([7, 0, 7, 9])
     known = FetchSessions(3, ids.__next__)
-    assert [create_session(known, 1), create_session(known, 1)] == [7, 9]
+    assert [created(known, 1), created(known, 1)] == [7, 9]
 
 
 def test_who_wants_no_session_gets_none() -> None:
@@ -134,7 +130,7 @@ def test_who_wants_no_session_gets_none() -> None:
 
 
 def test_a_request_for_nothing_gets_no_session() -> None:
-    assert create_session(sessions(), 0) == 0
+    assert created(sessions(), 0) == 0
 
 
 def test_an_unknown_id_is_refused() -> None:
@@ -231,7 +227,7 @@ def test_what_has_more_stays_marked_and_is_read_last_if_it_brought_records() -> 
 
 def test_a_session_that_ends_is_marked_no_more() -> None:
     known = sessions()
-    create_session(known, 3)
+    created(known, 3)
     known.open(request(session=(1, 1), forgotten=(A,)), 0)
     assert [len(known.mark(tp)) for tp in (A, B)] == [0, 1]
     known.open(request(C, session=(1, -1)), 0)
@@ -242,7 +238,7 @@ def test_who_asks_in_another_leader_epoch_is_told_the_watermark_again() -> None:
     known = sessions()
     answer(known.open(request(A), 0), part(A, high_watermark=4))
     anew = request(session=(1, 1))
-    in_epoch = attrs.evolve(partition_request(A), current_leader_epoch=3)
+    in_epoch = attrs.evolve(asked(A), current_leader_epoch=3)
     anew = attrs.evolve(anew, topics=[FetchRequestTopic(topic="t", partitions=[in_epoch])])
     assert answer(known.open(anew, 0), part(A, high_watermark=4)) == [0]
 
@@ -260,83 +256,83 @@ def test_a_request_that_waited_is_answered_though_another_has_forgotten_its_part
 
 def test_where_there_is_no_room_a_newcomer_goes_without() -> None:
     known = sessions(2)
-    assert [create_session(known, 5) for _ in range(3)] == [1, 2, 0]
+    assert [created(known, 5) for _ in range(3)] == [1, 2, 0]
 
 
 def test_without_slots_there_are_no_sessions() -> None:
-    assert create_session(sessions(0), 5, replica=1) == 0
+    assert created(sessions(0), 5, replica=1) == 0
 
 
 def test_a_session_that_was_silent_for_long_gives_way_to_any() -> None:
     known = sessions(2)
-    create_session(known, 5)
-    create_session(known, 5)
+    created(known, 5)
+    created(known, 5)
     known.open(request(session=(1, 1)), 1)
-    assert create_session(known, 1, EVICTION_MS + 1) == 3
+    assert created(known, 1, EVICTION_MS + 1) == 3
     assert refusal(known, request(session=(2, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_request_out_of_step_keeps_no_session_alive() -> None:
     known = sessions(2)
-    create_session(known, 5)
-    create_session(known, 5)
+    created(known, 5)
+    created(known, 5)
     known.open(request(session=(2, 1)), EVICTION_MS)
     refusal(known, request(session=(1, 9)))
-    assert create_session(known, 1, EVICTION_MS + 1) == 3
+    assert created(known, 1, EVICTION_MS + 1) == 3
     assert refusal(known, request(session=(1, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_follower_takes_the_place_of_the_smallest_session_of_a_consumer() -> None:
     known = sessions(3)
-    create_session(known, 9)
-    create_session(known, 2)
-    create_session(known, 1, replica=4)
-    assert create_session(known, 1, replica=5) == 4
+    created(known, 9)
+    created(known, 2)
+    created(known, 1, replica=4)
+    assert created(known, 1, replica=5) == 4
     assert refusal(known, request(session=(2, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_young_session_of_a_follower_gives_way_to_no_other() -> None:
     known = sessions(1)
-    create_session(known, 1, replica=4)
-    assert create_session(known, 9, replica=5) == 0
+    created(known, 1, replica=4)
+    assert created(known, 9, replica=5) == 0
 
 
 @pytest.mark.parametrize(("size", "given"), [(5, 0), (6, 2)])
 def test_an_old_session_gives_way_to_a_larger_one(size: int, given: int) -> None:
     known = sessions(1)
-    create_session(known, 5)
+    created(known, 5)
     known.open(request(session=(1, 1)), EVICTION_MS)
-    assert create_session(known, size, EVICTION_MS + 1) == given
+    assert created(known, size, EVICTION_MS + 1) == given
 
 
 def test_an_old_session_of_a_follower_gives_way_to_no_consumer() -> None:
     known = sessions(1)
-    create_session(known, 1, replica=4)
+    created(known, 1, replica=4)
     known.open(request(session=(1, 1), replica=4), EVICTION_MS)
-    assert create_session(known, 9, EVICTION_MS + 1) == 0
-    assert create_session(known, 9, EVICTION_MS + 1, replica=5) == 2
+    assert created(known, 9, EVICTION_MS + 1) == 0
+    assert created(known, 9, EVICTION_MS + 1, replica=5) == 2
 
 
 # ---- the reader's end
 
 
-def from_offsets(**offsets: int) -> dict[TopicPartition, FetchRequestPartition]:
+def wanted(**offsets: int) -> dict[TopicPartition, FetchRequestPartition]:
     """Request partitions from offsets on: A=5 requests partition A from offset 5 on."""
     by_name = {"A": A, "B": B, "C": C, "D": D}
-    return {by_name[name]: partition_request(by_name[name], at) for name, at in offsets.items()}
+    return {by_name[name]: asked(by_name[name], at) for name, at in offsets.items()}
 
 
-def summarize(request: FetchRequest) -> tuple[int, int, list[tuple[int, int]], list[int]]:
+def said(made: FetchRequest) -> tuple[int, int, list[tuple[int, int]], list[int]]:
     """Return (session, epoch, [(partition, offset)], forgotten)."""
     return (
-        request.session_id,
-        request.session_epoch,
-        [(p.partition, p.fetch_offset) for topic in request.topics for p in topic.partitions],
-        [index for topic in request.forgotten_topics_data for index in topic.partitions],
+        made.session_id,
+        made.session_epoch,
+        [(p.partition, p.fetch_offset) for topic in made.topics for p in topic.partitions],
+        [index for topic in made.forgotten_topics_data for index in topic.partitions],
     )
 
 
-def response_of(session: int = 0, error: ErrorCode = ErrorCode.NONE) -> FetchResponse:
+def replied(session: int = 0, error: ErrorCode = ErrorCode.NONE) -> FetchResponse:
     return FetchResponse(error_code=error, session_id=session, responses=[])
 
 
@@ -346,47 +342,47 @@ def ask(
     """Return the request of a reader that wants these partitions and no others."""
     for tp in reader.wanted.keys() - wanted.keys():
         reader.forget(tp)
-    for tp, requested in wanted.items():
-        reader.want(tp, requested)
+    for tp, asked in wanted.items():
+        reader.want(tp, asked)
     return reader.request(TEMPLATE)
 
 
 def test_a_reader_names_all_then_what_differs() -> None:
     reader = SessionReader()
-    assert summarize(ask(reader, from_offsets(A=1, B=2))) == (0, 0, [(0, 1), (1, 2)], [])
-    reader.handle_response(response_of(7))
-    assert summarize(ask(reader, from_offsets(A=1, B=3, C=0))) == (7, 1, [(1, 3), (2, 0)], [])
-    reader.handle_response(response_of(7))
-    assert summarize(ask(reader, from_offsets(B=3, C=0))) == (7, 2, [], [0])
+    assert said(ask(reader, wanted(A=1, B=2))) == (0, 0, [(0, 1), (1, 2)], [])
+    reader.handle_response(replied(7))
+    assert said(ask(reader, wanted(A=1, B=3, C=0))) == (7, 1, [(1, 3), (2, 0)], [])
+    reader.handle_response(replied(7))
+    assert said(ask(reader, wanted(B=3, C=0))) == (7, 2, [], [0])
 
 
 def test_without_a_session_a_reader_goes_on_naming_all() -> None:
     reader = SessionReader()
     for _ in range(2):
-        assert summarize(ask(reader, from_offsets(A=1))) == (0, 0, [(0, 1)], [])
-        reader.handle_response(response_of(0))
+        assert said(ask(reader, wanted(A=1))) == (0, 0, [(0, 1)], [])
+        reader.handle_response(replied(0))
 
 
 @pytest.mark.parametrize("how", ["error", "lost", "closed"])
 def test_after_a_session_ends_a_reader_names_all_again(how: str) -> None:
     reader = SessionReader()
-    ask(reader, from_offsets(A=1))
-    reader.handle_response(response_of(7))
-    ask(reader, from_offsets(A=1))
+    ask(reader, wanted(A=1))
+    reader.handle_response(replied(7))
+    ask(reader, wanted(A=1))
     if how == "lost":
         reader.restart()
     elif how == "error":
-        reader.handle_response(response_of(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+        reader.handle_response(replied(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
     else:
-        reader.handle_response(response_of(0))
-    _, epoch, named, forgotten = summarize(ask(reader, from_offsets(A=1)))
+        reader.handle_response(replied(0))
+    _, epoch, named, forgotten = said(ask(reader, wanted(A=1)))
     assert (epoch, named, forgotten) == (0, [(0, 1)], [])
 
 
 def test_a_reader_that_begins_anew_has_the_broker_forget_the_session_before() -> None:
     reader, known = SessionReader(), sessions(1)
     for number in (1, 2, 3):
-        opened = known.open(ask(reader, from_offsets(A=1)), 0)
+        opened = known.open(ask(reader, wanted(A=1)), 0)
         response = opened.build_response([(A, part(A))])
         assert response.session_id == number
         reader.handle_response(response)
@@ -409,13 +405,13 @@ def test_every_field_of_the_template_survives_but_the_session_s_own(field: str) 
         rack_id="rack",
     )
     reader = SessionReader()
-    reader.want(A, partition_request(A))
+    reader.want(A, asked(A))
     request = reader.request(template)
 
     own = {
         "session_id": 0,
         "session_epoch": 0,
-        "topics": [FetchRequestTopic(topic="t", partitions=[partition_request(A)])],
+        "topics": [FetchRequestTopic(topic="t", partitions=[asked(A)])],
         "forgotten_topics_data": [],
     }
     default = attrs.fields_dict(FetchRequest)[field].default
@@ -441,7 +437,7 @@ class Pair:
 
     def fetch(self, offsets: Mapping[TopicPartition, int], state: State, now_ms: int) -> bool:
         """Fetch; return whether the response came back without an error."""
-        asks = {tp: partition_request(tp, at) for tp, at in offsets.items()}
+        asks = {tp: asked(tp, at) for tp, at in offsets.items()}
         request = ask(self.reader, asks)
         if self.rng.random() < 0.1:  # not heard by the broker
             self.reader.restart()
@@ -449,7 +445,7 @@ class Pair:
         try:
             context = self.known.open(request, now_ms)
         except ApiError as error:
-            self.reader.handle_response(response_of(error=error.code))
+            self.reader.handle_response(replied(error=error.code))
             return False
         assert self.remembered(context) == dict(offsets)
         parts = [(tp, self.part(tp, state)) for tp, _ in context.requested]
@@ -499,7 +495,7 @@ def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int) -> Non
                 case 1:
                     offsets[tp] = rng.randrange(5)
         if rng.random() < 0.2:
-            create_session(pair.known, rng.randrange(1, 9), now_ms, replica=rng.choice([-1, 5]))
+            created(pair.known, rng.randrange(1, 9), now_ms, replica=rng.choice([-1, 5]))
         if pair.fetch(offsets, state, now_ms):
             answered += 1
             assert {tp: pair.heard[tp] for tp in offsets} == {tp: state[tp] for tp in offsets}

@@ -81,7 +81,7 @@ class Broker:
         else:
             self.answers.append(answer)
 
-    def apply_retention(self) -> int:
+    def retained(self) -> int:
         """Apply retention; return how many segments it deletes."""
         manager = self.replicas.manager
         return manager.logs.delete_old_segments(manager.high_watermarks(), NOW_MS)
@@ -101,14 +101,14 @@ async def test_while_zookeeper_is_away_no_log_is_held_to_the_brokers_own_setting
     await asyncio.sleep(10 * TIMEOUT_MS / 1000)
     assert broker.answers == []
     assert log.config == COMPACTED
-    assert broker.apply_retention() == 0
+    assert broker.retained() == 0
 
     broker.zookeeper.resume(broker.session)
     await broker.spawned.ended()
     (answer,) = broker.answers
     assert answer.error_code == ErrorCode.NONE
     assert log.config == COMPACTED
-    assert (broker.apply_retention(), log.log_start_offset) == (0, 0)
+    assert (broker.retained(), log.log_start_offset) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ async def test_log_whose_settings_cannot_be_understood_is_led_and_keeps_all(data
     await broker.spawned.ended()
     assert [answer.error_code for answer in broker.answers] == [ErrorCode.NONE]
     assert broker.replicas.manager.partition(T0).is_leader
-    assert (broker.apply_retention(), log.log_start_offset) == (0, 0)
+    assert (broker.retained(), log.log_start_offset) == (0, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.replication.isr import UNKNOWN_OFFSET, Follower
+from broker.replication.isr import Follower
 from broker.replication.partition import Partition, append_as_fetched
 from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.appending.validator import ValidBatch
@@ -16,6 +16,7 @@ from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.records.batch import read_header
+from protocol.special_values import UNKNOWN_OFFSET
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.checked_partition import CheckedPartition
 from tests.broker.replication.replicas import NOW_MS, batch
@@ -168,7 +169,7 @@ def test_records_carry_the_epoch_they_were_appended_in() -> None:
 LAG_MS = 10_000
 
 
-def leader(config: LogConfig | None = None, records: int = 0, **values: Any) -> Partition:
+def led(config: LogConfig | None = None, records: int = 0, **values: Any) -> Partition:
     """Make a replica that leads in epoch 3, with records that no follower has."""
     partition = replica(config, **values)
     for _ in range(records):
@@ -183,21 +184,21 @@ def fetch(partition: Partition, offset: int, after_ms: int = 0, replica: int = 1
 
 
 def test_the_watermark_is_where_the_slowest_in_sync_is() -> None:
-    partition = leader(records=3, isr=(0, 1, 2), replicas=(0, 1, 2))
+    partition = led(records=3, isr=(0, 1, 2), replicas=(0, 1, 2))
     assert not fetch(partition, 3)
     assert fetch(partition, 2, replica=2)
     assert partition.high_watermark == 2
 
 
 def test_a_follower_that_asks_for_less_than_before_takes_no_watermark_back() -> None:
-    partition = leader(records=3)
+    partition = led(records=3)
     fetch(partition, 3)
     assert not fetch(partition, 1)
     assert partition.high_watermark == 3
 
 
 def test_who_is_caught_up_holds_the_watermark_before_it_is_in_sync() -> None:
-    partition = leader(records=1, isr=(0,))
+    partition = led(records=1, isr=(0,))
     fetch(partition, 1)
     append(partition, b"y")
     partition.advance_high_watermark(NOW_MS + LAG_MS)
@@ -207,20 +208,20 @@ def test_who_is_caught_up_holds_the_watermark_before_it_is_in_sync() -> None:
 
 
 def test_who_is_neither_assigned_nor_in_sync_is_not_known() -> None:
-    partition = leader(records=1, isr=(0,))
+    partition = led(records=1, isr=(0,))
     fetch(partition, 1, replica=9)
     assert 9 not in partition.followers
     assert partition.isr_with(9) is None
 
 
 def test_a_follower_beyond_the_logs_end_is_not_believed() -> None:
-    partition = leader(records=2)
+    partition = led(records=2)
     fetch(partition, 5)
     assert (partition.high_watermark, partition.followers[1].end_offset) == (0, -1)
 
 
 def test_a_follower_at_the_watermark_and_the_start_of_the_epoch_grows_the_isr() -> None:
-    partition = leader(records=3, isr=(0,))
+    partition = led(records=3, isr=(0,))
     partition.advance_high_watermark(NOW_MS)
     fetch(partition, 2)
     assert partition.isr_with(1) is None
@@ -230,7 +231,7 @@ def test_a_follower_at_the_watermark_and_the_start_of_the_epoch_grows_the_isr() 
 
 def test_a_new_leader_takes_nobody_in_who_lacks_what_was_before_its_epoch() -> None:
     """Its own watermark lags behind what its predecessor has acknowledged (KAFKA-7128)."""
-    partition = leader(records=3, isr=(0, 2), replicas=(0, 1, 2))
+    partition = led(records=3, isr=(0, 2), replicas=(0, 1, 2))
     partition.take_state(state(leader=2, epoch=4), NOW_MS)
     partition.take_state(state(epoch=5, isr=(0, 2), replicas=(0, 1, 2)), NOW_MS)
     assert partition.high_watermark == 0
@@ -241,20 +242,20 @@ def test_a_new_leader_takes_nobody_in_who_lacks_what_was_before_its_epoch() -> N
 
 
 def test_a_replica_that_is_being_taken_away_does_not_come_back_into_the_isr() -> None:
-    partition = leader(records=1, isr=(0, 1), replicas=(0,))
+    partition = led(records=1, isr=(0, 1), replicas=(0,))
     partition.confirm_isr((0,), 9)
     fetch(partition, 1)
     assert partition.isr_with(1) is None
 
 
 def test_who_is_behind_for_the_lag_time_leaves_the_isr() -> None:
-    partition = leader(records=1)
+    partition = led(records=1)
     assert partition.isr_without_lagging(NOW_MS + LAG_MS) is None
     assert partition.isr_without_lagging(NOW_MS + LAG_MS + 1) == (0,)
 
 
 def test_a_burst_that_is_over_within_the_lag_time_writes_nothing() -> None:
-    partition = leader(records=1)
+    partition = led(records=1)
     fetch(partition, 1)
     for _ in range(100):
         append(partition, b"x")
@@ -267,13 +268,13 @@ def test_a_burst_that_is_over_within_the_lag_time_writes_nothing() -> None:
 
 
 def test_a_proposal_is_the_state_over_the_version_that_is_known() -> None:
-    change = leader().propose_isr((0,))
+    change = led().propose_isr((0,))
     assert (change.topic_partition, change.zk_version) == (T0, 8)
     assert change.state == PartitionState(0, 3, (0,), 2)
 
 
 def test_while_a_proposal_is_under_way_there_is_no_other() -> None:
-    partition = leader(records=1, isr=(0, 1), replicas=(0, 1, 2))
+    partition = led(records=1, isr=(0, 1), replicas=(0, 1, 2))
     partition.advance_high_watermark(NOW_MS)
     partition.propose_isr((0,))
     fetch(partition, 1, replica=2)
@@ -282,7 +283,7 @@ def test_while_a_proposal_is_under_way_there_is_no_other() -> None:
 
 
 def test_who_is_to_leave_holds_the_watermark_until_it_is_written() -> None:
-    partition = leader(records=1)
+    partition = led(records=1)
     partition.propose_isr((0,))
     assert not partition.advance_high_watermark(NOW_MS + 2 * LAG_MS)
     partition.confirm_isr((0,), 9)
@@ -292,7 +293,7 @@ def test_who_is_to_leave_holds_the_watermark_until_it_is_written() -> None:
 
 def test_who_is_to_come_holds_the_watermark_before_it_is_written() -> None:
     """The controller may see it in the ISR first, and have it lead."""
-    partition = leader(isr=(0,))
+    partition = led(isr=(0,))
     fetch(partition, 0)
     partition.propose_isr((0, 1))
     append(partition, b"x")
@@ -300,7 +301,7 @@ def test_who_is_to_come_holds_the_watermark_before_it_is_written() -> None:
 
 
 def test_what_is_proposed_does_not_count_for_min_insync_replicas() -> None:
-    partition = leader(LogConfig(min_insync_replicas=2), isr=(0,))
+    partition = led(LogConfig(min_insync_replicas=2), isr=(0,))
     fetch(partition, 0)
     partition.propose_isr((0, 1))
     with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
@@ -310,7 +311,7 @@ def test_what_is_proposed_does_not_count_for_min_insync_replicas() -> None:
 
 
 def test_a_new_state_ends_a_proposal() -> None:
-    partition = leader()
+    partition = led()
     partition.propose_isr((0,))
     partition.is_superseded = True
     partition.take_state(state(epoch=4, zk_version=20), NOW_MS)
@@ -322,7 +323,7 @@ def test_a_new_state_ends_a_proposal() -> None:
 
 
 def test_who_was_superseded_proposes_no_more() -> None:
-    partition = leader(records=1)
+    partition = led(records=1)
     partition.is_superseded = True
     assert partition.isr_without_lagging(NOW_MS + 2 * LAG_MS) is None
 
@@ -331,7 +332,7 @@ def test_who_was_superseded_proposes_no_more() -> None:
 
 
 def test_a_leader_counts_itself_for_what_flush_messages_lets_it() -> None:
-    partition = leader(LogConfig(flush_messages=2), isr=(0,))
+    partition = led(LogConfig(flush_messages=2), isr=(0,))
     append(partition, b"a")
     assert partition.advance_high_watermark(NOW_MS)
     append(partition, b"b")
@@ -344,7 +345,7 @@ def test_a_leader_counts_itself_for_what_flush_messages_lets_it() -> None:
 
 
 def test_the_low_watermark_is_of_the_replicas_that_live() -> None:
-    partition = leader(records=3, isr=(0, 1, 2), replicas=(0, 1, 2))
+    partition = led(records=3, isr=(0, 1, 2), replicas=(0, 1, 2))
     for offset, start in ((1, 1), (2, 3)):
         partition.note_follower_fetch(offset, 3, start, NOW_MS)
     partition.log.increment_log_start_offset(2)
@@ -357,7 +358,7 @@ def test_the_low_watermark_is_of_the_replicas_that_live() -> None:
 
 def follower(records: int = 0, watermark: int = 0) -> Partition:
     """Make a replica that follows broker 1 in epoch 4, with records of its own."""
-    partition = leader(records=records, isr=(0,))
+    partition = led(records=records, isr=(0,))
     partition.take_state(state(leader=1, epoch=4), NOW_MS)
     partition.high_watermark = watermark
     return partition
@@ -372,7 +373,7 @@ def take_fetched(
     partition.follow_watermarks(high_watermark, start)
 
 
-def batch_at(base_offset: int, *values: bytes) -> memoryview:
+def sent(base_offset: int, *values: bytes) -> memoryview:
     data = bytearray(batch(*values))
     data[0:8] = base_offset.to_bytes(8, "big")
     return memoryview(bytes(data))
@@ -383,9 +384,9 @@ NOTHING = memoryview(b"")
 
 def test_the_watermark_of_a_follower_is_the_leaders_as_far_as_its_log_goes() -> None:
     partition = follower()
-    take_fetched(partition, batch_at(0, b"a", b"b"), 1, 0, NOW_MS)
+    take_fetched(partition, sent(0, b"a", b"b"), 1, 0, NOW_MS)
     assert partition.high_watermark == 1
-    take_fetched(partition, batch_at(2, b"c"), 9, 0, NOW_MS)
+    take_fetched(partition, sent(2, b"c"), 9, 0, NOW_MS)
     assert partition.high_watermark == 3
 
 
@@ -410,7 +411,7 @@ def test_a_log_begun_anew_is_committed_where_it_begins() -> None:
 
 
 def test_a_truncation_to_the_end_forgets_an_epoch_in_which_nothing_was_written() -> None:
-    partition = leader(records=2, isr=(0,))
+    partition = led(records=2, isr=(0,))
     partition.take_state(state(epoch=6), NOW_MS)
     assert partition.log.leader_epochs.entries == [(3, 0), (6, 2)]
     partition.take_state(state(leader=1, epoch=7), NOW_MS)
@@ -434,14 +435,14 @@ def test_below_its_start_a_log_takes_only_the_batch_in_which_it_begins_and_only_
     partition.log.truncate_fully_and_start_at(5)
     partition.note_new_start()
     with pytest.raises(UnexpectedAppendOffset):
-        take_fetched(partition, batch_at(3, b"d"), 5, 5, NOW_MS)
-    take_fetched(partition, batch_at(4, b"e", b"f", b"g"), 7, 5, NOW_MS)
+        take_fetched(partition, sent(3, b"d"), 5, 5, NOW_MS)
+    take_fetched(partition, sent(4, b"e", b"f", b"g"), 7, 5, NOW_MS)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (5, 7)
-    take_fetched(partition, batch_at(7, b"h"), 8, 5, NOW_MS)
+    take_fetched(partition, sent(7, b"h"), 8, 5, NOW_MS)
     for base_offset in (3, 7):
         with pytest.raises(UnexpectedAppendOffset):
-            take_fetched(partition, batch_at(base_offset, b"d", b"e"), 8, 5, NOW_MS)
-    take_fetched(partition, batch_at(8, b"i"), 9, 5, NOW_MS)
+            take_fetched(partition, sent(base_offset, b"d", b"e"), 8, 5, NOW_MS)
+    take_fetched(partition, sent(8, b"i"), 9, 5, NOW_MS)
     assert (partition.log.log_end_offset, partition.high_watermark) == (9, 9)
 
 
@@ -502,7 +503,7 @@ def break_leader(partition: Partition, what: str) -> None:
     ],
 )
 def test_check_names_what_a_leader_must_not_be(what: str) -> None:
-    partition = leader(records=2)
+    partition = led(records=2)
     fetch(partition, 1)
     partition.check()
     break_leader(partition, what)
@@ -532,14 +533,14 @@ def test_check_looks_at_no_offsets_of_a_log_that_is_lent() -> None:
 
 
 def test_stopped_replica_has_no_followers_and_no_proposal() -> None:
-    partition = leader(records=1)
+    partition = led(records=1)
     partition.propose_isr((0,))
     partition.stop()
     assert (partition.is_leader, partition.followers, partition.proposed_isr) == (False, {}, None)
 
 
 def test_replica_that_lacks_the_start_of_the_epoch_must_not_be_proposed() -> None:
-    partition = leader(isr=(0,))
+    partition = led(isr=(0,))
     append(partition, b"a")
     partition.take_state(state(epoch=4, isr=(0,)), NOW_MS)
     with pytest.raises(AssertionError, match="KAFKA-7128"):

@@ -144,7 +144,7 @@ def fetch(replicas: Replicas, offset: int, *, epoch: int = -1, start: int = 0) -
     replicas.manager.follower_progress.note_follower_fetch(1, [(T0, asked)], NOW_MS)
 
 
-def proposed_isrs(replicas: Replicas) -> list[tuple[int, ...]]:
+def proposed(replicas: Replicas) -> list[tuple[int, ...]]:
     return [change.state.isr for change in replicas.proposals]
 
 
@@ -152,7 +152,7 @@ def test_a_follower_that_has_caught_up_is_proposed_and_counts_once_it_is_written
     replicas = with_follower(isr=(0,))
     fetch(replicas, 0)
     fetch(replicas, 0)
-    assert proposed_isrs(replicas) == [(0, 1)]
+    assert proposed(replicas) == [(0, 1)]
     assert replicas.manager.partition(T0).isr == (0,)
     replicas.manager.follower_progress.confirm_isr(replicas.proposals[0], (0, 1), 5, NOW_MS)
     assert (replicas.manager.partition(T0).isr, replicas.manager.partition(T0).zk_version) == (
@@ -166,7 +166,7 @@ def test_who_has_fallen_behind_is_proposed_out_and_the_watermark_moves_when_it_i
     append(replicas, T0, b"a")
     replicas.manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS)
     replicas.manager.follower_progress.shrink_isrs(NOW_MS + LAG_MS + 1)
-    assert (proposed_isrs(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
+    assert (proposed(replicas), replicas.manager.high_watermark(T0)) == ([(0,)], 0)
     waits = replicas.manager.waits = NotedWaits()
     replicas.manager.follower_progress.confirm_isr(
         replicas.proposals[0], (0,), 1, NOW_MS + LAG_MS + 1
@@ -179,10 +179,10 @@ def test_a_broker_that_was_itself_away_looks_again_before_it_drops_anybody() -> 
     append(replicas, T0, b"a")
     replicas.manager.follower_progress.shrink_isrs(NOW_MS)
     replicas.manager.follower_progress.shrink_isrs(NOW_MS + 2 * LAG_MS)
-    assert proposed_isrs(replicas) == []
+    assert proposed(replicas) == []
     fetch(replicas, 1)
     replicas.manager.follower_progress.shrink_isrs(NOW_MS + 2 * LAG_MS + 1)
-    assert proposed_isrs(replicas) == []
+    assert proposed(replicas) == []
 
 
 def test_a_proposal_of_an_epoch_that_is_over_changes_nothing() -> None:

@@ -198,7 +198,7 @@ def test_a_replica_whose_log_is_there_goes_on_with_it() -> None:
 # ---- a replica whose log is damaged
 
 
-def damaged_replicas() -> Replicas:
+def damaged() -> Replicas:
     """Broker 0 again, of whose five records on disk the third cannot be read."""
     disk = MemoryDirectory("logs")
     before = Replicas(directory=disk, config=LogConfig(segment_bytes=200)).lead("t")
@@ -210,7 +210,7 @@ def damaged_replicas() -> Replicas:
     return Replicas(directory=disk, config=LogConfig(segment_bytes=200))
 
 
-def files_of_log(replicas: Replicas) -> list[str]:
+def stored(replicas: Replicas) -> list[str]:
     return [n for n in replicas.directory.child("t-0").files() if n.endswith(".log")]
 
 
@@ -230,27 +230,27 @@ def files_of_log(replicas: Replicas) -> list[str]:
 def test_a_damaged_log_is_neither_led_nor_trusted_nor_cut(
     state: dict[str, Any], code: ErrorCode
 ) -> None:
-    replicas = damaged_replicas()
-    before = files_of_log(replicas)
+    replicas = damaged()
+    before = stored(replicas)
     assert codes(lead_or_follow(replicas, "t", **{**TRUSTED, **state})) == [ErrorCode.NONE, code]
-    assert files_of_log(replicas) == before
+    assert stored(replicas) == before
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR: t-0: it is damaged"):
         replicas.manager.partition(T0)
 
 
 def test_a_damaged_log_out_of_the_isr_is_cut_and_follows() -> None:
-    replicas = damaged_replicas()
+    replicas = damaged()
     answer = lead_or_follow(replicas, "t", **{**TRUSTED, "isr": (1,), "leader": 1})
     assert codes(answer) == [ErrorCode.NONE] * 2
     assert replicas.manager.log(T0).log_end_offset == 2
     assert replicas.manager.high_watermark(T0) <= 2
     assert replicas.fetchers.following == {T0: 1}
     records = batch(b"c")
-    replicas.manager.log(T0).append_follower(stamp(records, 2), now_ms=NOW_MS)
+    replicas.manager.log(T0).append_follower(stamped(records, 2), now_ms=NOW_MS)
     assert replicas.manager.log(T0).log_end_offset == 3
 
 
-def stamp(records: bytes, offset: int) -> bytes:
+def stamped(records: bytes, offset: int) -> bytes:
     """As a leader has them."""
     return offset.to_bytes(8, "big") + records[8:12] + (5).to_bytes(4, "big") + records[16:]
 

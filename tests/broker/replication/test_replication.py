@@ -12,7 +12,7 @@ import random
 import attrs
 import pytest
 
-from broker.replication.replica_fetchers import FetcherConfig
+from broker.replication.leader_fetcher import FetcherConfig
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.replication.truncation import Truncation, truncation
+from broker.replication.truncation import Truncation, decide_truncation
 from core_log.leader_epochs import LeaderEpochs
 from core_log.memory_directory import MemoryDirectory
 
@@ -21,7 +21,7 @@ def epochs(entries: Entries) -> LeaderEpochs:
 def cut(
     answer: tuple[int, int], own: Entries, *, log_end_offset: int = 200, high_watermark: int = 100
 ) -> Truncation:
-    return truncation(*answer, epochs(own), log_end_offset, high_watermark)
+    return decide_truncation(*answer, epochs(own), log_end_offset, high_watermark)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_watermark_beyond_the_log_cuts_nothing() -> None:
 
 def test_an_epoch_we_have_not_sends_us_back_to_the_one_before_it() -> None:
     own = epochs([(3, 0), (5, 120)])
-    assert truncation(4, 143, own, 200, 100) == Truncation(120, False)
+    assert decide_truncation(4, 143, own, 200, 100) == Truncation(120, False)
     own.truncate_from_end(120)
     assert own.latest_epoch == 3
-    assert truncation(3, 101, own, 120, 100) == Truncation(101, True)
+    assert decide_truncation(3, 101, own, 120, 100) == Truncation(101, True)
 
 
 def test_it_goes_below_the_watermark_where_the_histories_part_there() -> None:
@@ -86,7 +86,7 @@ def agree(leader: History, leader_led: Entries, follower: History, led: Entries)
         if own.latest_epoch < 0:
             return []
         answer = leader_epochs.end_offset_for(own.latest_epoch, len(leader))
-        to = truncation(*answer, own, len(follower), 0)
+        to = decide_truncation(*answer, own, len(follower), 0)
         follower = follower[: to.offset]
         own.truncate_from_end(to.offset)
         if to.done:

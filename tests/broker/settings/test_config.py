@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.controller.state import LeaderRebalance
-from broker.network.endpoints import Endpoint
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, declared_settings, parse_properties
+from zk.znodes import Endpoint
 
 SHIPPED = """
 # The file that Kafka is shipped with, without its comments.

@@ -353,7 +353,7 @@ def test_deletion_is_logged_with_its_group(bench: Bench, caplog: pytest.LogCaptu
     bench.commit(42)
     caplog.set_level("INFO")
     bench.coordinator.delete_group(OWN)
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [r.getMessage() for r in caplog.records] == [
         f"__consumer_offsets-0: removing 1 records, of group {OWN}, which is deleted"
     ]
 

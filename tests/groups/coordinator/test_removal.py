@@ -144,9 +144,7 @@ def test_failed_append_is_tried_with_the_next_check(caplog: pytest.LogCaptureFix
     bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
     check(bench)
     assert bench.coordinator.offsets(OWN).count() == len(records)
-    assert (
-        len([log_record for log_record in caplog.records if log_record.levelname == "ERROR"]) == 1
-    )
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
     bench.log.fail(0, None)
     check(bench)
     assert bench.coordinator.offsets(OWN).count() == 0
@@ -214,7 +212,7 @@ def test_what_was_removed_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
     bench.run(MINUTE_S)
     caplog.set_level("INFO")
     check(bench)
-    assert [log_record.getMessage() for log_record in caplog.records] == [
+    assert [r.getMessage() for r in caplog.records] == [
         "__consumer_offsets-0: removing 1500 records, of what has expired"
     ]
 

@@ -9,6 +9,7 @@ _WAITS = f"{_R}test_partition_waits.py"
 
 TESTS: dict[str, str] = {
     "broker.replication.replica_fetchers": _FETCHERS,
+    "broker.replication.leader_fetcher": _FETCHERS,
     "broker.replication.fetch_sessions": f"{_R}test_fetch_sessions.py {_R}test_costs_of_fetches.py",
     "broker.handlers.fetch": f"{_B}test_fetch.py {_R}test_costs_of_fetches.py {_WAITS}",
     "broker.replication.isr": f"{_R}test_isr.py {_R}test_partition.py",
@@ -42,29 +43,29 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P7",
         "a partition that failed is tried again",
-        "broker.replication.replica_fetchers:_Fetcher._delay",
-        "asyncio.get_running_loop().time() + each.delay",
+        "broker.replication.leader_fetcher:LeaderFetcher._delay",
+        "monotonic_ms + replica.delay_ms",
         "inf",
     ),
     Remedy(
         "P7",
         "what cannot be fetched is known by its trouble",
-        "broker.replication.replica_fetchers:_Fetcher._delay",
-        "each.trouble = trouble",
+        "broker.replication.leader_fetcher:LeaderFetcher._delay",
+        "replica.trouble = trouble",
         "pass",
     ),
     Remedy(
         "L3",
         "what nobody expects in one partition delays that one",
-        "broker.replication.replica_fetchers:_Fetcher._fetch",
-        "self._failed(each, error)",
+        "broker.replication.replica_fetchers:_FetchLoop._append",
+        "fetcher.fail(replica, error, _monotonic_ms())",
         "raise",
     ),
     Remedy(
         "L3",
         "a cut that fails delays its partition",
-        "broker.replication.replica_fetchers:_Fetcher._cut",
-        "self._failed(each, error)",
+        "broker.replication.replica_fetchers:_FetchLoop._change_log",
+        "self.fetcher.fail(change.replica, error, _monotonic_ms())",
         "raise",
     ),
     Remedy(

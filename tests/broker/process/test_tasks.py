@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.lifecycle.tasks import Tasks
+from broker.process.tasks import Tasks
 
 
 async def test_end_waits_for_those_that_have_something_to_finish() -> None:

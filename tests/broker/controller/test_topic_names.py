@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.topic_names import TopicNames, check_name
+from broker.controller.topic_names import TopicNames, check_name
 from protocol.errors import ApiError
 
 

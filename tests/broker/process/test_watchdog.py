@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.lifecycle.watchdog import STACK_INTERVAL_S, TurnClock, Watchdog
+from broker.process.watchdog import STACK_INTERVAL_S, TurnClock, Watchdog
 from tests.chaos.disks import long_turns
 
 LIMIT_MS = 100

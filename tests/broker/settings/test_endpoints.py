@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.endpoints import Endpoint, parse_endpoints
+from broker.settings.endpoints import parse_endpoints
 from protocol.settings import SettingError
+from zk.znodes import Endpoint
 
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SSL:SSL"
 
