@@ -67,18 +67,18 @@ class ZooKeeperOffsets:
         ApiError.
         """
         _check_group_id(group_id)
-        asked = list(partitions)
-        known = [
+        all_partitions = list(partitions)
+        existing = [
             topic_partition
-            for topic_partition in asked
+            for topic_partition in all_partitions
             if topic_partition.partition in self.known_partitions(topic_partition.topic)
         ]
 
         async def read() -> Outcome:
             fetched: dict[TopicPartition, tuple[int, ErrorCode]]
-            fetched = dict.fromkeys(asked, (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            fetched = dict.fromkeys(all_partitions, (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             try:
-                offsets = await ZooKeeperStore(self.zk).fetch(group_id, known)
+                offsets = await ZooKeeperStore(self.zk).fetch(group_id, existing)
             except OffsetFetchFailed as failure:
                 offsets = failure.offsets
                 fetched |= dict.fromkeys(failure.errors, (-1, ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -86,7 +86,7 @@ class ZooKeeperOffsets:
                 fetched[topic_partition] = (committed.offset, ErrorCode.NONE)
             return render(fetched)
 
-        late = dict.fromkeys(asked, (-1, ErrorCode.REQUEST_TIMED_OUT))
+        late = dict.fromkeys(all_partitions, (-1, ErrorCode.REQUEST_TIMED_OUT))
         return self.deferred.respond(read(), self.timeout_ms, lambda: render(late))
 
 

@@ -50,9 +50,15 @@ def handle(
     """Delete, then respond, or wait up to `timeout_ms` for the followers."""
     refused = refused_topics(context, Operation.DELETE, (topic.name for topic in request.topics))
     deletions = [
-        _delete(replicas, cache, refused, TopicPartition(topic.name, asked.partition_index), asked)
+        _delete(
+            replicas,
+            cache,
+            refused,
+            TopicPartition(topic.name, partition_request.partition_index),
+            partition_request,
+        )
         for topic in request.topics
-        for asked in topic.partitions
+        for partition_request in topic.partitions
     ]
 
     def try_complete(expired: bool) -> DeleteRecordsResponse | None:
@@ -73,7 +79,7 @@ def _delete(
     cache: MetadataCache,
     refused: Collection[str],
     topic_partition: TopicPartition,
-    asked: DeleteRecordsRequestPartition,
+    partition_request: DeleteRecordsRequestPartition,
 ) -> _Deletion:
     topic = topic_partition.topic
     try:
@@ -90,7 +96,11 @@ def _delete(
             reason = f"{topic_partition} is compacted and nothing else"
             raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
 
-        offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+        offset = (
+            partition.high_watermark
+            if partition_request.offset == HIGH_WATERMARK
+            else partition_request.offset
+        )
         if not 0 <= offset <= partition.high_watermark:
             reason = f"{topic_partition} has no {offset} to delete up to"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)

@@ -50,19 +50,19 @@ async def _elect(
     controller: Controller, cache: MetadataCache, request: ElectLeadersRequest, version: int
 ) -> Outcome:
     # Ask the controller.
-    asked = None
+    partitions = None
     if request.topic_partitions is not None:
-        asked = tuple(
+        partitions = tuple(
             TopicPartition(topic.topic, partition_id)
             for topic in request.topic_partitions
             for partition_id in topic.partitions
         )
     is_unclean = request.election_type == UNCLEAN
-    verdicts = await controller.ask(ElectionRequested(asked, is_unclean))
+    verdicts = await controller.ask(ElectionRequested(partitions, is_unclean))
 
     # Report partitions that needed no election as the client expects it.
     not_needed = ErrorCode.ELECTION_NOT_NEEDED
-    if asked is None:
+    if partitions is None:
         verdicts = {
             topic_partition: verdict
             for topic_partition, verdict in verdicts.items()

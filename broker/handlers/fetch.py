@@ -124,8 +124,8 @@ class _Reader:
         if response.error_code != ErrorCode.NONE or partition is None or session is None:
             return True
 
-        known = session.partitions.get(topic_partition)
-        if known is None or known.request.fetch_offset < self.end_of(partition):
+        remembered = session.partitions.get(topic_partition)
+        if remembered is None or remembered.request.fetch_offset < self.end_of(partition):
             return True
         return self.is_follower and not partition.needs_nothing_from(self.request.replica_id)
 
@@ -243,24 +243,26 @@ def _has_enough(reader: _Reader) -> bool:
     if min_bytes <= 0 or reader.context.is_due:
         return True
 
-    for topic_partition, asked in reader.context.requested:
+    for topic_partition, partition_request in reader.context.requested:
         try:
             partition = reader.replicas.partition(topic_partition)
-            partition.require_leader(asked.current_leader_epoch)
+            partition.require_leader(partition_request.current_leader_epoch)
         except ApiError:
             return True
 
         log = partition.log
-        if not log.log_start_offset <= asked.fetch_offset <= log.log_end_offset:
+        if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
             return True
         # Nothing for this reader: it is at the end, or held back by its quota.
         end = reader.end_of(partition)
-        if asked.fetch_offset >= end or reader.is_held_back(partition):
+        if partition_request.fetch_offset >= end or reader.is_held_back(partition):
             continue
 
-        max_bytes = asked.partition_max_bytes
+        max_bytes = partition_request.partition_max_bytes
         try:
-            readable += min(log.bytes_between(asked.fetch_offset, end, max_bytes), max_bytes)
+            readable += min(
+                log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes
+            )
         except ApiError:
             return True
         if readable >= min_bytes:
@@ -272,8 +274,8 @@ def _read(reader: _Reader) -> list[Part]:
     left = reader.max_bytes
     is_first = True
     parts = []
-    for topic_partition, asked in reader.context.requested:
-        part = _read_partition(reader, topic_partition, asked, left, is_first)
+    for topic_partition, partition_request in reader.context.requested:
+        part = _read_partition(reader, topic_partition, partition_request, left, is_first)
         size = getattr(part.records, "size", 0)
         is_first = is_first and not size
         left = max(0, left - size)
@@ -295,7 +297,7 @@ def _take_quota(reader: _Reader, topic_partition: TopicPartition, size: int) -> 
 def _read_partition(
     reader: _Reader,
     topic_partition: TopicPartition,
-    asked: FetchRequestPartition,
+    partition_request: FetchRequestPartition,
     left: int,
     is_first: bool,
 ) -> FetchResponsePartition:
@@ -309,15 +311,15 @@ def _read_partition(
 
         result = replicas.read(
             topic_partition,
-            asked.fetch_offset,
-            min(asked.partition_max_bytes, left),
+            partition_request.fetch_offset,
+            min(partition_request.partition_max_bytes, left),
             min_one=is_first or (old is not None and old.hard_limits),
-            current_leader_epoch=asked.current_leader_epoch,
+            current_leader_epoch=partition_request.current_leader_epoch,
             replica_id=reader.request.replica_id,
             stable_only=reader.stable_only,
         )
         partition = replicas.partition(topic_partition)
-        aborted = reader.aborted(partition, asked.fetch_offset)
+        aborted = reader.aborted(partition, partition_request.fetch_offset)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
         if not reader.zstd_allowed and partition.log.config.compression_type == "zstd":
@@ -334,14 +336,14 @@ def _read_partition(
                 file_range,
                 partition.log.config,
                 magic=old.magic,
-                fetch_offset=asked.fetch_offset,
-                limit=min(asked.partition_max_bytes, left),
+                fetch_offset=partition_request.fetch_offset,
+                limit=min(partition_request.partition_max_bytes, left),
                 hard=old.hard_limits,
             )
     except ApiError as error:
-        return partition_error(asked.partition, error.code)
+        return partition_error(partition_request.partition, error.code)
     return FetchResponsePartition(
-        partition_index=asked.partition,
+        partition_index=partition_request.partition,
         error_code=ErrorCode.NONE,
         high_watermark=result.high_watermark,
         last_stable_offset=result.last_stable_offset,

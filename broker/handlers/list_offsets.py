@@ -89,11 +89,14 @@ def _times(
     for topic in request.topics:
         if topic.name in refused:
             continue
-        for asked in topic.partitions:
-            topic_partition = TopicPartition(topic.name, asked.partition_index)
+        for partition_request in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition_request.partition_index)
             partition = replicas.partitions.get(topic_partition)
-            if asked.timestamp not in (LATEST_TIME, EARLIEST_TIME) and partition is not None:
-                yield partition.log, asked.timestamp
+            if (
+                partition_request.timestamp not in (LATEST_TIME, EARLIEST_TIME)
+                and partition is not None
+            ):
+                yield partition.log, partition_request.timestamp
 
 
 def _is_cheap(log: Log, time: int) -> bool:
@@ -119,13 +122,15 @@ def _respond(
     look_up: LookUp,
 ) -> ListOffsetsResponse:
     counts = Counter(
-        TopicPartition(topic.name, asked.partition_index)
+        TopicPartition(topic.name, partition_request.partition_index)
         for topic in request.topics
-        for asked in topic.partitions
+        for partition_request in topic.partitions
     )
 
-    def respond(topic: str, asked: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
-        topic_partition = TopicPartition(topic, asked.partition_index)
+    def respond(
+        topic: str, partition_request: ListOffsetsRequestPartition
+    ) -> ListOffsetsResponsePartition:
+        topic_partition = TopicPartition(topic, partition_request.partition_index)
         try:
             if topic in refused:
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
@@ -135,17 +140,19 @@ def _respond(
             if cache.partition_state(topic_partition) is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
 
-            timestamp, offset = _find(replicas, topic_partition, request, asked, look_up)
+            timestamp, offset = _find(
+                replicas, topic_partition, request, partition_request, look_up
+            )
             epoch = -1
             if offset >= 0:
                 epoch = replicas.log(topic_partition).leader_epochs.epoch_of(offset)
         except ApiError as error:
             return ListOffsetsResponsePartition(
-                partition_index=asked.partition_index,
+                partition_index=partition_request.partition_index,
                 error_code=_known_code(error.code, context.api_version),
             )
         return ListOffsetsResponsePartition(
-            partition_index=asked.partition_index,
+            partition_index=partition_request.partition_index,
             error_code=ErrorCode.NONE,
             timestamp=timestamp,
             offset=offset,
@@ -163,7 +170,9 @@ def _response(
         topics=[
             ListOffsetsResponseTopic(
                 name=topic.name,
-                partitions=[respond(topic.name, asked) for asked in topic.partitions],
+                partitions=[
+                    respond(topic.name, partition_request) for partition_request in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -181,13 +190,13 @@ def _find(
     replicas: ReplicaManager,
     topic_partition: TopicPartition,
     request: ListOffsetsRequest,
-    asked: ListOffsetsRequestPartition,
+    partition_request: ListOffsetsRequestPartition,
     look_up: LookUp,
 ) -> tuple[int, int]:
     """Return timestamp and offset; -1 and -1 if no record is that late. Raises ApiError."""
     replica_id = request.replica_id
     partition = replicas.partition(topic_partition)
-    partition.require_leader(asked.current_leader_epoch)
+    partition.require_leader(partition_request.current_leader_epoch)
     log = partition.log
 
     # A consumer sees nothing above the high watermark, or the last stable offset.
@@ -197,9 +206,9 @@ def _find(
         end = partition.last_stable_offset if stable_only else partition.high_watermark
 
     # The two ends of the log.
-    if asked.timestamp == EARLIEST_TIME:
+    if partition_request.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
-    if asked.timestamp == LATEST_TIME:
+    if partition_request.timestamp == LATEST_TIME:
         _require_known_end(partition, replica_id)
         return -1, end
 
@@ -207,7 +216,7 @@ def _find(
     if log.config.magic == 0:
         reason = f"{topic_partition} is kept without timestamps"
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason)
-    record = look_up(log, asked.timestamp)
+    record = look_up(log, partition_request.timestamp)
     if record is None or record[1] >= end:
         _require_known_end(partition, replica_id)
         return -1, -1
@@ -233,8 +242,10 @@ def _list_segments(
     refused: Collection[str],
     now_ms: int,
 ) -> ListOffsetsResponse:
-    def respond(topic: str, asked: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
-        topic_partition = TopicPartition(topic, asked.partition_index)
+    def respond(
+        topic: str, partition_request: ListOffsetsRequestPartition
+    ) -> ListOffsetsResponsePartition:
+        topic_partition = TopicPartition(topic, partition_request.partition_index)
         code = ErrorCode.NONE
         offsets: list[int] = []
         try:
@@ -242,11 +253,15 @@ def _list_segments(
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
             if cache.partition_state(topic_partition) is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
-            offsets = _segments_before(replicas, topic_partition, request.replica_id, asked, now_ms)
+            offsets = _segments_before(
+                replicas, topic_partition, request.replica_id, partition_request, now_ms
+            )
         except ApiError as error:
             code = _known_code(error.code, 0)
         return ListOffsetsResponsePartition(
-            partition_index=asked.partition_index, error_code=code, old_style_offsets=offsets
+            partition_index=partition_request.partition_index,
+            error_code=code,
+            old_style_offsets=offsets,
         )
 
     return _response(request, respond)
@@ -256,7 +271,7 @@ def _segments_before(
     replicas: ReplicaManager,
     topic_partition: TopicPartition,
     replica_id: int,
-    asked: ListOffsetsRequestPartition,
+    partition_request: ListOffsetsRequestPartition,
     now_ms: int,
 ) -> list[int]:
     """Return start offsets, newest first.
@@ -265,13 +280,15 @@ def _segments_before(
     """
     partition = replicas.partition(topic_partition)
     partition.require_leader()
-    if asked.timestamp != EARLIEST_TIME:
+    if partition_request.timestamp != EARLIEST_TIME:
         _require_known_end(partition, replica_id)
-    if asked.max_num_offsets < 0:
-        reason = f"{asked.max_num_offsets} offsets of {topic_partition}"
+    if partition_request.max_num_offsets < 0:
+        reason = f"{partition_request.max_num_offsets} offsets of {topic_partition}"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
 
-    offsets = partition.log.offsets_before(asked.timestamp, asked.max_num_offsets, now_ms)
+    offsets = partition.log.offsets_before(
+        partition_request.timestamp, partition_request.max_num_offsets, now_ms
+    )
     end = partition.high_watermark
     if replica_id != CONSUMER or not offsets or offsets[0] <= end:
         return offsets

@@ -38,14 +38,14 @@ def handle(
 async def _list(
     controller: Controller, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    asked = None
+    named_partitions = None
     if request.topics is not None:
-        asked = tuple(
+        named_partitions = tuple(
             TopicPartition(topic.name, partition_id)
             for topic in request.topics
             for partition_id in topic.partition_indexes
         )
-    moving = await controller.ask(ReassignmentsListed(asked))
+    moving = await controller.ask(ReassignmentsListed(named_partitions))
 
     by_topic: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
     for topic_partition, (replicas, adding, removing) in moving.items():

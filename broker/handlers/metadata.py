@@ -124,7 +124,7 @@ def handle(
     """Respond from the cache. `auto_create` is None where auto.create.topics.enable is off."""
     # Named topics.
     if request.topics is not None and (context.api_version > 0 or request.topics):
-        names = dict.fromkeys(asked.name for asked in request.topics)
+        names = dict.fromkeys(topic_request.name for topic_request in request.topics)
         refused = refused_topics(context, Operation.DESCRIBE, names)
         create = auto_create if request.allow_auto_topic_creation else None
         topics = [_topic(cache, name, refused, create, context) for name in names]

@@ -40,8 +40,8 @@ def handle(
     Topics that the sender may not describe are refused by name, and left out of everything.
     """
     group_id = request.group_id
-    asked = request.topics
-    names = (topic.name for topic in asked or ())
+    topics = request.topics
+    names = (topic.name for topic in topics or ())
     refused = refused_topics(context, Operation.DESCRIBE, names)
     if context.api_version == 0:
         return _fetch_from_zookeeper(zookeeper, request, refused)
@@ -55,7 +55,7 @@ def handle(
         return OffsetFetchResponse(topics=[], error_code=error.code)
 
     # Offsets that are in flight do not show: a new leader could lose them.
-    if asked is None:
+    if topics is None:
         return OffsetFetchResponse(topics=_all_topics(offsets, group_id, context))
     return OffsetFetchResponse(
         topics=[
@@ -68,7 +68,7 @@ def handle(
                     for partition_id in topic.partition_indexes
                 ),
             )
-            for topic in asked
+            for topic in topics
         ]
     )
 

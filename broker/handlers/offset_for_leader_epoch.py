@@ -32,8 +32,8 @@ def handle(
             OffsetForLeaderEpochResponseTopic(
                 topic=topic.topic,
                 partitions=[
-                    _find_end(replicas, cache, refused, topic.topic, asked)
-                    for asked in topic.partitions
+                    _find_end(replicas, cache, refused, topic.topic, partition_request)
+                    for partition_request in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -53,9 +53,9 @@ def _find_end(
     cache: MetadataCache,
     refused: Collection[str],
     topic: str,
-    asked: OffsetForLeaderEpochRequestPartition,
+    partition_request: OffsetForLeaderEpochRequestPartition,
 ) -> OffsetForLeaderEpochResponsePartition:
-    topic_partition = TopicPartition(topic, asked.partition)
+    topic_partition = TopicPartition(topic, partition_request.partition)
     try:
         if topic in refused:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
@@ -65,18 +65,20 @@ def _find_end(
         if state is None and topic_partition not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
         partition = replicas.partition(topic_partition)
-        partition.require_leader(asked.current_leader_epoch)
+        partition.require_leader(partition_request.current_leader_epoch)
     except ApiError as error:
         return OffsetForLeaderEpochResponsePartition(
-            error_code=error.code, partition=asked.partition
+            error_code=error.code, partition=partition_request.partition
         )
 
     # The largest epoch up to the one that is asked for, and its end.
     log = partition.log
-    epoch, end_offset = log.leader_epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+    epoch, end_offset = log.leader_epochs.end_offset_for(
+        partition_request.leader_epoch, log.log_end_offset
+    )
     return OffsetForLeaderEpochResponsePartition(
         error_code=ErrorCode.NONE,
-        partition=asked.partition,
+        partition=partition_request.partition,
         leader_epoch=epoch,
         end_offset=end_offset,
     )

@@ -78,13 +78,13 @@ async def open_logs(
     log_config = await _stored_log_config(config, process, zk, known_id)
     logs.defaults = log_config
     topic_configs.set_defaults(log_config)
-    stored = await read_all_topic_settings(zk)
-    log_configs = {topic: settings.over(log_config) for topic, settings in stored.items()}
+    topic_settings = await read_all_topic_settings(zk)
+    log_configs = {topic: settings.over(log_config) for topic, settings in topic_settings.items()}
     await asyncio.get_running_loop().run_in_executor(process.disk, logs.load, log_configs)
 
     # From now on the settings of these topics are known, and the broker's id.
     topics = {topic_partition.topic for topic_partition in logs.logs}
-    topic_configs.load({topic: stored.get(topic, NO_SETTINGS) for topic in topics})
+    topic_configs.load({topic: topic_settings.get(topic, NO_SETTINGS) for topic in topics})
     broker_id = await identity.assign_broker_id(zk, config, logs, cluster_id)
     return OpenedLogs(logs, attrs.evolve(config, broker_id=broker_id), not_serving.pop_all)
 

@@ -58,13 +58,13 @@ def records_of(
     refused: Refused = {}
     for topic in request.topics:
         name = topic.name
-        known = known_partitions(name)
+        existing = known_partitions(name)
         for partition in topic.partitions:
             partition_id = partition.partition_index
             metadata = partition.committed_metadata or ""
             if refused_topics and name in refused_topics:
                 refused[name, partition_id] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif partition_id not in known:
+            elif partition_id not in existing:
                 refused[name, partition_id] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif metadata and _utf16_units(metadata) > metadata_max_bytes:
                 refused[name, partition_id] = ErrorCode.OFFSET_METADATA_TOO_LARGE

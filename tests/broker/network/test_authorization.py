@@ -41,10 +41,10 @@ OPEN = RequestContext(0, "client", "PLAINTEXT", "h:1", 0)
 
 
 def test_operations_are_allowed_one_by_one() -> None:
-    asked = context((READ, topic("a")))
-    assert authorize(asked, READ, topic("a"))
-    assert not authorize(asked, WRITE, topic("a"))
-    assert not authorize(asked, READ, group("a"))
+    request_context = context((READ, topic("a")))
+    assert authorize(request_context, READ, topic("a"))
+    assert not authorize(request_context, WRITE, topic("a"))
+    assert not authorize(request_context, READ, group("a"))
 
 
 def test_without_an_authorizer_everything_is_allowed_and_no_name_is_looked_at() -> None:
@@ -58,10 +58,10 @@ def test_without_an_authorizer_everything_is_allowed_and_no_name_is_looked_at() 
 
 
 def test_topics_are_refused_by_name() -> None:
-    asked = context((READ, topic("a")))
-    assert refused_topics(asked, READ, iter(["a", "b", "c", "b"])) == {"b", "c"}
-    assert refused_topics(asked, WRITE, ["a"]) == {"a"}
-    assert not refused_topics(asked, READ, ["a"])
+    request_context = context((READ, topic("a")))
+    assert refused_topics(request_context, READ, iter(["a", "b", "c", "b"])) == {"b", "c"}
+    assert refused_topics(request_context, WRITE, ["a"]) == {"a"}
+    assert not refused_topics(request_context, READ, ["a"])
 
 
 @pytest.mark.parametrize(

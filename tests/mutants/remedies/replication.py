@@ -108,8 +108,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P5",
         "what has more to give keeps its mark",
         "broker.handlers.fetch:_Reader.has_more",
-        "known is None or known.request.fetch_offset < self.end_of(partition)",
-        "known is None",
+        "remembered is None or remembered.request.fetch_offset < self.end_of(partition)",
+        "remembered is None",
         f"{_B}test_fetch.py {_WAITS} {_R}test_fetch_rounds.py",
     ),
     Remedy(
