@@ -14,6 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -140,12 +141,22 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
         )
 
     rows: list[Row] = []
+    failed: list[str] = []
     with start_arena(Rounds(rounds, seconds), before) as arena:
         for name in questions or QUESTIONS:
             click.echo(f"{name} …", err=True)
-            rows += QUESTIONS[name](arena)
+            measured: list[Row] = []
+            try:
+                measured.extend(QUESTIONS[name](arena))
+            except Exception:
+                failed.append(name)
+                traceback.print_exc()
+            rows += measured
+            click.echo(render(measured), err=True)
 
     click.echo(render(rows))
+    if failed:
+        raise click.ClickException(f"these questions failed, see above: {', '.join(failed)}")
 
     # A part of the questions, or one side alone, is no result to keep.
     if not questions and len(arena.brokers) > 1:

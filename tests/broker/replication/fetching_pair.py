@@ -88,7 +88,4 @@ class FetchingPair:
 
     def append(self, number: int) -> None:
         """Append a record to a partition."""
-        tp = TopicPartition("t", number)
-        self.replicas.manager.append(
-            tp, batch(b"v"), all_in_sync=False, zstd_allowed=True, now_ms=self.now_ms
-        )
+        self.replicas.write(TopicPartition("t", number), batch(b"v"), self.now_ms)
