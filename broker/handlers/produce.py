@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import attrs
@@ -248,6 +248,61 @@ def _late(request: ProduceRequest) -> Outcome:
     return _error(request, ErrorCode.REQUEST_TIMED_OUT)
 
 
+@attrs.define(eq=False)
+class _WaitingParts:
+    """The parts of a request that wait, by partition: a try looks at those that moved."""
+
+    replicas: ReplicaManager
+    request: ProduceRequest
+    parts: list[_Part]
+    waiting: dict[TopicPartition, list[_Part]]
+    _moved: set[TopicPartition] = attrs.field(factory=set)
+    _is_trying: bool = False
+
+    def note_moved(self, key: Any) -> None:
+        """Look at the key's partition with the next try."""
+        _, topic_partition = key
+        self._moved.add(topic_partition)
+
+    def try_complete(self, expired: bool) -> Outcome | None:
+        """Respond if nothing is left to wait for, or the time is up."""
+        # An append in here moves its partition again, which the try that is running looks at.
+        if self._is_trying:
+            return None
+        self._is_trying = True
+        try:
+            self._look_at_moved()
+        finally:
+            self._is_trying = False
+        if self.waiting and not expired:
+            return None
+
+        # What is appended stays appended: the client may not know.
+        for part in chain.from_iterable(self.waiting.values()):
+            if not _is_done(self.replicas, part):
+                part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
+        return _response(self.request, self.parts)
+
+    def _look_at_moved(self) -> None:
+        if not self._moved:
+            self._moved.update(self.waiting)
+
+        while self._moved:
+            topic_partition = self._moved.pop()
+            parts = self.waiting.pop(topic_partition, [])
+            left = [part for part in parts if not _is_done(self.replicas, part)]
+            if left:
+                self.waiting[topic_partition] = left
+
+
+def _by_partition(parts: list[_Part]) -> dict[TopicPartition, list[_Part]]:
+    """Group parts by partition: a request may name one more than once."""
+    grouped: dict[TopicPartition, list[_Part]] = {}
+    for part in parts:
+        grouped.setdefault(part.topic_partition, []).append(part)
+    return grouped
+
+
 def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     """Respond, or wait for what `acks` asks for."""
     # With acks=0 only what could not be appended yet is waited for.
@@ -259,16 +314,7 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
     if not undone:
         return _response(request, parts)
 
-    def try_complete(expired: bool) -> Outcome | None:
-        undone[:] = [part for part in undone if not _is_done(replicas, part)]
-        if undone and not expired:
-            return None
-
-        # What is appended stays appended: the client may not know.
-        for part in undone:
-            part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
-        return _response(request, parts)
-
+    waiting = _WaitingParts(replicas, request, parts, _by_partition(undone))
     return Wait(
         keys=tuple(
             (key, part.topic_partition) for part in held for key in (DURABLE_END, WATERMARK)
@@ -279,7 +325,8 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
             if part.until >= 0
         ),
         timeout_ms=request.timeout_ms,
-        try_complete=try_complete,
+        try_complete=waiting.try_complete,
+        note_moved=waiting.note_moved,
     )
 
 

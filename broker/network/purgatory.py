@@ -26,12 +26,15 @@ class Wait:
     `try_complete(expired)` returns the response, or None as long as there is none. With `expired`
     true it must return one. It may return another `Wait` if something else must happen first.
     `timeout_ms` counts from now. `offsets` has keys that grow, with the offset to wait for.
+    `note_moved(key)` is called before a try with the key that brings it about, so that a wait for
+    many keys need not look at all of them each time.
     """
 
     keys: tuple[Hashable, ...]
     timeout_ms: int
     try_complete: Callable[[bool], Any]
     offsets: tuple[tuple[Hashable, int], ...] = ()
+    note_moved: Callable[[Hashable], None] | None = None
 
 
 @attrs.define(eq=False)
@@ -89,13 +92,16 @@ class Purgatory:
 
     def touch(self, *keys: Hashable) -> None:
         """Try the requests that wait under any of these keys, each of them once."""
-        waiting: list[Parked] = []
+        waiting: dict[Parked, None] = {}
         for key in keys:
-            waiting += self._by_key.get(key, ())
+            touched = list(self._by_key.get(key, ()))
             if key in self._by_offset:
-                waiting += [parked for _, _, parked in self._by_offset[key]]
+                touched += [parked for _, _, parked in self._by_offset[key]]
+            _note_moved(touched, key)
+            waiting.update(dict.fromkeys(touched))
+
         if waiting:
-            self._try(dict.fromkeys(waiting))
+            self._try(waiting)
 
     def advance(self, key: Hashable, offset: int) -> None:
         """Try the requests that wait under a key which has grown up to `offset`.
@@ -114,6 +120,7 @@ class Purgatory:
                 del self._by_offset[key]
 
         if due:
+            _note_moved(due, key)
             self._try(due)
 
     def cancel(self, parked: Parked) -> None:
@@ -168,6 +175,12 @@ class Purgatory:
             del waiting[index]
             if not waiting:
                 del self._by_offset[key]
+
+
+def _note_moved(waiting: Iterable[Parked], key: Hashable) -> None:
+    for parked in waiting:
+        if parked.wait.note_moved is not None and parked.timer is not None:
+            parked.wait.note_moved(key)
 
 
 def _rank(offset: int, number: float) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,9 @@ from broker.replication.partition import Partition
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
+
+FLUSHES_AT_ONCE = 8
+"""Bound on the flushes that end in one turn of the loop; a segment may begin after each."""
 
 
 @attrs.define(eq=False)
@@ -26,6 +30,7 @@ class Flusher:
     monotonic_ms: Callable[[], int]
     flushed: Callable[[Partition], None] = lambda partition: None
     _running: set[TopicPartition] = attrs.field(factory=set)
+    _slots: asyncio.Semaphore = attrs.field(factory=lambda: asyncio.Semaphore(FLUSHES_AT_ONCE))
 
     def start(self, partition: Partition) -> None:
         """Flush the log, unless a flush of it is in flight."""
@@ -37,8 +42,9 @@ class Flusher:
         log = partition.log
         try:
             while True:
-                await self.work.flush(log)
-                self.flushed(partition)
+                async with self._slots:
+                    await self.work.flush(log)
+                    self.flushed(partition)
 
                 # The replica may have been moved to another directory meanwhile.
                 log = partition.log

@@ -16,6 +16,7 @@ from broker.network.dispatch import NO_RESPONSE
 from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -33,6 +34,8 @@ from tests.broker.replication.replicas import (
     follower_at,
     leader_and_isr,
 )
+from tests.stage.bytecodes import bytecodes_of
+from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 
@@ -322,6 +325,38 @@ def test_a_flush_has_its_own_partition_tried_again_and_no_other_that_waits_for_o
     logs = [replicas.manager.log(TopicPartition("t", index)) for index in partitions]
     assert [log.log_end_offset for log in logs] == [2, 1, 1]
     assert len(replicas.flushes) == len(partitions)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_partition_that_moves_is_looked_at_alone(acks: int) -> None:
+    """A request that waits for a thousand partitions is tried a thousand times."""
+
+    def cost(partitions: int) -> int:
+        replicas = Replicas(config=LogConfig(flush_messages=1 if acks == 1 else 2**31))
+        replicas.lead("t", partitions, isr=(0, 1), replicas=(0, 1))
+        everywhere = [("t", index, batch(b"a")) for index in range(partitions)]
+        (parked,) = park_all(replicas, [handle(replicas, request(*everywhere, acks=acks))])
+        move(replicas, 0)
+        move(replicas, 1)
+        moving = bytecodes_of(lambda: move(replicas, 2))
+        assert parked == []
+        return moving
+
+    def move(replicas: Replicas, index: int) -> None:
+        if acks == -1:
+            asked = FetchRequestPartition(
+                partition=index, fetch_offset=1, log_start_offset=0, partition_max_bytes=1
+            )
+            fetched = [(TopicPartition("t", index), asked)]
+            replicas.manager.follower_progress.note_follower_fetch(1, fetched, NOW_MS)
+        else:
+            partition = replicas.manager.partition(TopicPartition("t", index))
+            flush = partition.log.begin_flush()
+            as_in_thread(flush.run)
+            partition.log.end_flush(flush)
+            replicas.manager.flushed(partition)
+
+    assert cost(PARTITIONS_A_TURN - 1) - cost(4) < 10 * (PARTITIONS_A_TURN - 5)
 
 
 def test_who_wants_no_answer_gets_none_when_it_is_appended() -> None:

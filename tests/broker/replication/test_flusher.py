@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from broker.handlers import produce
-from broker.replication.flusher import Flusher
+from broker.replication.flusher import FLUSHES_AT_ONCE, Flusher
 from broker.replication.partition import Partition
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
@@ -114,3 +114,17 @@ async def test_a_producer_whose_flush_fails_is_told_so_at_once() -> None:
     (answer,) = answers
     (topic,) = answer.responses
     assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_of_many_logs_some_are_flushed_at_once_and_none_is_left() -> None:
+    number = 3 * FLUSHES_AT_ONCE
+    stage = FlushStage(replicas=Replicas(config=LogConfig(flush_messages=1)).lead("t", number))
+    for index in range(number):
+        stage.replicas.write(TopicPartition("t", index), batch(b"a"))
+    await turns()
+    assert len(stage.disk.waiting) == FLUSHES_AT_ONCE
+
+    while stage.disk.waiting:
+        assert len(stage.disk.waiting) <= FLUSHES_AT_ONCE
+        await stage.disk.run_next()
+    assert stage.flushed == [1] * number
