@@ -12,11 +12,11 @@ TESTS: dict[str, str] = {
     "broker.replication.leader_fetcher": _FETCHERS,
     "broker.replication.fetch_sessions": f"{_R}test_fetch_sessions.py {_R}test_costs_of_fetches.py",
     "broker.handlers.fetch": f"{_B}test_fetch.py {_R}test_costs_of_fetches.py {_WAITS}",
-    "broker.replication.isr": f"{_R}test_isr.py {_R}test_partition.py",
+    "broker.replication.isr": f"{_R}test_isr.py {_R}partition",
     "broker.replication.follower_progress": (
         f"{_R}test_costs_of_fetches.py {_R}test_replica_manager.py"
     ),
-    "broker.replication.partition": f"{_R}test_costs_of_fetches.py {_R}test_partition.py",
+    "broker.replication.partition": f"{_R}test_costs_of_fetches.py {_R}partition",
     "broker.replication.partition_waits": _WAITS,
     "broker.network.purgatory": "tests/broker/network/test_purgatory.py",
     "broker.replication.replica_manager": f"{_R}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
