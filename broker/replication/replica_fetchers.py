@@ -327,7 +327,9 @@ class _FetchLoop:
         try:
             try:
                 if response.records:
-                    await self._append_records(partition, memoryview(response.records))
+                    records = memoryview(response.records)
+                    if not await self._append_records(replica, records):
+                        return
                 partition.follow_watermarks(response.high_watermark, response.log_start_offset)
                 fetcher.recover(replica)
             finally:
@@ -340,12 +342,15 @@ class _FetchLoop:
 
         fetcher.go_on(replica)
 
-    async def _append_records(self, partition: Partition, records: memoryview) -> None:
+    async def _append_records(self, replica: FollowingReplica, records: memoryview) -> bool:
         """Append what the leader sent, after a flush where a segment has to be synced first.
 
-        Raises CorruptRecord, UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
+        Return whether all of it is appended. The partition may follow another leader, and be
+        truncated, while a flush runs: then the rest is of no use. Raises CorruptRecord,
+        UnexpectedAppendOffset, and ApiError KAFKA_STORAGE_ERROR.
         """
-        log, now_ms = partition.log, self.owner.now_ms()
+        log = replica.partition.log
+        now_ms = self.owner.now_ms()
         try:
             while records:
                 try:
@@ -354,11 +359,14 @@ class _FetchLoop:
                 except AppendLater as later:
                     records = later.rest
                     await self.owner.work.flush(log)
+                    if not self.fetcher.is_current(replica):
+                        return False
         except UnexpectedAppendOffset:
             if log.log_start_offset < log.log_end_offset:
                 raise
             # An empty log takes whatever offset its leader's log starts at.
             await self.owner.work.lend(log, partial(append_as_fetched, log, records, now_ms))
+        return True
 
 
 def _monotonic_ms() -> float:

@@ -11,6 +11,8 @@ import pytest
 from broker.replication.leader_fetcher import FetcherConfig
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
+from core_log.log import Log
+from core_log.log_work import LogWork
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -20,7 +22,7 @@ from protocol.messages.fetch import (
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
 )
-from tests.broker.replication.replicas import NOW_MS
+from tests.broker.replication.replicas import NOW_MS, AtOnce
 from tests.broker.replication.scripted_leader import (
     EPOCH,
     T0,
@@ -95,6 +97,34 @@ def test_an_answer_is_dropped_when_another_epoch_has_begun_meanwhile() -> None:
         assert last.current_leader_epoch == EPOCH + 1
 
     follow(leader, story)
+
+
+def test_rest_of_an_answer_is_dropped_when_another_epoch_begins_during_a_flush() -> None:
+    """Before a second segment the first is flushed, and meanwhile the controller speaks."""
+    leader = Leader()
+    leader.will(
+        FetchRequest,
+        fetch_response(part(leader_batch(0, b"a") + leader_batch(1, b"old"), high_watermark=2)),
+    )
+    leader.will(OffsetForLeaderEpochRequest, epochs_response((0, EPOCH, 1)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition()
+
+        class Work(LogWork):
+            async def flush(self, log: Log) -> None:
+                await super().flush(log)
+                partition.take_state(state_from_controller(epoch=EPOCH + 1), NOW_MS)
+                follower.fetchers.stop([T0])
+                follower.fetchers.follow([partition])
+
+        follower.fetchers.work = Work(AtOnce())
+        follower.fetchers.follow([partition])
+        await until(lambda: len(leader.fetches) == 2, "not fetched again")
+        assert leader.fetches[-1] == {T0: 1}
+        assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
+
+    follow(leader, story, config=LogConfig(segment_bytes=100))
 
 
 def test_an_answer_is_dropped_when_the_log_ends_elsewhere_now() -> None:

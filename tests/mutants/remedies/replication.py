@@ -84,6 +84,14 @@ REMEDIES: tuple[Remedy, ...] = (
         f"tests/broker/network/test_purgatory.py {_WAITS}",
     ),
     Remedy(
+        "P25",
+        "after a flush it is asked again who leads",
+        "broker.replication.replica_fetchers:_FetchLoop._append_records",
+        "not self.fetcher.is_current(replica)",
+        "False",
+        f"{_R}test_replica_fetchers.py",
+    ),
+    Remedy(
         "P8",
         "consumers wait for the watermark",
         "broker.handlers.fetch:_waits_under",
