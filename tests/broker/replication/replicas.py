@@ -157,17 +157,17 @@ class Replicas:
         except AppendLater:
             self.flush()
             append()
-        self.check()
+        self.manager.partition(tp).check()
 
     def flush(self) -> None:
-        """Do the flushes that were started, and check all partitions."""
+        """Do the flushes that were started, and check their partitions."""
         while self.flushes:
             partition = self.flushes.pop()
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
             self.manager.flushed(partition)
-        self.check()
+            partition.check()
 
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:
         """Make what obeys control requests; by default logs are created in the caller's thread."""
@@ -283,4 +283,4 @@ def follower_at(replicas: Replicas, tp: TopicPartition, offset: int, replica: in
         partition=tp.partition, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1
     )
     replicas.manager.follower_progress.note_follower_fetch(replica, [(tp, asked)], NOW_MS)
-    replicas.check()
+    replicas.manager.partition(tp).check()
