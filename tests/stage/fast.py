@@ -70,6 +70,7 @@ SLOW: dict[str, str] = {
     "tests/groups/zookeeper/test_filters.py::test_java_itself": PROCESSES,
     "tests/groups/zookeeper/test_story.py": STORIES,
     "tests/interop/": PROCESSES,
+    "tests/kgroup/test_front.py": PROCESSES,
     "tests/mutants/": LONG,
     "tests/protocol/test_compression.py::test_missing_package_is_named": PROCESSES,
     "tests/protocol/test_record_columns.py::test_without_numpy": PROCESSES,
