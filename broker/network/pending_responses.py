@@ -34,12 +34,15 @@ def respond_when_done(
     when it has its response (`CoordinatorRuntime.on_response`).
     """
 
-    def try_complete(expired: bool) -> Outcome | None:
-        if not expired and any(request.response is None for request in pending):
-            return None
-        return render(
-            [late if request.response is None else request.response for request in pending]
-        )
+    responses = [request.response for request in pending]
+    if None not in responses:
+        return render(responses)
 
-    missing = [request for request in pending if request.response is None]
-    return respond_or_wait(try_complete, missing, timeout_ms)
+    def try_complete(expired: bool) -> Outcome | None:
+        responses = [request.response for request in pending]
+        if None in responses and not expired:
+            return None
+        return render([late if response is None else response for response in responses])
+
+    missing = tuple(request for request in pending if request.response is None)
+    return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete)

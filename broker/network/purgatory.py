@@ -97,8 +97,9 @@ class Purgatory:
             touched = list(self._by_key.get(key, ()))
             if key in self._by_offset:
                 touched += [parked for _, _, parked in self._by_offset[key]]
-            _note_moved(touched, key)
-            waiting.update(dict.fromkeys(touched))
+            if touched:
+                _note_moved(touched, key)
+                waiting.update(dict.fromkeys(touched))
 
         if waiting:
             self._try(waiting)

@@ -97,8 +97,9 @@ class Journal:
 
     def add(self, append: Append, encoded: Sequence[EncodedRecord]) -> Entry:
         """Queue an append with at least one record, or a marker."""
-        size = sum(len(key) + len(value or b"") for key, value in encoded)
-        size += RECORD_OVERHEAD * len(encoded)
+        size = RECORD_OVERHEAD * len(encoded)
+        for key, value in encoded:
+            size += len(key) + len(value or b"")
         entry = Entry(append, encoded, size)
         assert encoded or entry.is_marker
 

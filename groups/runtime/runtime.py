@@ -137,11 +137,17 @@ class CoordinatorRuntime(Generic[S]):
 
     def write(self, led: LedPartition[S], event: Any) -> int:
         """Decide `event` and perform the effects; return how many records they write."""
-        effects = self.decide(led.shard, event, self.now_ms())
-        self._perform(led, effects)
-        self._advance(led)
+        now_ms = self.now_ms()
+        effects = self.decide(led.shard, event, now_ms)
+        self._perform(led, effects, now_ms)
+        self._advance(led, now_ms)
         self._check(led)
-        return sum(len(effect.records) for effect in effects if isinstance(effect, Append))
+
+        written = 0
+        for effect in effects:
+            if isinstance(effect, Append):
+                written += len(effect.records)
+        return written
 
     async def sweep(
         self,
@@ -181,7 +187,7 @@ class CoordinatorRuntime(Generic[S]):
                 break
         return written
 
-    def _perform(self, led: LedPartition[S], effects: Sequence[Effect]) -> None:
+    def _perform(self, led: LedPartition[S], effects: Sequence[Effect], now_ms: int) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 self._respond(effect)
@@ -189,7 +195,7 @@ class CoordinatorRuntime(Generic[S]):
                 led.timers.set(effect.event, effect.after_ms)
             elif led.journal.is_full:
                 # Nothing is replicated: bound the memory.
-                self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
             else:
                 self._queue(led, effect)
 
@@ -209,20 +215,22 @@ class CoordinatorRuntime(Generic[S]):
     def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
         if self._is_current(led) and entry in led.journal.unfinished():
             entry.has_timed_out = True
-            self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT)
-            self._advance(led)
+            now_ms = self.now_ms()
+            self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+            self._advance(led, now_ms)
             self._check(led)
 
-    def _end(self, led: LedPartition[S], then: Any, error: ErrorCode) -> None:
+    def _end(self, led: LedPartition[S], then: Any, error: ErrorCode, now_ms: int) -> None:
         """Decide the `then` of an append that ended."""
         event = attrs.evolve(then, error=error)
-        self._perform(led, self.decide(led.shard, event, self.now_ms()))
+        self._perform(led, self.decide(led.shard, event, now_ms), now_ms)
 
     def _end_entries(
         self,
         led: LedPartition[S],
         entries: Sequence[Entry],
         error: ErrorCode,
+        now_ms: int,
         *,
         is_written: bool = False,
     ) -> None:
@@ -237,20 +245,19 @@ class CoordinatorRuntime(Generic[S]):
                     self._replay(led.shard, entry)
                 led.shard.end_write(entry.append.records)
                 if not entry.has_timed_out:
-                    self._end(led, entry.then, error)
+                    self._end(led, entry.append.then, error, now_ms)
         finally:
             led.ending -= 1
 
-    def _advance(self, led: LedPartition[S]) -> None:
+    def _advance(self, led: LedPartition[S], now_ms: int) -> None:
         """Settle replicated batches and write waiting entries, until it must wait for the log."""
-        while led.in_flight_until is None or self._settle(led, led.in_flight_until):
+        while led.in_flight_until is None or self._settle(led, led.in_flight_until, now_ms):
             if not led.journal.waiting or led.is_held_up:
                 return
-            self._append(led)
+            self._append(led, now_ms)
 
-    def _append(self, led: LedPartition[S]) -> None:
+    def _append(self, led: LedPartition[S], now_ms: int) -> None:
         """Write the next batch."""
-        now_ms = self.now_ms()
         batch = led.journal.next_batch(self.log.max_batch_bytes(led.partition), now_ms)
         try:
             led.in_flight_until = self.log.append(led.partition, batch, now_ms) + 1
@@ -262,7 +269,7 @@ class CoordinatorRuntime(Generic[S]):
             led.failed_appends += 1
             entries = led.journal.take()
             self._log_failure(led, entries, error)
-            self._end_entries(led, entries, error.code)
+            self._end_entries(led, entries, error.code, now_ms)
 
     def _log_failure(self, led: LedPartition[S], entries: Sequence[Entry], error: ApiError) -> None:
         names = sorted({led.shard.name(entry.then) for entry in entries})
@@ -274,7 +281,7 @@ class CoordinatorRuntime(Generic[S]):
             error,
         )
 
-    def _settle(self, led: LedPartition[S], until: int) -> bool:
+    def _settle(self, led: LedPartition[S], until: int, now_ms: int) -> bool:
         """Replay the batch in flight if it has what it waits for; return whether it has."""
         waits_for_all = led.journal.acks == ALL_IN_SYNC
         if waits_for_all and self.log.committed_end(led.partition) < until:
@@ -285,7 +292,7 @@ class CoordinatorRuntime(Generic[S]):
         error = ErrorCode.NONE
         if waits_for_all and not self.log.is_enough_in_sync(led.partition):
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # but it is written
-        self._end_entries(led, led.journal.take(), error, is_written=True)
+        self._end_entries(led, led.journal.take(), error, now_ms, is_written=True)
         return True
 
     def _replay(self, shard: S, entry: Entry) -> None:
@@ -309,7 +316,7 @@ class CoordinatorRuntime(Generic[S]):
         # The log also calls this during the append, when nothing is in flight yet.
         elif led.in_flight_until is not None or led.is_held_up:
             led.is_held_up = False
-            self._advance(led)
+            self._advance(led, self.now_ms())
             self._check(led)
 
     def _check(self, led: LedPartition[S]) -> None:
@@ -353,7 +360,7 @@ class CoordinatorRuntime(Generic[S]):
         # Requests in flight end: their clients look for the new leader.
         led.timers.cancel_all()
         led.in_flight_until = None
-        self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR)
+        self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR, self.now_ms())
 
     async def _load_until_done(self, led: LedPartition[S]) -> None:
         for attempt in itertools.count():
