@@ -130,15 +130,32 @@ class LogWork:
         The log stays lent until `work` has ended, even if the caller is cancelled.
         """
         async with self.turn(log):
-            log.is_lent = True
-            running = asyncio.ensure_future(self.in_thread(work))
-            try:
-                return await asyncio.shield(running)
-            finally:
-                if running.done():
-                    log.is_lent = False
-                else:
-                    running.add_done_callback(lambda _: _return_log(log))
+            return await self._lend_now(log, work)
+
+    async def lend_if(
+        self, log: Log, work: Callable[[], object], is_wanted: Callable[[], bool]
+    ) -> bool:
+        """As `lend`, unless the work is no longer wanted when the log's turn has come.
+
+        Return whether it was. A log may have another role by then, because it is not lent while
+        the turn is awaited.
+        """
+        async with self.turn(log):
+            if not is_wanted():
+                return False
+            await self._lend_now(log, work)
+            return True
+
+    async def _lend_now(self, log: Log, work: Callable[[], T]) -> T:
+        log.is_lent = True
+        running = asyncio.ensure_future(self.in_thread(work))
+        try:
+            return await asyncio.shield(running)
+        finally:
+            if running.done():
+                log.is_lent = False
+            else:
+                running.add_done_callback(lambda _: _return_log(log))
 
     async def wait_until_returned(self, logs: Collection[Log]) -> None:
         """Wait until none of these logs is lent or held, all at the same moment."""

@@ -286,15 +286,24 @@ class _FetchLoop:
     async def _change_log(self, change: TruncateLog | RestartLog) -> None:
         try:
             if isinstance(change, TruncateLog):
-                await self._truncate_log(change)
+                has_changed = await self._truncate_log(change)
             else:
-                await self._restart_log(change)
-            self.fetcher.note_changed(change)
+                has_changed = await self._restart_log(change)
+            if has_changed:
+                self.fetcher.note_changed(change)
         except Exception as error:
             self.fetcher.fail(change.replica, error, _monotonic_ms())
 
-    async def _truncate_log(self, change: TruncateLog) -> None:
-        """Truncate a log. Raises ApiError KAFKA_STORAGE_ERROR."""
+    async def _lend(self, replica: FollowingReplica, work: Callable[[], object]) -> bool:
+        """Lend the replica's log for `work`, and return whether it was lent.
+
+        It is not if the replica leads, or follows another leader, when the log's turn has come.
+        """
+        is_wanted = partial(self.fetcher.is_current, replica)
+        return await self.owner.work.lend_if(replica.partition.log, work, is_wanted)
+
+    async def _truncate_log(self, change: TruncateLog) -> bool:
+        """Truncate a log, and return whether it was. Raises ApiError KAFKA_STORAGE_ERROR."""
         partition = change.replica.partition
         log, offset = partition.log, change.to.offset
         if offset >= log.log_end_offset:
@@ -310,16 +319,22 @@ class _FetchLoop:
                 self.fetcher.leader,
                 change.replica.leader_epoch,
             )
-            await self.owner.work.lend(log, partial(log.truncate_to, offset))
+            if not await self._lend(change.replica, partial(log.truncate_to, offset)):
+                return False
         partition.note_truncation()
+        return True
 
-    async def _restart_log(self, change: RestartLog) -> None:
-        """Delete all of a log, which goes on at another offset. Raises ApiError
-        KAFKA_STORAGE_ERROR."""
+    async def _restart_log(self, change: RestartLog) -> bool:
+        """Delete all of a log, which goes on at another offset, and return whether it was.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
         log = change.replica.partition.log
         restart = partial(log.truncate_fully_and_start_at, change.offset)
-        await self.owner.work.lend(log, restart)
+        if not await self._lend(change.replica, restart):
+            return False
         change.replica.partition.note_new_start()
+        return True
 
     async def _append(self, append: AppendRecords) -> None:
         fetcher, replica = self.fetcher, append.replica
@@ -365,7 +380,8 @@ class _FetchLoop:
             if log.log_start_offset < log.log_end_offset:
                 raise
             # An empty log takes whatever offset its leader's log starts at.
-            await self.owner.work.lend(log, partial(append_as_fetched, log, records, now_ms))
+            append = partial(append_as_fetched, log, records, now_ms)
+            return await self._lend(replica, append)
         return True
 
 

@@ -32,7 +32,8 @@ from tests.broker.replication.scripted_leader import (
     part,
     state_from_controller,
 )
-from tests.broker.small_cluster import until
+from tests.broker.small_cluster import pass_time
+from tests.stage.waiting import until
 
 # ---- truncation
 
@@ -237,5 +238,46 @@ def test_bounds_that_the_leader_does_not_tell_are_asked_again_and_nothing_is_cut
         assert partition.log.log_end_offset == 3
         await until(lambda: len(leader.fetches) == 2, "not fetched again")
         assert partition.log.log_end_offset == 2
+
+    follow(leader, story)
+
+
+# ---- a log's turn that comes late
+
+
+def test_a_log_is_not_truncated_for_an_earlier_leader_when_its_turn_comes_late() -> None:
+    """A flush has the log's turn, and meanwhile the controller names another epoch."""
+    leader = Leader().will(
+        OffsetForLeaderEpochRequest, epochs_response((0, 5, 1)), epochs_response((0, 5, 2))
+    )
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(written=[(5, 1), (5, 1)])
+        async with follower.fetchers.work.turn(partition.log):
+            follower.fetchers.follow([partition])
+            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
+            await pass_time(1)
+            partition.take_state(state_from_controller(epoch=EPOCH + 1), NOW_MS)
+            follower.fetchers.stop([T0])
+            follower.fetchers.follow([partition])
+        await until(lambda: leader.fetches, "no fetch")
+        assert (partition.log.log_end_offset, leader.fetches) == (2, [{T0: 2}])
+
+    follow(leader, story)
+
+
+def test_a_log_that_leads_when_its_turn_comes_is_not_truncated() -> None:
+    leader = Leader().will(OffsetForLeaderEpochRequest, epochs_response((0, 5, 1)))
+
+    async def story(follower: Follower) -> None:
+        partition = follower.partition(written=[(5, 1), (5, 1)])
+        async with follower.fetchers.work.turn(partition.log):
+            follower.fetchers.follow([partition])
+            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
+            await pass_time(1)
+            partition.take_state(state_from_controller(leader=0, epoch=EPOCH + 1), NOW_MS)
+            follower.fetchers.stop([T0])
+        await pass_time(1)
+        assert (partition.log.log_end_offset, partition.is_leader) == (2, True)
 
     follow(leader, story)

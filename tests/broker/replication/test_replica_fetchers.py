@@ -37,7 +37,8 @@ from tests.broker.replication.scripted_leader import (
     part,
     state_from_controller,
 )
-from tests.broker.small_cluster import pass_time, until
+from tests.broker.small_cluster import pass_time
+from tests.stage.waiting import until
 
 # ---- what is taken, and what is not
 

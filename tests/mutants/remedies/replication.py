@@ -92,6 +92,14 @@ REMEDIES: tuple[Remedy, ...] = (
         f"{_R}test_replica_fetchers.py",
     ),
     Remedy(
+        "P25",
+        "when a log's turn has come it is asked again whom it follows",
+        "core_log.log_work:LogWork.lend_if",
+        "not is_wanted()",
+        "False",
+        f"{_R}test_followers_truncation.py",
+    ),
+    Remedy(
         "P8",
         "consumers wait for the watermark",
         "broker.handlers.fetch:_waits_under",
