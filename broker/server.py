@@ -50,6 +50,7 @@ from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
 from core_log.log_work import LogWork
 from core_log.storage import Directory
+from protocol.metrics import Metrics
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
 from zk.session import KazooSession
@@ -84,8 +85,10 @@ class Broker:
         bind: Bind = bind_socket,
         workers: Workers | None = None,
         authorizer: Authorizer | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config = config
+        self.metrics = metrics or Metrics()
         self.bootstrap = ""
         self.partitions: Mapping[TopicPartition, Partition] = {}
         """The replicas of this broker, once its logs are open."""
@@ -118,6 +121,7 @@ class Broker:
             work=LogWork(self._disk),
             conversion=self._conversion,
             fail=self._fail,
+            metrics=self.metrics,
         )
 
         # The state of this process: started, ready, stopping, failed.
@@ -239,6 +243,8 @@ class Broker:
         # The port is bound, but no request is served before ZooKeeper knows the broker.
         listener = Listener(config, self._purgatory, process.spawn, self._bind, self._disk)
         closing.push_async_callback(listener.close)
+        process.metrics.watch("connections", lambda: len(listener.connections))
+        process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
         endpoints = lifecycle.advertised_endpoints(config, listener.bind())
         self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
         registration = lifecycle.create_registration(config, process, zk, endpoints)

@@ -14,6 +14,7 @@ from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from clients.output import KeyValue, read_properties
+from protocol.metrics import Metrics
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h
 KEPT_BYTES = 32 * 1024 * 1024
@@ -90,7 +91,9 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
-    broker = Broker(config)
+    metrics = Metrics()
+    clock.count_in(metrics)
+    broker = Broker(config, metrics=metrics)
     with Watchdog(clock, config.event_loop_watchdog_ms):
         try:
             if await run_until_stopped(stop, broker.start()):

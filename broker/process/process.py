@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import random
 
     from core_log.log_work import LogWork
+    from protocol.metrics import Metrics
 
 
 @attrs.frozen
@@ -25,6 +26,7 @@ class Process:
     - `work` does the work on logs in the threads of `disk`.
     - `conversion` has the threads for batches that take long to check or convert.
     - `fail` stops the broker.
+    - `metrics` has the figures of the broker.
     """
 
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -36,3 +38,4 @@ class Process:
     work: LogWork
     conversion: Executor
     fail: Callable[[BaseException], None]
+    metrics: Metrics

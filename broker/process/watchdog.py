@@ -23,6 +23,8 @@ from types import TracebackType
 
 import attrs
 
+from protocol.metrics import Metrics
+
 logger = logging.getLogger(__name__)
 
 RESTING_TURNS = 10
@@ -48,6 +50,12 @@ class TurnClock(selectors.DefaultSelector):
         self.long_turns = 0
         self.longest_s = 0.0
         self.began: float | None = None
+
+    def count_in(self, metrics: Metrics) -> None:
+        """Show the turns among the figures of a broker."""
+        metrics.watch("event_loop_turns_total", lambda: self.turns)
+        metrics.watch("event_loop_long_turns_total", lambda: self.long_turns)
+        metrics.watch("event_loop_longest_turn_ms", lambda: self.longest_s * 1000)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a turn, wait, and begin the next one."""

@@ -25,6 +25,7 @@ from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from core_log.log_manager import LogManager
+from protocol.metrics import Metrics
 from zk.api import ZkSession
 
 
@@ -121,6 +122,7 @@ def assemble(
         process.monotonic_ms,
         config.request_timeout_ms,
     )
+    _count_in(process.metrics, replicas)
     return Replication(
         logs=logs,
         replicas=replicas,
@@ -132,3 +134,10 @@ def assemble(
         control=control,
         checkpoint_lock=checkpoint_lock,
     )
+
+
+def _count_in(metrics: Metrics, replicas: ReplicaManager) -> None:
+    """Show the replicas of this broker among its figures."""
+    metrics.watch("replicas", lambda: len(replicas.partitions))
+    metrics.watch("leaders", lambda: sum(p.is_leader for p in replicas.partitions.values()))
+    metrics.watch("replicas_not_following", lambda: len(replicas.followers.troubled()))

@@ -1,19 +1,19 @@
 """Metrics of a consumer: those of Kafka's old consumer, as an object.
 
-`Meters` count while the consumer works. `ConsumerMetrics` shows them at one moment, with other
-numbers that are computed on request. Both belong to their connector: there is no registry to remove
-them from.
+`Meters` count while the consumer works: the counts are figures of `protocol.metrics`, the rates are
+computed here. `ConsumerMetrics` shows them at one moment, with other numbers that are computed on
+request. Both belong to their connector.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
+from protocol.metrics import Counter, Histogram, Metrics
 from protocol.topic_partition import TopicPartition
 
 TICK_S = 5
@@ -101,23 +101,28 @@ class Meter:
     """A count, and a rate that is updated every TICK_S. `now` returns seconds."""
 
     now: Callable[[], float]
-    count: int = 0
+    counter: Counter = attrs.field(factory=Counter)
     _since_tick: int = 0
     _rate: float | None = None
     _ticked_at: float = attrs.field(
         init=False, default=attrs.Factory(lambda self: self.now(), takes_self=True)
     )
 
+    @property
+    def count(self) -> int:
+        """The number of events so far."""
+        return self.counter.count
+
     def mark(self, number: int = 1) -> None:
         """Count `number` events at the present time."""
         self._tick()
-        self.count += number
+        self.counter.count += number
         self._since_tick += number
 
     def read(self) -> Rate:
         """Return the present values; before the first tick the rate is 0."""
         self._tick()
-        return Rate(self.count, self._rate or 0.0)
+        return Rate(self.counter.count, self._rate or 0.0)
 
     def _tick(self) -> None:
         ticks = int((self.now() - self._ticked_at) // TICK_S)
@@ -138,39 +143,57 @@ class Timer:
     """A Meter of operations that take time."""
 
     meter: Meter
-    _total_ms: float = 0.0
-    _max_ms: float = 0.0
+    histogram: Histogram = attrs.field(factory=Histogram)
     _last_ms: float = 0.0
 
     def mark(self, took_ms: float) -> None:
         """Count an operation that has ended now."""
         self.meter.mark()
-        self._total_ms += took_ms
-        self._max_ms = max(self._max_ms, took_ms)
+        self.histogram.observe(took_ms)
         self._last_ms = took_ms
 
     def read(self) -> Timing:
         """Return the present values."""
         rate = self.meter.read()
-        mean_ms = self._total_ms / rate.count if rate.count else 0.0
-        return Timing(rate.count, rate.one_minute_rate, mean_ms, self._max_ms, self._last_ms)
+        mean_ms = self.histogram.sum_ms / rate.count if rate.count else 0.0
+        max_ms = self.histogram.max_ms
+        return Timing(rate.count, rate.one_minute_rate, mean_ms, max_ms, self._last_ms)
+
+
+class MeterByLabel(dict[Any, Meter]):
+    """Meters of one name by the value of a label, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[..., Meter], name: str, label: str) -> None:
+        super().__init__()
+        self._make = make
+        self._name = name
+        self._label = label
+
+    def __missing__(self, value: Any) -> Meter:
+        meter = self[value] = self._make(self._name, **{self._label: value})
+        return meter
 
 
 class Meters:
-    """The meters of one consumer. `now` returns seconds of a clock that only goes forward."""
+    """The meters of one consumer, which count in `metrics`.
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        def meter() -> Meter:
-            return Meter(now)
+    `now` returns seconds of a clock that only goes forward.
+    """
 
-        self.kafka_commits = meter()
-        self.zookeeper_commits = meter()
-        self.rebalances = Timer(meter())
-        self.rebalance_failures = meter()
-        self.requests: defaultdict[int, Meter] = defaultdict(meter)
-        self.broker_bytes: defaultdict[int, Meter] = defaultdict(meter)
-        self.messages: defaultdict[str, Meter] = defaultdict(meter)
-        self.bytes: defaultdict[str, Meter] = defaultdict(meter)
+    def __init__(self, now: Callable[[], float], metrics: Metrics | None = None) -> None:
+        self.metrics = metrics = Metrics() if metrics is None else metrics
+
+        def meter(name: str, **labels: object) -> Meter:
+            return Meter(now, metrics.counter(name, **labels))
+
+        self.kafka_commits = meter("kafka_commits_total")
+        self.zookeeper_commits = meter("zookeeper_commits_total")
+        self.rebalances = Timer(meter("rebalances_total"), metrics.histogram("rebalance_ms"))
+        self.rebalance_failures = meter("rebalance_failures_total")
+        self.requests = MeterByLabel(meter, "fetch_requests_total", "broker")
+        self.broker_bytes = MeterByLabel(meter, "broker_bytes_total", "broker")
+        self.messages = MeterByLabel(meter, "messages_total", "topic")
+        self.bytes = MeterByLabel(meter, "bytes_total", "topic")
 
     def count_fetched(self, topic: str, messages: int, size_bytes: int) -> None:
         """Count the messages and bytes of a topic that a fetch returned."""

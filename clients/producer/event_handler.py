@@ -104,7 +104,7 @@ class DefaultEventHandler:
                 value = self._encode(event.message)
                 encoded[index] = _Encoded(event, bytes_encoder(key), bytes_encoder(value))
             except Exception as error:
-                self._metrics.serialization_errors += 1
+                self._metrics.unserializable.count += 1
                 if self._config.producer_type == "sync":
                     raise
                 results[index] = error

@@ -8,9 +8,8 @@ and counted, and `not_sent` is called with it.
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
-import attrs
-
 from clients.producer.messages import KeyedMessage
+from protocol.metrics import Metrics
 
 
 class EventHandler(Protocol):
@@ -65,25 +64,57 @@ class CallbackHandler:
         """Close. As in 0.7, called when the producer begins to close."""
 
 
-@attrs.define(eq=False)
 class ProducerMetrics:
     """The counts of a producer since its start, under the names of Kafka's meters.
 
-    Every producer has the first three; those with `producer.type` have the others too.
+    Every producer has the first three; those with `producer.type` have the others too. They count
+    in `metrics`.
     """
 
-    record_send_total: int = 0
-    """Records in requests; one counts each time it is sent."""
-    record_retry_total: int = 0
-    """Records that are sent again after a failed attempt."""
-    record_error_total: int = 0
-    """Records that were given up: accepted by `send`, and not known to be stored."""
-    messages: int = 0
-    dropped_messages: int = 0
-    """Messages that were refused because the queue was full."""
-    serialization_errors: int = 0
-    failed_sends: int = 0
-    """Messages that were accepted, and are not known to be stored."""
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self.metrics = metrics = Metrics() if metrics is None else metrics
+        self.record_sends = metrics.counter("record_send_total")
+        self.record_retries = metrics.counter("record_retry_total")
+        self.record_errors = metrics.counter("record_error_total")
+        self.sent_messages = metrics.counter("messages_total")
+        self.dropped = metrics.counter("dropped_messages_total")
+        self.unserializable = metrics.counter("serialization_errors_total")
+        self.failures = metrics.counter("failed_sends_total")
+
+    @property
+    def record_send_total(self) -> int:
+        """Records in requests; one counts each time it is sent."""
+        return self.record_sends.count
+
+    @property
+    def record_retry_total(self) -> int:
+        """Records that are sent again after a failed attempt."""
+        return self.record_retries.count
+
+    @property
+    def record_error_total(self) -> int:
+        """Records that were given up: accepted by `send`, and not known to be stored."""
+        return self.record_errors.count
+
+    @property
+    def messages(self) -> int:
+        """Messages given to a producer with `producer.type`."""
+        return self.sent_messages.count
+
+    @property
+    def dropped_messages(self) -> int:
+        """Messages that were refused because the queue was full."""
+        return self.dropped.count
+
+    @property
+    def serialization_errors(self) -> int:
+        """Messages that could not be encoded."""
+        return self.unserializable.count
+
+    @property
+    def failed_sends(self) -> int:
+        """Messages that were accepted, and are not known to be stored."""
+        return self.failures.count
 
     def by_name(self) -> dict[str, int]:
         """Return the counts that every producer has, by Kafka's names."""

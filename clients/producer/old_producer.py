@@ -65,7 +65,7 @@ class OldProducer:
         if self._closed:
             raise ProducerClosed("the producer is closed")
 
-        self.metrics.messages += len(messages)
+        self.metrics.sent_messages.count += len(messages)
         if self._queue is not None:
             self._start(self._queue)
             await self._queue.put(messages)
@@ -75,7 +75,7 @@ class OldProducer:
             result = self._handler.handle(messages)
             places: Any = await result if inspect.isawaitable(result) else result
         except FailedToSendMessage as error:
-            self.metrics.failed_sends += len(error.messages)
+            self.metrics.failures.count += len(error.messages)
             raise
         return [] if places is None else places
 

@@ -65,7 +65,7 @@ class SendQueue:
                     self._accepted += 1
                     self._arrived.set()
                 else:
-                    self.metrics.dropped_messages += 1
+                    self.metrics.dropped.count += 1
 
                 # A hook that raises here does not undo the message.
                 try:
@@ -198,7 +198,7 @@ class SendQueue:
         self._progress.set()
 
     def _report(self, lost: Sequence[KeyedMessage], error: Exception) -> None:
-        self.metrics.failed_sends += len(lost)
+        self.metrics.failures.count += len(lost)
         logger.error("%d messages were accepted and not sent", len(lost), exc_info=error)
         try:
             self.hooks.not_sent(lost, error)

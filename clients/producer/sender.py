@@ -129,7 +129,7 @@ class Sender:
             aborted = self._accumulator.abort_all()
             for batch in aborted:
                 closed = partial(ProducerClosed, "closed before the record was acknowledged")
-                self._metrics.record_error_total += fail(batch, closed)
+                self._metrics.record_errors.count += fail(batch, closed)
             records = sum(len(batch.waiters) for batch in aborted if not batch.expired)
             if records:
                 logger.warning("%d records were not acknowledged when the producer closed", records)
@@ -213,7 +213,7 @@ class Sender:
     def _fail(self, batch: Batch, error: Callable[[], Exception]) -> None:
         """Give up a batch: fail its futures, and count it in the metrics and the log."""
         failed = fail(batch, error)
-        self._metrics.record_error_total += failed
+        self._metrics.record_errors.count += failed
         self._undelivered.add(batch.partition, error(), failed, monotonic_ms())
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
@@ -259,7 +259,7 @@ class Sender:
                 topic_data=_by_topic(batches, magic),
             )
             response = connection.send(request)
-            self._metrics.record_send_total += sum(len(batch.waiters) for batch in batches)
+            self._metrics.record_sends.count += sum(len(batch.waiters) for batch in batches)
         except ConnectionFailed:
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
         except ClientError:
@@ -351,7 +351,7 @@ class Sender:
         verdict = self._judge(batch, code, response, now)
 
         if verdict is Verdict.RETRY:
-            self._metrics.record_retry_total += len(batch.waiters)
+            self._metrics.record_retries.count += len(batch.waiters)
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:
             self._accumulator.split(batch)

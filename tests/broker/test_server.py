@@ -26,6 +26,7 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
+from protocol.metrics import Gauge
 from protocol.records.batch import decode_records
 from protocol.registry import API
 from protocol.settings import parse_properties
@@ -110,6 +111,19 @@ async def test_a_started_broker_is_registered_elected_and_answers(site: Site) ->
         assert entry is not None
         host, _, port = broker.bootstrap.rpartition(":")
         assert entry[0].endpoints == (Endpoint("PLAINTEXT", host, int(port)),)
+
+
+async def test_a_broker_counts_its_connections_and_replicas(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        figures = {
+            sample.name: sample.figure.value
+            for sample in broker.metrics.collect()
+            if isinstance(sample.figure, Gauge)
+        }
+        assert (figures["replicas"], figures["leaders"]) == (1, 1)
+        assert figures["replicas_not_following"] == 0
+        assert figures["connections"] >= 1
 
 
 class HeldDirectory(LogDirectory):

@@ -32,7 +32,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A16",
         "a record that is given up is counted",
         "clients.producer.sender:Sender._fail",
-        "self._metrics.record_error_total += failed",
+        "self._metrics.record_errors.count += failed",
         "pass",
     ),
     Remedy(
