@@ -10,7 +10,7 @@ from functools import partial
 
 import attrs
 
-from broker.cluster.assembly import ClusterView
+from broker.cluster.assembly import ClusterWing
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
@@ -73,7 +73,7 @@ class LogHandlers:
     """The parts for requests that read and write logs."""
 
     config: BrokerConfig
-    cluster: ClusterView
+    cluster: ClusterWing
     replicas: ReplicaManager
     sessions: FetchSessions
     leader_quota: ReplicationQuota
@@ -84,7 +84,7 @@ class LogHandlers:
         cls,
         config: BrokerConfig,
         replication: Replication,
-        cluster: ClusterView,
+        cluster: ClusterWing,
         deferred: Deferred,
     ) -> LogHandlers:
         """Take the parts of this family from the wings."""
@@ -140,7 +140,7 @@ class GroupHandlers:
     """The parts for requests of groups."""
 
     config: BrokerConfig
-    cluster: ClusterView
+    cluster: ClusterWing
     coordinators: Coordinators
 
     def table(self) -> dict[ApiKey, Handler]:
@@ -183,7 +183,7 @@ class ControlHandlers:
         signals: Signals,
         settings: SettingsWing,
         replication: Replication,
-        cluster: ClusterView,
+        cluster: ClusterWing,
         gate: ControlGate,
     ) -> ControlHandlers:
         """Take the parts of this family from the wings."""
@@ -223,7 +223,7 @@ class AdminHandlers:
     config: BrokerConfig
     zk: ZkSession
     settings: SettingsWing
-    cluster: ClusterView
+    cluster: ClusterWing
     replicas: ReplicaManager
     moves: DirectoryMoves
     controller: Controller
@@ -236,7 +236,7 @@ class AdminHandlers:
         zk: ZkSession,
         settings: SettingsWing,
         replication: Replication,
-        cluster: ClusterView,
+        cluster: ClusterWing,
         controller: Controller,
         deferred: Deferred,
     ) -> AdminHandlers:

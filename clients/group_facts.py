@@ -27,7 +27,7 @@ _WINNER = {
 
 
 @attrs.frozen
-class Member:
+class MemberFacts:
     """A member; `host` and `client_id` are None if its kind of group does not have them."""
 
     consumer_id: str
@@ -62,7 +62,7 @@ class ZooKeeperFacts:
 
     has_ids: bool = False
     """True if the group ever registered a member here."""
-    members: tuple[Member, ...] = ()
+    members: tuple[MemberFacts, ...] = ()
     owners: Mapping[TopicPartition, str] = attrs.Factory(dict)
     """Consumer id of each partition's owner, registered or not."""
     streams: Mapping[TopicPartition, int] = attrs.Factory(dict)
@@ -81,7 +81,7 @@ class CoordinatorFacts:
     """`host:port (id)`."""
     protocol_type: str = ""
     assignment_strategy: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[MemberFacts, ...] = ()
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = attrs.Factory(dict)
 
     @property
@@ -118,7 +118,7 @@ class GroupFacts:
         return "none"
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[MemberFacts, ...]:
         """Members of both kinds, in the order of listings."""
         sides = (self.zookeeper, self.coordinator)
         return tuple(member for side in sides if side is not None for member in side.members)
@@ -215,7 +215,7 @@ def zookeeper_members(
     ids: Sequence[str],
     owners: Mapping[TopicPartition, str],
     registrations: Mapping[str, ConsumerRegistration] | None = None,
-) -> tuple[Member, ...]:
+) -> tuple[MemberFacts, ...]:
     """Return the registered members with the partitions they own.
 
     `owners` has consumer ids. Members whose registration could be read have their subscription.
@@ -234,7 +234,7 @@ def zookeeper_members(
             subscription = _subscription_text(registration)
 
         members.append(
-            Member(
+            MemberFacts(
                 consumer_id,
                 host_of(group, consumer_id),
                 partitions=tuple(owned.get(consumer_id, ())),

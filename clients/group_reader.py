@@ -18,7 +18,7 @@ from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
     LogOffsets,
-    Member,
+    MemberFacts,
     ZooKeeperFacts,
     ZooKeeperOffset,
     zookeeper_members,
@@ -146,13 +146,13 @@ class GroupReader:
             offsets=offsets,
         )
 
-    def _member(self, member: DescribeGroupsResponseMember) -> Member:
+    def _member(self, member: DescribeGroupsResponseMember) -> MemberFacts:
         try:
             partitions = decode_assignment(member.member_assignment)
         except WireError as error:
             self.failures.append(Failure.of(member.member_id, error))
             partitions = ()
-        return Member(member.member_id, member.client_host, member.client_id, partitions)
+        return MemberFacts(member.member_id, member.client_host, member.client_id, partitions)
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 

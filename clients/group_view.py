@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clients.group_facts import GroupFacts, LogOffsets, Member, host_of
+from clients.group_facts import GroupFacts, LogOffsets, MemberFacts, host_of
 from clients.lag import Position, lag_of
 from clients.output import Column, plain
 from protocol.topic_partition import TopicPartition
@@ -123,11 +123,11 @@ def offset_items(
     return items
 
 
-def _owners(facts: GroupFacts) -> dict[TopicPartition, Member]:
+def _owners(facts: GroupFacts) -> dict[TopicPartition, MemberFacts]:
     """Return the owner of each partition; an owner znode counts even if its member is gone."""
     owners = facts.zookeeper.owners if facts.zookeeper else {}
     claimed = {
-        partition: Member(consumer_id, host_of(facts.group, consumer_id))
+        partition: MemberFacts(consumer_id, host_of(facts.group, consumer_id))
         for partition, consumer_id in owners.items()
     }
     return claimed | {
@@ -138,7 +138,7 @@ def _owners(facts: GroupFacts) -> dict[TopicPartition, Member]:
 def _offset_item(
     facts: GroupFacts,
     partition: TopicPartition,
-    owner: Member | None,
+    owner: MemberFacts | None,
     log: LogOffsets,
     now_ms: int,
 ) -> Item:
@@ -175,7 +175,7 @@ def _stores(in_zookeeper: object, in_kafka: object) -> str | None:
     return store.get((in_zookeeper is not None, in_kafka is not None))
 
 
-def _member_columns(facts: GroupFacts, member: Member | None) -> Item:
+def _member_columns(facts: GroupFacts, member: MemberFacts | None) -> Item:
     return {
         "group": facts.group,
         "consumer_id": member.consumer_id if member else None,

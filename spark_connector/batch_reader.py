@@ -7,7 +7,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_connector.log_offsets import Connect, LogOffsets, connect_admin
+from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_range
 from spark_connector.split import OffsetRange, plan_ranges
@@ -26,7 +26,7 @@ class KgroupBatchReader(DataSourceReader):
         Raises ValueError, BrokerError, ClientError.
         """
         with closing(self._connect(self._options.client.cluster_settings)) as brokers:
-            log = LogOffsets(brokers, self._options, time.monotonic)
+            log = SubscribedLogs(brokers, self._options, time.monotonic)
             partitions = log.partitions()
             start = log.at(log.starting(partitions))
             end = log.at(log.ending(partitions))

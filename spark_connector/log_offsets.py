@@ -68,7 +68,7 @@ def report_data_loss(loss: str, *, fail: bool) -> None:
 
 
 @attrs.define(eq=False)
-class LogOffsets:
+class SubscribedLogs:
     """The logs of the topics that the query subscribes to."""
 
     brokers: Brokers

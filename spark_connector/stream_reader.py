@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
-from spark_connector.log_offsets import Connect, LogOffsets, connect_admin, report_data_loss
+from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin, report_data_loss
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_range
 from spark_connector.split import limit_batch, plan_ranges
@@ -133,9 +133,9 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 owner.brokers.close()
 
     @cached_property
-    def _log(self) -> LogOffsets:
+    def _log(self) -> SubscribedLogs:
         brokers = self._connect(self._options.client.cluster_settings)
-        return LogOffsets(brokers, self._options, self._now_s)
+        return SubscribedLogs(brokers, self._options, self._now_s)
 
     @cached_property
     def _group(self) -> GroupCommit | None:

@@ -13,7 +13,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     array,
     decimal_string,
@@ -76,12 +76,12 @@ class ReassignPartitions:
         data: bytes | None, path: str = "/admin/reassign_partitions"
     ) -> "ReassignPartitions":
         def move(value: Any) -> tuple[PartitionName, tuple[int, ...]]:
-            read = Reader.of_object(value, path)
+            read = JsonReader.of_object(value, path)
             topic = read.take("topic", string)
             partition = read.take("partition", integer)
             return (topic, partition), read.take("replicas", array(integer))
 
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return ReassignPartitions(
             dict(read.take("partitions", array(move))),
@@ -152,7 +152,7 @@ class LogDirEvent:
     def decode(
         data: bytes | None, path: str = "/log_dir_event_notification/<event>"
     ) -> "LogDirEvent":
-        return LogDirEvent(Reader(data, path).take("broker", integer))
+        return LogDirEvent(JsonReader(data, path).take("broker", integer))
 
 
 @attrs.frozen
@@ -176,7 +176,7 @@ class ProducerIdBlock:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/latest_producer_id_block") -> "ProducerIdBlock":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         return ProducerIdBlock(
             first=read.take("block_start", decimal_string),
             last=read.take("block_end", decimal_string),
@@ -210,7 +210,7 @@ class EntityConfig:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/config/<type>/<name>") -> "EntityConfig":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return EntityConfig(read.take("config", mapping(string), {}), extra=read.rest())
 
@@ -235,7 +235,7 @@ class ConfigChange:
     @staticmethod
     def decode(data: bytes | None, path: str = "/config/changes/<change>") -> "ConfigChange":
         """Read version 2, or version 1, which had topics and clients only."""
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         version = read.take("version", integer)
 
         if version == 1:
@@ -255,10 +255,10 @@ def _write_partitions(partitions: tuple[PartitionName, ...]) -> bytes:
 
 def _read_partitions(data: bytes | None, path: str) -> tuple[PartitionName, ...]:
     def partition(value: Any) -> PartitionName:
-        read = Reader.of_object(value, path)
+        read = JsonReader.of_object(value, path)
         return read.take("topic", string), read.take("partition", integer)
 
-    return Reader(data, path).take("partitions", array(partition))
+    return JsonReader(data, path).take("partitions", array(partition))
 
 
 def _sanitize(name: str) -> str:

@@ -7,7 +7,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     array,
     decimal_string,
     integer,
@@ -107,7 +107,7 @@ class BrokerId:
     @staticmethod
     def decode(data: bytes | None, path: str = "/brokers/ids/<id>") -> "BrokerId":
         """Read versions 1 to 5, and any later one that has the keys of version 4."""
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         version = read.take("version", integer)
         host = read.take("host", optional(string), None)
         port = read.take("port", integer, -1)
@@ -171,6 +171,6 @@ class ClusterId:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/cluster/id") -> "ClusterId":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", decimal_string, 1)
         return ClusterId(read.take("id", string), extra=read.rest())

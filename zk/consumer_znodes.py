@@ -10,7 +10,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     decimal_string,
     integer,
@@ -90,7 +90,7 @@ class ConsumerRegistration:
     def decode(
         data: bytes | None, path: str = "/consumers/<group>/ids/<consumer>"
     ) -> "ConsumerRegistration":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         # JVM members read neither the version nor the timestamp, so these may be anything.
         read.take("version", lambda _: None, None)
         return ConsumerRegistration(

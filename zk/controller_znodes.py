@@ -6,7 +6,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     decimal_string,
     epoch,
@@ -38,7 +38,7 @@ class Controller:
         if data and re.fullmatch(rb"-?[0-9]+", data):
             return Controller(int(data), -1)
 
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return Controller(
             broker_id=read.take("brokerid", integer),

@@ -15,7 +15,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     array,
     decimal_string,
@@ -128,7 +128,7 @@ class GroupMigration:
     @staticmethod
     def decode(data: bytes | None, path: str = "/kgroup/migrations/<group>") -> "GroupMigration":
         """Raises ZnodeError, also for a state that no migration can reach."""
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", _version)
         migration = GroupMigration(
             target=read.take("target", _word(OffsetStorage)),
@@ -184,7 +184,7 @@ class MigrationMember:
     def decode(
         data: bytes | None, path: str = "/kgroup/migrations/<group>/members/<consumer>"
     ) -> "MigrationMember":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", _version)
         return MigrationMember(
             read.take("epoch", integer), read.take("settings", string), extra=read.rest()

@@ -8,7 +8,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     array,
     broker_id,
@@ -94,7 +94,7 @@ class TopicAssignment:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/brokers/topics/<topic>") -> "TopicAssignment":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         return TopicAssignment(
             partitions=_read_replicas(read, path, "partitions"),
             adding=_read_replicas(read, path, "adding_replicas", {}),
@@ -105,7 +105,7 @@ class TopicAssignment:
 
 
 def _read_replicas(
-    read: Reader, path: str, key: str, default: Any = attrs.NOTHING
+    read: JsonReader, path: str, key: str, default: Any = attrs.NOTHING
 ) -> dict[int, Replicas]:
     replicas = read.take(key, mapping(_broker_ids), default)
     for name in replicas:
@@ -161,7 +161,7 @@ class PartitionState:
     def decode(
         data: bytes | None, path: str = "/brokers/topics/<topic>/partitions/<partition>/state"
     ) -> "PartitionState":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return PartitionState(
             leader=read.take("leader", _leader),

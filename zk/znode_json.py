@@ -1,6 +1,6 @@
 """Read and write the payloads of znodes as Kafka does: compact JSON and decimal text.
 
-A `Reader` takes a JSON object apart key by key. A *kind* is a function that checks and converts
+A `JsonReader` takes a JSON object apart key by key. A *kind* is a function that checks and converts
 one value, such as `integer` or `array(string)`; it raises ValueError. `rest()` returns the keys
 that were not taken.
 """
@@ -42,7 +42,7 @@ def read_decimal(data: bytes | None, path: str) -> int:
     return int(data)
 
 
-class Reader:
+class JsonReader:
     """The keys of a payload, which must be a JSON object. Raises ZnodeError.
 
     `of_object` reads an object inside another.

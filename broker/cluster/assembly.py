@@ -14,7 +14,7 @@ from zk.api import ZkSession
 
 
 @attrs.frozen
-class ClusterView:
+class ClusterWing:
     """The parts of the wing that handlers use."""
 
     id: str
@@ -31,10 +31,10 @@ def assemble(
     process: Process,
     zk: ZkSession,
     cache: MetadataCache,
-) -> ClusterView:
+) -> ClusterWing:
     """Build the wing over the metadata that the controller sends."""
     creator = TopicCreator(zk, racks=cache.racks, touch=process.touch, rng=process.rng)
-    return ClusterView(
+    return ClusterWing(
         id=cluster_id,
         cache=cache,
         creator=creator,

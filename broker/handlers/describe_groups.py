@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.network.authorization import Operation, group
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.listing import GroupDescription
+from groups.coordinator.listing import GroupDetails
 from offsets.records import GroupMember
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import (
@@ -37,7 +37,7 @@ def _describe(
         return group_error(group_id, error.code)
 
 
-def _response_group(description: GroupDescription) -> DescribeGroupsResponseGroup:
+def _response_group(description: GroupDetails) -> DescribeGroupsResponseGroup:
     return DescribeGroupsResponseGroup(
         error_code=ErrorCode.NONE,
         group_id=description.group_id,

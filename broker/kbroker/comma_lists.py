@@ -32,7 +32,7 @@ class BrokerList(click.ParamType):  # type: ignore[type-arg]
         return brokers
 
 
-class Assignment(click.ParamType):  # type: ignore[type-arg]
+class BrokerLists(click.ParamType):  # type: ignore[type-arg]
     """Kafka's `0:1,1:2`: each partition's brokers, the preferred leader first."""
 
     name = "B:B,…"

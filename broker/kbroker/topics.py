@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess
-from broker.kbroker.comma_lists import Assignment
+from broker.kbroker.comma_lists import BrokerLists
 from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.topic_choice import choose_topics, require_name
 from broker.kbroker.topic_rows import (
@@ -136,7 +136,7 @@ Example:
 )
 @click.option(
     "--replica-assignment",
-    type=Assignment(),
+    type=BrokerLists(),
     help="Brokers of each partition, in place of --partitions and --replication-factor.",
 )
 @config_option
@@ -297,7 +297,7 @@ Example:
 @click.option("--partitions", type=click.IntRange(min=1), help="New number of partitions in all.")
 @click.option(
     "--replica-assignment",
-    type=Assignment(),
+    type=BrokerLists(),
     help="Brokers of each partition from 0 on; existing partitions stay as they are.",
 )
 @config_option

@@ -21,7 +21,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError, UnknownSetting, declared_settings
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """The ways to change a setting (AlterConfigOp)."""
 
     SET = 0
@@ -32,11 +32,11 @@ class Operation(IntEnum):
 
 @attrs.frozen
 class Change:
-    """A setting in a request. `operation` is an Operation, or a number that is none."""
+    """A setting in a request. `operation` is an AlterOperation, or a number that is none."""
 
     name: str
     value: str | None
-    operation: int = Operation.SET
+    operation: int = AlterOperation.SET
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ def _refuse_null_values(changes: Sequence[Change], *, replaces: bool) -> None:
     nulls = [
         change.name if replaces else f"{_operation(change)}:{change.name}"
         for change in changes
-        if change.value is None and change.operation != Operation.DELETE
+        if change.value is None and change.operation != AlterOperation.DELETE
     ]
     if nulls:
         raise ApiError(
@@ -132,12 +132,12 @@ def _refuse_null_values(changes: Sequence[Change], *, replaces: bool) -> None:
 
 def _value_after(schema: Schema, change: Change, current: Settings) -> str | None:
     """Return the setting's new value; None: it goes back to its default."""
-    if change.operation == Operation.DELETE:
+    if change.operation == AlterOperation.DELETE:
         return None
 
     assert change.value is not None
     value = change.value
-    if change.operation != Operation.SET:
+    if change.operation != AlterOperation.SET:
         value = _edit_list(schema, change, value, current.get(change.name))
 
     try:
@@ -156,19 +156,19 @@ def _value_after(schema: Schema, change: Change, current: Settings) -> str | Non
 
 
 def _operation(change: Change) -> str:
-    is_known = change.operation in tuple(Operation)
-    return Operation(change.operation).name if is_known else str(change.operation)
+    is_known = change.operation in tuple(AlterOperation)
+    return AlterOperation(change.operation).name if is_known else str(change.operation)
 
 
 def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -> str:
     """Append words to a list, or subtract them from it."""
-    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if change.operation not in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{change.name}: {change.operation} is no operation"
         )
     default = schema.defaults.get(change.name, ())
     if not isinstance(default, tuple):
-        verb = Operation(change.operation).name.lower()
+        verb = AlterOperation(change.operation).name.lower()
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"Config value {verb} is not allowed for config key: {change.name}",
@@ -176,7 +176,7 @@ def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -
 
     words = default if before is None else _words(before)
     changed_words = _words(value)
-    if change.operation == Operation.SUBTRACT:
+    if change.operation == AlterOperation.SUBTRACT:
         return ",".join(word for word in words if word not in changed_words)
     return ",".join(dict.fromkeys((*words, *changed_words)))
 

@@ -21,7 +21,7 @@ from clients.kgroup.formatter import (
     formatter_of,
     json_line,
 )
-from clients.kgroup.message_writer import Writer, standard_output
+from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
 from clients.output import KeyValue, Target, read_properties, target_options, zookeeper_address
 from clients.sessions import zookeeper_session
@@ -186,7 +186,7 @@ def command(
     }
 
     timeout_ms = option_values["timeout_ms"]
-    writer = Writer(
+    writer = MessageWriter(
         formatters[output],
         standard_output(),
         option_values["max_messages"],
@@ -197,7 +197,7 @@ def command(
     # Consume as a member of a group, or read one partition without a group.
     settings = consumer_settings(target, client_properties, option_values)
     if option_values["partition"] is None and option_values["offset"] is None:
-        subscription = Subscription(topic, whitelist, blacklist, streams)
+        subscription = StreamChoice(topic, whitelist, blacklist, streams)
         work = consume(session_of(target, settings, subscription, option_values), writer)
     else:
         work = read(target, place_of(topic, settings, option_values), writer)
@@ -231,16 +231,16 @@ def place_of(
 def session_of(
     target: Target,
     settings: dict[str, str],
-    subscription: "Subscription",
+    subscription: "StreamChoice",
     option_values: Mapping[str, Any],
-) -> "Session":
+) -> "ConsumeSession":
     """Return the session of a group's member. Raises UsageError."""
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
     if not zookeeper:
         raise click.UsageError("--zookeeper is needed: the group's members register there")
 
     generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
-    return Session(
+    return ConsumeSession(
         attrs.evolve(target, zookeeper=zookeeper),
         generated | settings | {"zookeeper.connect": zookeeper},
         subscription,
@@ -292,7 +292,7 @@ def consumer_settings(
 
 
 @attrs.frozen
-class Subscription:
+class StreamChoice:
     """A topic, a whitelist or a blacklist, and the number of streams for it."""
 
     topic: str | None
@@ -316,12 +316,12 @@ class Subscription:
 
 
 @attrs.frozen
-class Session:
+class ConsumeSession:
     """Membership of a group for one run of the command."""
 
     target: Target
     settings: Mapping[str, str]
-    subscription: Subscription
+    subscription: StreamChoice
     deletes_offsets: bool
     is_new: bool
     """True if the command made up the group; it deletes such a group at the end."""
@@ -340,14 +340,14 @@ def end_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
 
 
-async def read(target: Target, place: Place, writer: Writer) -> None:
+async def read(target: Target, place: Place, writer: MessageWriter) -> None:
     """Write the messages of one partition."""
     end_on_signals()
     async with partition_stream(target, place, writer.idle_s) as stream:
         await writer.write_all([stream])
 
 
-async def consume(session: Session, writer: Writer) -> None:
+async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
     """Join the group, write its messages, leave."""
     end_on_signals()
     connector = ConsumerConnector(session.settings)  # refuses bad settings before any change
@@ -373,7 +373,7 @@ async def delete_offsets(target: Target, group_id: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def deleting_new_group(session: Session) -> AsyncIterator[None]:
+async def deleting_new_group(session: ConsumeSession) -> AsyncIterator[None]:
     """Delete the group at the end, if the command made it up."""
     try:
         yield

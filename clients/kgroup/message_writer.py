@@ -25,7 +25,7 @@ def standard_output() -> BinaryIO:
 
 
 @attrs.define(eq=False)
-class Writer:
+class MessageWriter:
     """Writes messages until `max_messages` are written or none arrived for `idle_s`.
 
     A stream counts a message as consumed when it is asked for the next one. Nothing may be awaited

@@ -29,7 +29,7 @@ from groups.coordinator.events import (
     RetryDeletions,
 )
 from groups.coordinator.expiry import EXPIRY_SLICE, group_slices
-from groups.coordinator.listing import GroupDescription, GroupOverview
+from groups.coordinator.listing import GroupDetails, GroupOverview
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import RequestId
 from groups.runtime.led_partition import LedPartition
@@ -124,7 +124,7 @@ class GroupCoordinator:
         """Return the offsets of a group. Raises ApiError when this is not its coordinator."""
         return self._serving(group_id).shard.offsets
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> GroupDetails:
         """Describe a group as it is now. Raises ApiError when this is not its coordinator."""
         return listing.describe(self._serving(group_id).shard, group_id)
 

@@ -22,7 +22,7 @@ class GroupOverview:
 
 
 @attrs.frozen
-class GroupDescription:
+class GroupDetails:
     """A group as DescribeGroups shows it; an unknown one is Dead."""
 
     group_id: str
@@ -46,15 +46,15 @@ def overviews(shard: GroupShard) -> list[GroupOverview]:
     return with_record + only_commit
 
 
-def describe(shard: GroupShard, group_id: str) -> GroupDescription:
+def describe(shard: GroupShard, group_id: str) -> GroupDetails:
     """Describe one group."""
     metadata = shard.groups.get(group_id)
     if metadata is None:
-        return GroupDescription(group_id, EMPTY if shard.knows(group_id) else DEAD)
+        return GroupDetails(group_id, EMPTY if shard.knows(group_id) else DEAD)
 
     if not metadata.members:
-        return GroupDescription(group_id, EMPTY, metadata.protocol_type)
-    return GroupDescription(
+        return GroupDetails(group_id, EMPTY, metadata.protocol_type)
+    return GroupDetails(
         group_id,
         STABLE,
         metadata.protocol_type,

@@ -40,7 +40,7 @@ _DELTA_COLUMNS: Final = {
 """The bytes of the offset deltas 0, 1, 2, … by width, up to the largest of that width or 65535."""
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """A run of `records` records of `stride` bytes each.
 
     Positions are those in the first record. A length of -1 means null.
@@ -63,7 +63,7 @@ class Run(NamedTuple):
         return self.pos + self.records * self.stride
 
 
-def find_run(body: bytes, pos: int, most: int) -> Run | None:
+def find_run(body: bytes, pos: int, most: int) -> RecordRun | None:
     """Find a run of at most `most` records that begins at `pos`.
 
     Lengths, attributes (0), offset deltas (no gaps) and header counts (0) are proved. Returns None
@@ -118,7 +118,7 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
         if body[at : pos + records * stride : stride] != expected:
             return None
 
-    return Run(
+    return RecordRun(
         pos=pos,
         records=records,
         stride=stride,
@@ -132,7 +132,7 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
     )
 
 
-def newest_delta(body: bytes, run: Run) -> int:
+def newest_delta(body: bytes, run: RecordRun) -> int:
     """Return the greatest timestamp delta of a run."""
     low = body[run.timestamp_at : run.end : run.stride]
     if run.timestamp_width == 1:
@@ -154,7 +154,7 @@ def _greatest(column: bytes) -> int:
     return next(byte for byte in range(255, -1, -1) if byte in column)
 
 
-def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zip[Row]":
+def rows_of(body: bytes, run: RecordRun, base_offset: int, base_timestamp: int) -> "zip[Row]":
     """Decode the records of a run."""
     first = base_offset + run.first_delta
     return zip(
@@ -167,7 +167,7 @@ def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zi
     )
 
 
-def timestamps_of(body: bytes, run: Run, base: int) -> list[int]:
+def timestamps_of(body: bytes, run: RecordRun, base: int) -> list[int]:
     """Return the timestamps of the records; `base` is the base timestamp of the batch."""
     low = body[run.timestamp_at : run.end : run.stride]
     if run.timestamp_width == 1:
@@ -179,7 +179,7 @@ def timestamps_of(body: bytes, run: Run, base: int) -> list[int]:
     ]
 
 
-def payloads_of(body: bytes, run: Run, at: int, length: int) -> Iterable[bytes | None]:
+def payloads_of(body: bytes, run: RecordRun, at: int, length: int) -> Iterable[bytes | None]:
     """Return the keys or values of the records; `at` is the position in the first one."""
     if length < 0:
         return repeat(None, run.records)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.record_run import SHORTEST_RUN, Run, find_run, timestamps_of
+from protocol.records.record_run import SHORTEST_RUN, RecordRun, find_run, timestamps_of
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.spans import NO_KEY, Bodies, Spans
 from protocol.records.varint import decode_folded
@@ -102,7 +102,7 @@ def _read_body(
             raise CorruptRecord("offsets do not go up")
 
 
-def _add_run(buffer: bytes, run: Run, base_offset: int, spans: _Lists) -> None:
+def _add_run(buffer: bytes, run: RecordRun, base_offset: int, spans: _Lists) -> None:
     spans.starts.extend(range(run.pos, run.end, run.stride))
     spans.ends.extend(range(run.pos + run.stride, run.end + 1, run.stride))
     offset = base_offset + run.first_delta

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from protocol.records.corrupt_record import CorruptRecord, KeyRequired
 from protocol.records.record_run import (
     SHORTEST_RUN,
+    RecordRun,
     Row,
-    Run,
     find_run,
     newest_delta,
     rows_of,
@@ -102,7 +102,7 @@ class _Rules(NamedTuple):
     base_offset: int
     base_timestamp: int
 
-    def allow(self, run: Run, least_delta: int) -> bool:
+    def allow(self, run: RecordRun, least_delta: int) -> bool:
         if self.require_keys and run.key_length < 0:
             return False
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.settings.config_alteration import Operation
+from broker.settings.config_alteration import AlterOperation
 from clients.transport.connection import Connection
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ from tests.stage.waiting import until
 from zk.znodes import ConfigChange, EntityConfig, PartitionState
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
 Settings = Mapping[str, str | None]
 Verdict = tuple[ErrorCode, str | None]
 

@@ -17,8 +17,8 @@ from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan
 from broker.controller.topic_names import TopicNames
 from broker.settings.config import load_broker_config
 from broker.settings.config_alteration import (
+    AlterOperation,
     Change,
-    Operation,
     apply_changes,
     broker_schema,
     topic_schema,
@@ -188,7 +188,7 @@ REPLICAS_FORMAT = (
             "Null value not supported for : SET:retention.ms",
         ),
         (
-            lambda: configured(Change("retention.ms", "1", Operation.APPEND)),
+            lambda: configured(Change("retention.ms", "1", AlterOperation.APPEND)),
             ErrorCode.INVALID_REQUEST,
             "Config value append is not allowed for config key: retention.ms",
         ),

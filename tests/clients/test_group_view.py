@@ -7,7 +7,7 @@ from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
     LogOffsets,
-    Member,
+    MemberFacts,
     ZooKeeperFacts,
     ZooKeeperOffset,
     host_of,
@@ -49,7 +49,7 @@ def in_zookeeper(
     )
 
 
-def committing(*members: Member, state: str = "Empty", **offsets: int) -> GroupFacts:
+def committing(*members: MemberFacts, state: str = "Empty", **offsets: int) -> GroupFacts:
     """Build group g from its coordinator's facts."""
     return GroupFacts(
         "g",
@@ -122,7 +122,7 @@ def test_an_idle_member_of_a_group_heldhas_a_line_without_topic() -> None:
 
 
 def test_an_idle_member_of_a_coordinator_has_no_line() -> None:
-    facts = committing(Member("c-1", "/127.0.0.1", "c"), state="Stable", p0=1)
+    facts = committing(MemberFacts("c-1", "/127.0.0.1", "c"), state="Stable", p0=1)
     assert only(offset_items(facts, {T0}, {}, now_ms=0), "topic") == [("flights",)]
 
 
@@ -162,7 +162,7 @@ def test_of_two_stores_a_group_heldresumes_from_the_greater() -> None:
 
 
 def test_of_two_stores_a_group_with_a_coordinator_resumes_from_kafkas() -> None:
-    member = Member("c-1", "/127.0.0.1", "c", (T0,))
+    member = MemberFacts("c-1", "/127.0.0.1", "c", (T0,))
     both = GroupFacts(
         "g",
         in_zookeeper((), {}, p0=70).zookeeper,
@@ -262,7 +262,7 @@ def test_members_show_how_many_partitions_and_which() -> None:
 
 
 def test_the_state_of_a_coordinated_group_names_its_coordinator_and_strategy() -> None:
-    facts = committing(Member("c-1", "/127.0.0.1", "c", (T0,)), state="Stable", p0=1)
+    facts = committing(MemberFacts("c-1", "/127.0.0.1", "c", (T0,)), state="Stable", p0=1)
     assert state_item(facts) == {
         "group": "g",
         "coordinator": "k:9092 (0)",

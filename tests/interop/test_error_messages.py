@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from broker.settings.config_alteration import Operation
+from broker.settings.config_alteration import AlterOperation
 from clients.admin import Admin, NewTopic
 from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ from tests.stage.cluster import DevCluster
 from tests.stage.stock_kafka import stock_broker
 
 TOPIC, BROKER = 2, 4
-SET, _, APPEND, _ = Operation
+SET, _, APPEND, _ = AlterOperation
 GONE = 99
 """A broker that is not there."""
 

@@ -20,7 +20,7 @@ from broker.kbroker.dump.lines import (
     format_record_context,
 )
 from broker.kbroker.dump.payloads import PayloadDecoder, UndecodableRecord
-from broker.kbroker.log.entries import Entry, is_preallocated, read_entries
+from broker.kbroker.log.entries import LogEntry, is_preallocated, read_entries
 from broker.kbroker.log.indexes import (
     CheckedTime,
     check_offset_index,
@@ -102,7 +102,7 @@ def dump_log(path: str, options: DumpOptions, findings: Findings) -> Iterator[st
 
 def _dump_records(
     path: str,
-    entry: Entry,
+    entry: LogEntry,
     options: DumpOptions,
     findings: Findings,
     previous_offset: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.kbroker.log.entries import Entry
+from broker.kbroker.log.entries import LogEntry
 from broker.kbroker.log.records import LoggedRecord, add_to_sequence
 from core_log.producers.producer_state import NONE, Producer
 from core_log.segments.transaction_index import VERSION, AbortedTransaction
@@ -16,7 +16,7 @@ CONTROL_TYPES = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE"}
 TRANSACTION_MARKERS = (0, 1)
 
 
-def format_batch(entry: Entry) -> str:
+def format_batch(entry: LogEntry) -> str:
     """Format an entry as a whole."""
     header = entry.header
     if isinstance(header, BatchHeader):
@@ -40,7 +40,7 @@ def format_batch(entry: Entry) -> str:
     )
 
 
-def format_record_context(entry: Entry, base_offset: int) -> tuple[str, str]:
+def format_record_context(entry: LogEntry, base_offset: int) -> tuple[str, str]:
     """Format the parts that all records of an entry share: before and behind the record's time.
 
     `base_offset`: offset of the first record, which headers of formats 0 and 1 lack.
@@ -65,7 +65,7 @@ def format_record_context(entry: Entry, base_offset: int) -> tuple[str, str]:
     )
 
 
-def format_record(entry: Entry, context: tuple[str, str], record: LoggedRecord) -> str:
+def format_record(entry: LogEntry, context: tuple[str, str], record: LoggedRecord) -> str:
     """Format a record without key and payload; `context` comes from `format_record_context`."""
     time, batch = context
     crc = "null" if record.crc is None else record.crc

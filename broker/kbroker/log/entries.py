@@ -1,6 +1,6 @@
 """Read the entries of a log file one after the other: batches, or messages of formats 0 and 1.
 
-A damaged log is read as far as possible. A wrong checksum is reported in `Entry.fault` and not
+A damaged log is read as far as possible. A wrong checksum is reported in `LogEntry.fault` and not
 raised; the walk ends only where no entry can be recognised.
 """
 
@@ -21,7 +21,7 @@ READ_BYTES = 1024 * 1024
 
 
 @attrs.frozen(slots=False)
-class Entry:
+class LogEntry:
     """A whole entry, which begins at byte `position` of its file."""
 
     position: int
@@ -43,7 +43,7 @@ class Entry:
         return None
 
 
-def read_entries(file: ReadableFile, start: int = 0, end: int | None = None) -> Iterator[Entry]:
+def read_entries(file: ReadableFile, start: int = 0, end: int | None = None) -> Iterator[LogEntry]:
     """Yield the whole entries from position `start` to `end`; an incomplete last one is left out.
 
     Raises CorruptRecord at bytes that cannot be an entry.
@@ -78,7 +78,7 @@ def read_entries(file: ReadableFile, start: int = 0, end: int | None = None) -> 
                 return
         data = chunk[at : at + size]
         read = read_header if data[MAGIC_AT] == MAGIC else read_message_header
-        yield Entry(position, read(data), data)
+        yield LogEntry(position, read(data), data)
         position += size
 
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
 
-from broker.kbroker.log.entries import Entry, read_entries
+from broker.kbroker.log.entries import LogEntry, read_entries
 from broker.kbroker.log.records import read_records
 from core_log.segments import offset_index, time_index, transaction_index
 from core_log.segments.batch_scan import ShallowBatch, scan
@@ -177,7 +177,7 @@ class LogWalk:
             self.batch = next(self._ahead, None)
         return self.batch
 
-    def read(self, batch: ShallowBatch) -> Entry:
+    def read(self, batch: ShallowBatch) -> LogEntry:
         """Read the whole batch."""
         return next(read_entries(self.log, batch.position, batch.end_position))
 

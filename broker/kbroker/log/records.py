@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct, error
 from typing import NamedTuple
 
-from broker.kbroker.log.entries import Entry
+from broker.kbroker.log.entries import LogEntry
 from core_log.producers.producer_state import MAX_SEQUENCE, NONE
 from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch_header import HEADER_BYTES, BatchHeader
@@ -53,7 +53,7 @@ def add_to_sequence(sequence: int, delta: int) -> int:
     return NONE if sequence == NONE else (sequence + delta) % (MAX_SEQUENCE + 1)
 
 
-def read_records(entry: Entry) -> list[LoggedRecord]:
+def read_records(entry: LogEntry) -> list[LoggedRecord]:
     """Read all records of an entry. Raises CorruptRecord and CompressionUnavailable."""
     header = entry.header
     if isinstance(header, MessageHeader):
@@ -66,7 +66,7 @@ def read_records(entry: Entry) -> list[LoggedRecord]:
     return _read_batch(entry.data, header)
 
 
-def check_records(entry: Entry) -> None:
+def check_records(entry: LogEntry) -> None:
     """Check the records of an entry against its header. Raises as `read_records`."""
     header = entry.header
 

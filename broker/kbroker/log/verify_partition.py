@@ -15,7 +15,7 @@ from typing import cast
 
 import attrs
 
-from broker.kbroker.log.entries import Entry, is_preallocated, read_entries
+from broker.kbroker.log.entries import LogEntry, is_preallocated, read_entries
 from broker.kbroker.log.faults import Fault, Finding, Outcome, VerifiedBytes, unreadable_file
 from broker.kbroker.log.indexes import (
     OFFSET_LAYOUT,
@@ -252,7 +252,7 @@ class PartitionCheck:
             yield Damage(f"{left} bytes are no batches: {reason}", position, expected, last)
 
     def _check_entry(
-        self, name: str, entry: Entry, expected: int, base_offset: int, next_base: int | None
+        self, name: str, entry: LogEntry, expected: int, base_offset: int, next_base: int | None
     ) -> Iterator[Fault | Damage]:
         header = entry.header
         position = entry.position

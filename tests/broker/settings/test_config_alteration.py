@@ -6,8 +6,8 @@ import pytest
 
 from broker.settings.config import load_broker_config
 from broker.settings.config_alteration import (
+    AlterOperation,
     Change,
-    Operation,
     Schema,
     apply_changes,
     broker_schema,
@@ -16,7 +16,7 @@ from broker.settings.config_alteration import (
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC = topic_schema(LogConfig(), "t")
 BROKER = broker_schema(load_broker_config({"zookeeper.connect": "zk:1"})[0], "1")
 POLICY = "cleanup.policy"

@@ -3,7 +3,7 @@
 from groups.coordinator.listing import (
     EMPTY,
     STABLE,
-    GroupDescription,
+    GroupDetails,
     GroupOverview,
     describe,
     overviews,
@@ -48,17 +48,17 @@ def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> No
 
 
 def test_group_with_members_is_stable_and_shows_them() -> None:
-    expected = GroupDescription("live", "Stable", "consumer", "range", (MEMBER,))
+    expected = GroupDetails("live", "Stable", "consumer", "range", (MEMBER,))
     assert describe(shard(), "live") == expected
 
 
 def test_group_all_members_left_is_empty_and_keeps_its_protocol_type() -> None:
-    assert describe(shard(), "left") == GroupDescription("left", "Empty", "consumer")
+    assert describe(shard(), "left") == GroupDetails("left", "Empty", "consumer")
 
 
 def test_group_that_only_commits_is_empty() -> None:
-    assert describe(shard(), "simple") == GroupDescription("simple", "Empty")
+    assert describe(shard(), "simple") == GroupDetails("simple", "Empty")
 
 
 def test_unknown_group_is_dead() -> None:
-    assert describe(shard(), "nobody") == GroupDescription("nobody", "Dead")
+    assert describe(shard(), "nobody") == GroupDetails("nobody", "Dead")

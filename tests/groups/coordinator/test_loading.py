@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from groups.coordinator.listing import GroupDescription
+from groups.coordinator.listing import GroupDetails
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import (
@@ -50,10 +50,10 @@ def group(*members: GroupMember) -> Record:
 
 
 GROUP_REMOVED: Record = (GroupKey(OWN), None)
-EMPTY = GroupDescription(OWN, "Empty", "consumer")
-ONLY_COMMITS = GroupDescription(OWN, "Empty")
-STABLE = GroupDescription(OWN, "Stable", "consumer", "range", (MEMBER,))
-DEAD = GroupDescription(OWN, "Dead")
+EMPTY = GroupDetails(OWN, "Empty", "consumer")
+ONLY_COMMITS = GroupDetails(OWN, "Empty")
+STABLE = GroupDetails(OWN, "Stable", "consumer", "range", (MEMBER,))
+DEAD = GroupDetails(OWN, "Dead")
 SECOND_REMOVED: Record = (OffsetKey(OWN, "t", 1), None)
 
 
@@ -85,7 +85,7 @@ SECOND_REMOVED: Record = (OffsetKey(OWN, "t", 1), None)
 )
 def test_group_is_loaded_as_its_records_leave_it(
     records: Sequence[Record],
-    described: GroupDescription,
+    described: GroupDetails,
     kept: dict[str, dict[int, int]],
     config: OffsetsConfig | None,
 ) -> None:

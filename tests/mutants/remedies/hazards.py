@@ -299,7 +299,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "21",
         "what is JSON to Python alone is malformed",
-        "zk.znode_json:Reader.__init__",
+        "zk.znode_json:JsonReader.__init__",
         "json.loads(data.decode(), parse_constant=_no_constant)",
         "json.loads(data)",
     ),
