@@ -271,7 +271,7 @@ class _WaitingParts:
             return None
         self._is_trying = True
         try:
-            self._look_at_moved()
+            self._look_at_moved(all_of_them=expired)
         finally:
             self._is_trying = False
         if self.waiting and not expired:
@@ -279,12 +279,11 @@ class _WaitingParts:
 
         # What is appended stays appended: the client may not know.
         for part in chain.from_iterable(self.waiting.values()):
-            if not _is_done(self.replicas, part):
-                part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
+            part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
         return _response(self.request, self.parts)
 
-    def _look_at_moved(self) -> None:
-        if not self._moved:
+    def _look_at_moved(self, *, all_of_them: bool) -> None:
+        if all_of_them or not self._moved:
             self._moved.update(self.waiting)
 
         while self._moved:

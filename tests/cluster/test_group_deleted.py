@@ -63,15 +63,18 @@ async def kept_until_cleaned(cluster: RestartableCluster, admin: Admin) -> int:
 def in_log(cluster: RestartableCluster, group: str) -> bool:
     """Whether any record of the offsets topic, in place of which no other stands, names it.
 
-    While a cleaned segment takes the place of others, it has another name for a moment."""
+    A cleaned segment is a `.swap` until the originals are gone.
+    """
     directory = cluster.dev.directory / "broker-0" / f"{OFFSETS_TOPIC}-0"
-    if [*directory.glob("*.cleaned"), *directory.glob("*.swap")]:
-        return True
-    files, texts = sorted(directory.glob("*.log")), []
+
+    def segments() -> list[Path]:
+        return sorted([*directory.glob("*.log"), *directory.glob("*.log.swap")])
+
+    files, texts = segments(), []
     for file in files:
         try:
             texts.append(file.read_bytes())
         except FileNotFoundError:  # the cleaner was faster
             return True
-    is_settled = files == sorted(directory.glob("*.log")) and not any(directory.glob("*.swap"))
+    is_settled = files == segments()  # none had another name meanwhile
     return not is_settled or any(group.encode() in text for text in texts)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import pytest
 
+from broker.replication.partition import Partition
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -245,6 +249,16 @@ def test_bounds_that_the_leader_does_not_tell_are_asked_again_and_nothing_is_cut
 # ---- a log's turn that comes late
 
 
+@contextlib.asynccontextmanager
+async def asked_without_a_turn(follower: Follower, partition: Partition) -> AsyncIterator[None]:
+    """The partition's leader has responded about its epochs, and a flush has the log's turn."""
+    async with follower.fetchers.work.turn(partition.log):
+        follower.fetchers.follow([partition])
+        await until(lambda: len(follower.leader.epochs_asked) == 1, "not asked")
+        await pass_time(1)
+        yield
+
+
 def test_a_log_is_not_truncated_for_an_earlier_leader_when_its_turn_comes_late() -> None:
     """A flush has the log's turn, and meanwhile the controller names another epoch."""
     leader = Leader().will(
@@ -253,10 +267,7 @@ def test_a_log_is_not_truncated_for_an_earlier_leader_when_its_turn_comes_late()
 
     async def story(follower: Follower) -> None:
         partition = follower.partition(written=[(5, 1), (5, 1)])
-        async with follower.fetchers.work.turn(partition.log):
-            follower.fetchers.follow([partition])
-            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
-            await pass_time(1)
+        async with asked_without_a_turn(follower, partition):
             partition.take_state(state_from_controller(epoch=EPOCH + 1), NOW_MS)
             follower.fetchers.stop([T0])
             follower.fetchers.follow([partition])
@@ -271,10 +282,7 @@ def test_a_log_that_leads_when_its_turn_comes_is_not_truncated() -> None:
 
     async def story(follower: Follower) -> None:
         partition = follower.partition(written=[(5, 1), (5, 1)])
-        async with follower.fetchers.work.turn(partition.log):
-            follower.fetchers.follow([partition])
-            await until(lambda: len(leader.epochs_asked) == 1, "not asked")
-            await pass_time(1)
+        async with asked_without_a_turn(follower, partition):
             partition.take_state(state_from_controller(leader=0, epoch=EPOCH + 1), NOW_MS)
             follower.fetchers.stop([T0])
         await pass_time(1)
