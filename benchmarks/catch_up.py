@@ -51,16 +51,13 @@ async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) ->
         await cluster.await_produced(leader, topic, [0])
         cluster.kill(follower, at_once=False)
         await await_znode(zk, BrokerId.path(follower), False)
+        await _await_isr(zk, topic, [leader])
         written = await _write(cluster, leader, topic)
-        # It catches up while it starts: it is watched from the moment it has registered.
-        starting = asyncio.create_task(asyncio.to_thread(cluster.start, follower))
+        cluster.start(follower)  # by this thread: a child ends with the thread that started it
         await await_znode(zk, BrokerId.path(follower), True)
         began = loop.time()
-        while follower not in await _read_isr(zk, topic):
-            await asyncio.sleep(_POLL_S)
-        took_s = loop.time() - began
-        await starting
-        return written / 1e6 / took_s
+        await _await_isr(zk, topic, [leader, follower])
+        return written / 1e6 / (loop.time() - began)
 
 
 async def _write(cluster: Cluster, leader: int, topic: str) -> int:
@@ -77,6 +74,10 @@ async def _write(cluster: Cluster, leader: int, topic: str) -> int:
     return count * len(batch)
 
 
-async def _read_isr(zk: ZkSession, topic: str) -> tuple[int, ...]:
-    data, _ = await zk.get(PartitionState.path(topic, 0))
-    return tuple(PartitionState.decode(data).isr)
+async def _await_isr(zk: ZkSession, topic: str, replicas: Sequence[int]) -> None:
+    """Wait until exactly these replicas are in sync, by the partition's state."""
+    while True:
+        data, _ = await zk.get(PartitionState.path(topic, 0))
+        if sorted(PartitionState.decode(data).isr) == sorted(replicas):
+            return
+        await asyncio.sleep(_POLL_S)

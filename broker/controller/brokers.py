@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from broker.controller import deletion
 from broker.controller.announcement import describe
-from broker.controller.effects import CloseChannel, Effect, OpenChannel, Repeat
+from broker.controller.effects import (
+    CloseChannel,
+    Effect,
+    OpenChannel,
+    RefreshLeadership,
+    Repeat,
+    WritePartitionStates,
+)
 from broker.controller.events import BrokersChanged, ReassignmentsDue
 from broker.controller.partitions import settle
 from broker.controller.replicas import bring_online, take_offline
 from broker.controller.state import ControllerState, Replica
+from protocol.topic_partition import TopicPartition
 
 
 def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
@@ -38,8 +46,9 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
         {broker_id: after[broker_id] for broker_id in sorted(after.keys() - bounced)}
     )
     state.brokers_seen.update(new)
+    left = {partition for partition, _ in _take_brokers_offline(state, gone)}
     affected = {
-        *(partition for partition, _ in _take_brokers_offline(state, gone)),
+        *left,
         *(partition for partition, _ in _bring_brokers_online(state, new)),
         *state.leaderless_partitions(),
     }
@@ -61,6 +70,7 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
         effects.append(Repeat(ReassignmentsDue(waiting)))
     for topic in sorted(state.deletions):
         effects += deletion.resume_deletion(state, topic)
+    effects += _refresh_unwritten(state, left, effects)
     if bounced:
         effects.append(Repeat(event))
     return effects
@@ -74,6 +84,31 @@ def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> l
         for lost in state.lost_logs.values():
             lost.discard(broker_id)
     return take_offline(state, state.replicas_on(brokers))
+
+
+def _refresh_unwritten(
+    state: ControllerState, left: Iterable[TopicPartition], effects: Iterable[Effect]
+) -> list[Effect]:
+    """Read the states, of partitions whose replica left, that are not written now.
+
+    A leader may have taken the broker back into the in-sync set, unheard: its last fetch came after
+    the controller had taken it out.
+    """
+    written = {
+        write.partition
+        for effect in effects
+        if isinstance(effect, WritePartitionStates)
+        for write in effect.writes
+    }
+    led = (
+        partition
+        for partition in left
+        if partition in state.leadership
+        and state.leadership[partition].state.leader in state.brokers
+    )
+
+    unwritten = sorted(partition for partition in led if partition not in written)
+    return [RefreshLeadership(tuple(unwritten))] if unwritten else []
 
 
 def _bring_brokers_online(state: ControllerState, brokers: Collection[int]) -> list[Replica]:

@@ -35,7 +35,8 @@ def handle_isr_changes_read(state: ControllerState, event: IsrChangesRead) -> li
 def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effect]:
     """Take the states that leaders wrote, and publish them.
 
-    Reassignments whose target has caught up go on.
+    A replica that is taken back although its broker left is taken out again. Reassignments whose
+    target has caught up go on.
     """
     present = {
         partition: leadership
@@ -56,6 +57,7 @@ def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> lis
         state.isr_before_election.pop(partition, None)
         state.set_leadership(partition, present[partition])
     effects = describe(state, state.brokers, changed) if changed else []
+    effects += settle(state, changed, leader_and_isr_to=None)
     return effects + advance_caught_up(state, present)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.controller.events import ShutdownRequested
+from broker.controller.events import IsrChangesRead, ShutdownRequested
 from broker.controller.replica_states import ReplicaStatus
 from protocol.errors import ApiError, ErrorCode
 from tests.broker.controller.script import (
@@ -69,6 +69,30 @@ def test_leader_that_wrote_meanwhile_is_moved_all_the_same() -> None:
     script.leader_writes(P0, 2, 3)
     assert script.reply_to(ShutdownRequested(2, request_id=1)) == ()
     assert script.leader_isr_epoch(P0) == (3, (3,), 1)
+
+
+def test_broker_whose_last_fetch_took_it_back_into_the_isr_is_out_when_it_is_gone() -> None:
+    script = cluster()
+    script.take(ShutdownRequested(2))
+    script.leader_writes(P1, 1, 2)
+    script.take(brokers_changed([1, 3]))
+    assert script.leader_isr_epoch(P1) == (1, (1,), 2)
+
+
+def test_broker_that_leaves_is_out_as_soon_as_its_leader_tells_it_was_taken_back() -> None:
+    script = cluster()
+    script.take(ShutdownRequested(2))
+    script.leader_writes(P1, 1, 2)
+    script.take(IsrChangesRead((), (P1,)))
+    assert script.leader_isr_epoch(P1) == (1, (1,), 2)
+
+
+def test_broker_taken_back_unheard_that_bounces_is_out_until_it_has_caught_up() -> None:
+    script = cluster()
+    script.take(ShutdownRequested(2))
+    script.leader_writes(P1, 1, 2)
+    script.take(brokers_changed([1, 2, 3], b2=11))
+    assert script.leader_isr_epoch(P1) == (1, (1,), 2)
 
 
 def test_broker_that_leaves_is_not_elected_when_another_dies() -> None:

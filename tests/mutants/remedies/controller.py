@@ -16,6 +16,8 @@ TESTS: dict[str, str] = {
     "broker.replication.isr_writer": "tests/broker/replication/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
     "broker.controller.controller": "tests/broker/controller/test_controller.py",
+    "broker.controller.brokers": "tests/broker/controller/test_shutdown.py",
+    "broker.controller.notifications": "tests/broker/controller/test_shutdown.py",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -148,6 +150,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "topic not in state.deletions",
         "False",
         "tests/broker/controller/test_refused_writes.py",
+    ),
+    Remedy(
+        "P26",
+        "when a broker has left, its partitions' states are read again",
+        "broker.controller.brokers:handle_brokers_changed",
+        "_refresh_unwritten(state, left, effects)",
+        "[]",
+    ),
+    Remedy(
+        "P26",
+        "a broker that left goes again where its leader took it back",
+        "broker.controller.notifications:handle_leadership_read",
+        "settle(state, changed, leader_and_isr_to=None)",
+        "[]",
     ),
 )
 """A remedy: a piece of code without which a fault, or a hazard, is back."""
