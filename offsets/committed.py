@@ -48,6 +48,7 @@ class CommittedOffsets:
     such a prefix, and has four bytes more, needs no decoding.
     """
 
+    # Group -> topic -> partitions. Both levels exist only while they hold an offset.
     _groups: dict[str, dict[str, Partitions]] = attrs.field(factory=dict)
     _by_prefix: dict[bytes, Partitions] = attrs.field(factory=dict)
 
@@ -69,6 +70,7 @@ class CommittedOffsets:
                 or value[1] != OFFSET_VALUE_VERSION
                 or value[0] | value[14] | value[15]  # high byte of the version; length of metadata
             ):
+                # A tombstone, metadata, an old version, the first offset of a prefix, or no offset.
                 if not self._replay_decoded(key, value):
                     other_records.append((key, value))
             else:
@@ -109,16 +111,19 @@ class CommittedOffsets:
         For each slice at most `most` groups and partitions are examined, so it may be empty. A
         change between two slices is visible to the later ones.
         """
+        # By topic, because few of them are deleted and a group has few.
         partitions_of: dict[str, list[int]] = {}
         for topic, partition in partitions:
             partitions_of.setdefault(topic, []).append(partition)
 
         keys: list[OffsetKey] = []
         num_examined = 0
+        # A copy: groups come and go between two slices.
         for group in list(self._groups):
             topics = self._groups.get(group, {})
             for topic in sorted(topics.keys() & partitions_of.keys()):
                 for partition in partitions_of[topic]:
+                    # Look the topic up each time: it may have gone since the last slice.
                     if _PARTITION.pack(partition) in topics.get(topic, {}):
                         keys.append(OffsetKey(group, topic, partition))
                     num_examined += 1
@@ -168,6 +173,8 @@ class CommittedOffsets:
 
         # Raise for a malformed value now, and not when somebody reads it.
         decode_value(decoded, value)
+
+        # Prefixes of key versions 0 and 1 share the partitions: the later record counts.
         partitions = self._groups.setdefault(group, {}).setdefault(topic, {})
         self._by_prefix[key[: len(offset_key_prefix(group, topic))]] = partitions
         partitions[key_end] = value

@@ -11,6 +11,7 @@ from protocol.settings import between, ge, gt, setting
 class OffsetsConfig:
     """Settings for creating, writing and loading `__consumer_offsets`."""
 
+    # ---- the topic
     topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
@@ -20,12 +21,14 @@ class OffsetsConfig:
     topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
+        # The wire has an int16 for it.
         validator=between(1, 32767),
         doc="Replicas of each partition; with fewer live brokers the topic is not created.",
     )
     topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         104_857_600,
+        # Least segment.bytes of any topic: the overhead of one record of message format v0.
         validator=ge(14),
         doc="Segment size of the topic: small, so that compaction and loading are fast.",
     )
@@ -35,20 +38,27 @@ class OffsetsConfig:
         validator=between(0, 4),
         doc="Codec of the batches that are written: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     )
+
+    # ---- loading
     load_buffer_bytes: int = setting(
         "offsets.load.buffer.size",
         5_242_880,
         validator=ge(1),
         doc="Bytes per read while loading; a larger batch is read whole.",
     )
+
+    # ---- commits
     metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         4096,
         validator=ge(0),
         doc="Largest offset metadata, in UTF-16 code units, as Kafka counts.",
     )
+
+    # ---- expiry
     retention_minutes: int = setting(
         "offsets.retention.minutes",
+        # Seven days (KIP-186).
         10_080,
         validator=ge(1),
         doc="Minutes for which offsets are kept after their group has lost its members (KIP-211).",

@@ -69,10 +69,14 @@ class GovernedStore:
     settings: str
     configured: OffsetStore
     is_member: bool = False
+
+    # The order that is followed.
     _mode: OffsetMode | None = None  # None: the settings decide
     _epoch: int = 0
+    # Our node in the list of members.
     _listed_in: int = 0  # the session in which our node stands and the order was read after it
     _is_unlisted: bool = False
+    # Operations that have not ended, and what `follow_migration` wakes up for.
     _in_flight: Counter[OffsetMode | None] = attrs.field(factory=Counter)
     _operation_ended: asyncio.Event = attrs.field(factory=asyncio.Event)
     _must_follow: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -82,6 +86,7 @@ class GovernedStore:
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Read offsets in the mode in force. Raises OffsetFetchFailed."""
+        # Our node stands before an offset is read, so that a migration waits for this member.
         try:
             await self._ensure_listed()
         except (ZkError, ZnodeError) as error:
@@ -94,6 +99,7 @@ class GovernedStore:
         try:
             await self._ensure_listed()
         except (ZkError, ZnodeError) as error:
+            # Without ZooKeeper a retry may help; nonsense in the migration's znode stays.
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             if isinstance(error, ZkError):
                 code = code_of(error)
@@ -107,6 +113,7 @@ class GovernedStore:
         last_warning = ""
         try:
             while True:
+                # Clear first: what changes during the reading begins another.
                 self._must_follow.clear()
                 patience_s = None
                 try:
@@ -120,6 +127,7 @@ class GovernedStore:
                     last_warning = warning
                     patience_s = RETRY_S
 
+                # Sleep until something changes; after a problem, no longer than RETRY_S.
                 try:
                     async with asyncio.timeout(patience_s):
                         await self._must_follow.wait()
@@ -135,9 +143,11 @@ class GovernedStore:
         """
         self.zk.remove_watch(self._changed)
         stat = await self.zk.exists(MigrationMember.path(self.group, self.consumer_id))
+        # A node of another session is not ours: a member of the same name may be alive.
         if stat is None or stat.ephemeral_owner != self.zk.session_id:
             return
 
+        # Who joins meanwhile keeps the list (NotEmpty), and who migrates the znode (BadVersion).
         with contextlib.suppress(NoNode, NotEmpty, BadVersion, NoAuth):
             await self.zk.delete(MigrationMember.path(self.group, self.consumer_id))
             migration, stat = await self.zk.get(GroupMigration.path(self.group))
@@ -157,6 +167,7 @@ class GovernedStore:
     @asynccontextmanager
     async def _store_in_force(self) -> AsyncIterator[OffsetStore]:
         """Give the store for one operation, which is in flight until the block ends."""
+        # The mode may change on the way: an operation ends in the mode in which it began.
         mode = self._mode
         self._in_flight[mode] += 1
         try:
@@ -175,11 +186,14 @@ class GovernedStore:
 
     async def _ensure_listed(self) -> None:
         """See that our node stands in this session, and that the order was read after that."""
+        # A member that has not joined, or a tool, goes by the order and is in no list.
         if not self.is_member:
             await self._read_order()
             return
 
+        # Once more if the session ended on the way, as our node ended with it.
         while self._listed_in != (session_id := self.zk.session_id) or not session_id:
+            # Epoch 0 acknowledges nothing: the order is read only behind this.
             forbidden = await self._try_to_list(0)
             await self._read_order()
             self._accept_unless_migrated(forbidden)
@@ -192,6 +206,8 @@ class GovernedStore:
         """Read the order, and acknowledge it when no operation of an earlier mode is in flight."""
         await self._ensure_listed()
         await self._read_order()
+
+        # To acknowledge an epoch is to say that no operation of an earlier mode is in flight.
         while any(count for mode, count in self._in_flight.items() if mode is not self._mode):
             self._operation_ended.clear()
             await self._operation_ended.wait()
@@ -205,6 +221,7 @@ class GovernedStore:
         """
         if forbidden is None:
             return
+        # A migration that does not see this member would go on without it.
         if self._mode is not None:
             raise forbidden
 
@@ -243,6 +260,7 @@ class GovernedStore:
             try:
                 return (await self.zk.get(path, self._changed))[0]
             except NoNode:
+                # Watch for the node that is not there. If it came between the two calls, read it.
                 if await self.zk.exists(path, self._changed) is None:
                     return None
 
@@ -280,6 +298,7 @@ class GovernedStore:
             # There is a node: it is ours, or that of another session.
             try:
                 present, stat = await self.zk.get(path)
+                # Perhaps our own, of an earlier session: then it is about to vanish.
                 if stat.ephemeral_owner != self.zk.session_id:
                     await self._wait_for_the_end(path, deadline_s)
                 elif present == content:
@@ -309,6 +328,7 @@ class GovernedStore:
         except TimeoutError:
             raise NodeExists(f"{path}: consumer id {self.consumer_id} is in use") from None
         finally:
+            # A watch that has not fired would live as long as the session.
             self.zk.remove_watch(note)
 
 

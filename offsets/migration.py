@@ -146,6 +146,7 @@ class Run:
     - `overwrite`: the user says that larger offsets in the target are leftovers.
     """
 
+    # What the user has typed.
     command: Command
     target: OffsetStorage | None = None
     commits: int = 3
@@ -153,6 +154,7 @@ class Run:
     wait_ms: int = 20_000
     trusted: frozenset[str] = frozenset()
     overwrite: bool = False
+    # What has been observed.
     now_ms: int = 0
     epoch: int = -1
     epoch_since_ms: int = 0
@@ -174,6 +176,8 @@ def decide(run: Run, observation: Observation, now_ms: int) -> Decision:
     `now_ms` is the wall clock, right after the look.
     """
     run = attrs.evolve(run, now_ms=now_ms)
+
+    # Each epoch gets its own patience, and its own evidence: members have to follow again.
     epoch = observation.migration.epoch if observation.migration else 0
     if epoch != run.epoch:
         run = attrs.evolve(run, epoch=epoch, epoch_since_ms=now_ms, evidence=None)
@@ -217,11 +221,13 @@ def _start(run: Run, observation: Observation) -> Decision:
             return run, Finish(NOTHING_CHANGED, obstacles)
         first = begin_migration(migration, target, run.now_ms)
         return run, Rewrite(first, observation.version)
+    # The middle is crossed: the rest is for `finalize`.
     if migration.mode.reads is target:
         return run, Finish(status_text(observation))
 
     # Copy, and wait for members to follow.
     late = observation.not_obeying
+    # Only two looks at the same order tell an offset that is missing from one in flight.
     is_second_look = (
         run.last_observation is not None and run.last_observation.version == observation.version
     )
@@ -256,6 +262,7 @@ def _verify(run: Run, observation: Observation) -> Decision:
     # The proof counts for the step across the middle alone.
     proven = None if unproven else tuple(sorted(observation.not_obeying))
     is_before_middle = migration.mode.reads is not migration.goal
+    # A proof is for members older than the znode: one that came back has to be written again.
     has_changed = proven != migration.proven or not observation.proven.issuperset(proven or ())
     if is_before_middle and has_changed:
         return run, Rewrite(attrs.evolve(migration, proven=proven), observation.version)
@@ -279,6 +286,7 @@ def _finalize(run: Run, observation: Observation) -> Decision:
 
     # What has been proven must still hold.
     late = observation.not_obeying.keys() - run.trusted - observation.proven
+    # That the stores agree at one look is enough: `verify` has watched them for long.
     run = _gather_evidence(run, observation, observation.partitions)
     assert run.evidence is not None
     behind = run.evidence.find_unproven(1, run.now_ms, run.now_ms)
@@ -321,6 +329,7 @@ def _rollback(run: Run, observation: Observation) -> Decision:
     assert run.evidence is not None
     stuck = run.evidence.find_stuck(run.now_ms)
     if stuck and run.is_patient:
+        # Our copy is no commit of a member: begin the evidence of these partitions again.
         after = attrs.evolve(run, evidence=run.evidence.without(stuck))
         return after, Copy(source, {partition: leading[partition] for partition in sorted(stuck)})
 
@@ -329,6 +338,7 @@ def _rollback(run: Run, observation: Observation) -> Decision:
         if run.is_patient:
             return run, Look()
         return run, Finish(status_text(observation), unproven)
+    # Beyond the middle, members may stay that were seen to write both stores.
     proven = tuple(sorted(observation.not_obeying))
     return run, Rewrite(attrs.evolve(_take_step(migration), proven=proven), observation.version)
 
@@ -377,12 +387,14 @@ def begin_migration(
     before: GroupMigration | None, target: OffsetStorage, now_ms: int
 ) -> GroupMigration:
     """Return the first step of a migration; `before`: the settled one that went the other way."""
+    # Members begin at the source's end of the ladder, whether by settings or by `before`.
     alone = LADDER[0] if target is OffsetStorage.KAFKA else LADDER[-1]
     at_rest = GroupMigration(
         target=target,
         goal=target,
         mode=alone,
         came_from=alone,
+        # Epochs go on: members still acknowledge the last one of `before`.
         epoch=before.epoch if before else 0,
         started_at_ms=now_ms,
     )
@@ -410,8 +422,11 @@ def _find_refusal(target: OffsetStorage, observation: Observation) -> Finish | N
     migration = observation.migration
     if migration is None:
         return None
+    # At rest: either the work is done, or the way is free.
     if is_settled(migration):
         return Finish(status_text(observation)) if migration.goal is target else None
+
+    # The same command again: it goes on where it stopped.
     if migration.goal is target and migration.target is target:
         return None
     return Finish(status_text(observation), (other_migration_obstacle(migration),))
@@ -423,6 +438,7 @@ def _find_stuck(
     """Return the offsets that one store lacks, if neither store has moved since the last look."""
     if run.last_observation is None:
         return {}
+    # What a member commits just now moves a store from look to look.
     before = run.last_observation
     return {
         partition: offset
@@ -467,6 +483,8 @@ def _find_unproven(
         else:
             text = f"{reason}: --wait gives more time"
             obstacles.append(Obstacle(str(partition), "NOT_PROVEN", text))
+
+    # All agrees so far. It has to do so for the whole time.
     if evidence.since_ms > since_ms and not obstacles:
         text = f"watched for less than {seconds} s"
         obstacles.append(Obstacle("both stores", "NOT_PROVEN", text))

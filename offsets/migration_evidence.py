@@ -26,7 +26,7 @@ Pair = tuple[int | None, int | None]
 """Offsets in ZooKeeper and in Kafka; None for no offset."""
 
 STUCK_MS = 2_000  # longer than a write to ZooKeeper takes, unless something is wrong
-LOOKS_KEPT = 32
+LOOKS_KEPT = 32  # eight seconds or more, at one look in LOOK_AGAIN_MS
 
 
 @attrs.frozen
@@ -84,6 +84,7 @@ class Evidence:
             owner = owners.get(partition)
             before = self.partitions.get(partition)
             if before is None:
+                # The first offset seen in both is where counting begins, and no commit yet.
                 common = pair[0] if pair[0] == pair[1] else None
                 after[partition] = PartitionEvidence((pair,), owner, now_ms, now_ms, common)
             else:
@@ -116,7 +117,9 @@ class Evidence:
         """
         reasons = {}
         for partition, evidence in self.partitions.items():
+            # A partition that has moved needs commits; one at rest only has to agree.
             needed = commits if evidence.quiet_since_ms > since_ms else 0
+            # A difference passes for a commit in flight once a commit was seen in both.
             has_too_few = evidence.commits < max(needed, 1)
 
             if evidence.is_stuck(now_ms) or (evidence.differs and has_too_few):
@@ -144,6 +147,7 @@ def _add_look(
         before,
         looks=(*before.looks, pair)[-LOOKS_KEPT:],
         owner=owner,
+        # Every move of a store ends the quiet; a new owner has proven nothing yet.
         quiet_since_ms=before.quiet_since_ms if pair == before.last else now_ms,
         owner_commits=before.owner_commits if owner == before.owner else 0,
     )
@@ -168,6 +172,7 @@ def _find_common(evidence: PartitionEvidence) -> int | None:
     zookeeper, kafka = evidence.last
     if zookeeper == kafka:
         return kafka
+    # The stores are read one after the other: one commit may be seen in two looks.
     in_zookeeper, in_kafka = ({pair[store] for pair in evidence.looks} for store in (0, 1))
     offsets = (in_zookeeper & in_kafka) - {None}
     return max((*offsets, evidence.common), key=lambda offset: -1 if offset is None else offset)

@@ -160,6 +160,7 @@ def find_obstacles(
 
 
 def _find_in_group(observation: Observation, target: OffsetStorage) -> Iterator[Obstacle]:
+    # Nothing to move, and nobody to follow: most likely the name is misspelt.
     is_empty = not observation.members and not observation.coordinated_members
     if is_empty and not observation.partitions:
         text = "it has neither members nor offsets"
@@ -203,6 +204,7 @@ def _find_in_offsets(
             )
 
         # The source's offset must be in the log.
+        # An end that could not be read is an obstacle by itself (`unknown_logs`).
         if source.get(partition, -1) > observation.log_ends.get(partition, 2**63):
             yield Obstacle(
                 str(partition),

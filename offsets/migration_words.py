@@ -27,6 +27,7 @@ def step_of(migration: GroupMigration | None) -> str:
     """Return the name of the step at which a migration stands."""
     if migration is None:
         return "none"
+    # At one end of the ladder, or on a rung between.
     is_back = migration.goal is not migration.target
     if not migration.mode.is_dual:
         return "rolled-back" if is_back else "finalized"
@@ -44,12 +45,14 @@ def status_text(observation: Observation) -> str:
         first = f"{observation.group}: no migration; members go by their settings"
         return f"{first}\n{_next_line(observation)}"
 
+    # The mode in force, and how many follow.
     lines = [f"{observation.group}: {step_of(migration)}: {MODE_TEXT[migration.mode]}"]
     late = observation.not_obeying
     count = f"{len(observation.members) - len(late)} of {len(observation.members)} members obey"
     obeying = count if observation.members else "no member lives, nobody has to obey"
     lines.append(f"proven: {obeying} (epoch {migration.epoch})")
 
+    # What `verify` has proven.
     if step_of(migration) == "verified":
         lines.append("proven: both stores were in step when verified")
         if proven := observation.proven & observation.foreign_members.keys():
@@ -72,6 +75,7 @@ def settings_wanted(observation: Observation, name: str) -> str | None:
     migration = observation.migration
     if migration is None or name not in observation.foreign_members:
         return None
+    # On the way a member writes both stores; at the end it uses one.
     if migration.mode.is_dual:
         return None if name in observation.proven else DUAL_SETTINGS
     return SETTINGS[migration.mode.reads]
@@ -109,6 +113,7 @@ def _left_behind(observation: Observation) -> list[str]:
 
 def plan_text(observation: Observation, target: OffsetStorage) -> str:
     """Say what `start` would do."""
+    # What there is to copy.
     source = target.other
     count = len(observation.store(source))
     missing = len(observation.missing_in(target))
@@ -168,10 +173,12 @@ def other_migration_obstacle(migration: GroupMigration) -> Obstacle:
 
 def not_obeying_obstacle(name: str, member: MemberSeen, migration: GroupMigration) -> Obstacle:
     """Return the obstacle that a member does not follow the mode in force."""
+    # One of ours follows by itself, as soon as it reads the order.
     if member.epoch is not None:
         text = f"it has not followed to epoch {migration.epoch} yet (it is in {member.epoch})"
         return Obstacle(name, "NOT_OBEYING", f"{text}: is it cut off from ZooKeeper?")
 
+    # One of the others follows its settings, which it reads when it starts.
     needed = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
     return Obstacle(
         name,

@@ -101,12 +101,14 @@ Record = tuple[Key, Value | None]
 
 T = TypeVar("T")
 
+# `2.1`, `2.1.0`, `2.1-IV1`: the IV counts the changes of formats within a release.
 _RELEASE = re.compile(r"(\d+)\.(\d+)[.\d]*(?:-IV(\d+))?")
 _VERSION = _LENGTH = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _TWO_INT64 = struct.Struct(">qq")
 _VALUE_HEAD = struct.Struct(">hq")
+# Version, offset, leader epoch, length 0 of the metadata, time of the commit.
 _BARE_VALUE_V3 = struct.Struct(">hqihq")
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
 
@@ -121,6 +123,8 @@ def offset_value_version(protocol_version: str) -> int:
     release = (int(match[1]), int(match[2]))
     if release < (2, 1):
         return EXPIRING_OFFSET_VALUE_VERSION
+
+    # 2.1-IV0 took the expiry out (v2); 2.1-IV1 added the leader epoch (v3).
     return 2 if release == (2, 1) and match[3] == "0" else OFFSET_VALUE_VERSION
 
 
@@ -144,6 +148,8 @@ def encode_key(key: Key) -> bytes:
     """Encode a key, in the version that is written."""
     if isinstance(key, GroupKey):
         return _VERSION.pack(GROUP_KEY_VERSION) + _string(key.group)
+
+    # One version for all, tombstones too: to compaction a v0 key and a v1 key are two keys.
     group, topic, partition = key
     return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
@@ -156,7 +162,10 @@ def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION
         return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
 
     offset, leader_epoch, metadata, commit_ms, expire_ms = value
+    # Only v1 has room for an expiry of its own.
     version = offset_version if expire_ms is None else EXPIRING_OFFSET_VALUE_VERSION
+
+    # The head: v3 alone has the leader epoch.
     if version == OFFSET_VALUE_VERSION:
         # Most commits have no metadata.
         if not metadata:
@@ -165,6 +174,7 @@ def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION
     else:
         head = _VALUE_HEAD.pack(version, offset)
 
+    # Behind the metadata come the times.
     times = commit_ms.to_bytes(8, "big", signed=True)
     if version == EXPIRING_OFFSET_VALUE_VERSION:
         expiry = NO_TIMESTAMP if expire_ms is None else expire_ms
@@ -180,6 +190,7 @@ def offset_key_prefix(group: str, topic: str, version: int = OFFSET_KEY_VERSION)
 
 def read_offset_value(value: bytes) -> CommittedOffset:
     """Decode the value of an offset, which is no tombstone. Raises RecordError."""
+    # Nearly all values are v3 without metadata: one unpack reads such a value whole.
     if len(value) == _BARE_VALUE_V3.size:
         version, offset, leader_epoch, metadata_length, commit_ms = _BARE_VALUE_V3.unpack(value)
         if version == OFFSET_VALUE_VERSION and not metadata_length:
@@ -192,6 +203,7 @@ def times_of(value: bytes) -> tuple[int, int | None]:
 
     `value` is well-formed. Both times are at its end, so nothing else is decoded.
     """
+    # Versions are small numbers: the second of their two bytes says it all.
     if value[1] != EXPIRING_OFFSET_VALUE_VERSION:
         return _INT64.unpack(value[-_INT64.size :])[0], None
     commit_ms, expire_ms = _TWO_INT64.unpack(value[-_TWO_INT64.size :])
@@ -217,6 +229,8 @@ def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
     (length,) = _LENGTH.unpack_from(buf, pos)
     start = pos + _LENGTH.size
     end = start + length
+
+    # A slice beyond the end would come back short, and raise nothing.
     if length < 0 or end > len(buf):
         raise RecordError(f"a string of {length} bytes at byte {pos} of {len(buf)}")
     return str(buf[start:end], "utf-8"), end
@@ -266,6 +280,7 @@ _KEY_READERS: dict[int, Callable[[bytes], Key]] = {
     GROUP_KEY_VERSION: _read_group_key,
 }
 _OFFSET_VALUE_READERS: dict[int, Callable[[bytes], CommittedOffset]] = {
+    # Versions 0 and 2 have the same fields.
     0: _read_dated_offset,
     EXPIRING_OFFSET_VALUE_VERSION: _read_expiring_offset,
     2: _read_dated_offset,

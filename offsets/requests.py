@@ -79,6 +79,7 @@ def fetch_offsets_request(
     group: str, partitions: Iterable[TopicPartition] | None
 ) -> OffsetFetchRequest:
     """Build a request for committed offsets; None asks for all (version 2 and up)."""
+    # A null list asks for all topics, an empty one for none.
     topics = None
     if partitions is not None:
         topics = [

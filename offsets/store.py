@@ -98,6 +98,7 @@ class CoordinatorStore:
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
         for partition in sorted(partitions):
+            # An error of the whole response counts for each partition.
             result = results.get(partition)
             code = result.error if result and group_code is ErrorCode.NONE else group_code
             if code is not ErrorCode.NONE:
@@ -106,6 +107,7 @@ class CoordinatorStore:
             elif result is None:
                 errors[partition] = "left out of the response"
             elif result.offset >= 0:
+                # A negative offset without an error says that nothing is committed.
                 offsets[partition] = OffsetAndMetadata(
                     result.offset, result.metadata, result.leader_epoch
                 )
@@ -169,6 +171,8 @@ class DualStore:
             return _raise_if_failed(zookeeper, zookeeper_errors)
 
         kafka, kafka_errors = await _try_to_fetch(self.kafka, group, partitions)
+
+        # A difference may be a commit in flight: it is named in the log, and no error.
         failed = kafka_errors.keys() | zookeeper_errors.keys()
         for partition in find_differing(kafka, zookeeper) - failed:
             in_kafka = kafka[partition].offset if partition in kafka else None
@@ -185,6 +189,7 @@ class DualStore:
         for partition in kafka.keys() | zookeeper.keys():
             ours = kafka.get(partition)
             theirs = zookeeper.get(partition)
+            # ZooKeeper keeps no metadata, so those of Kafka go with either offset.
             if ours and theirs and theirs.offset > ours.offset:
                 larger[partition] = OffsetAndMetadata(theirs.offset, ours.metadata)
             elif either := ours or theirs:
@@ -206,6 +211,7 @@ class DualStore:
         kafka = await self.kafka.fetch(group, offsets.keys())
         zookeeper = await self.zookeeper.fetch(group, offsets.keys())
 
+        # Where both are equal Kafka goes first, as in any commit.
         nothing = OffsetAndMetadata(-1)
         order: dict[TopicPartition, tuple[OffsetStore, OffsetStore]] = {}
         for partition in offsets:

@@ -67,6 +67,7 @@ class ZooKeeperStore:
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
         for (partition, path), node in zip(paths.items(), nodes, strict=True):
+            # No node means no offset, and that is certain.
             if node is None:
                 continue
             try:
@@ -106,6 +107,7 @@ class ZooKeeperStore:
                 if code is ErrorCode.NONE:
                     self._present[group, partition] = offset
                 else:
+                    # Perhaps it is written all the same: the next commit writes it again.
                     self._present.pop((group, partition), None)
                     errors[partition] = code
 
@@ -134,6 +136,7 @@ class ZooKeeperStore:
             if (group, partition) not in self._present
         }
 
+        # A node may come or go between the look and the multi: then look again.
         try:
             for _ in range(TRIES):
                 missing = await self._find_missing(sorted(unseen)) if unseen else set()
@@ -142,10 +145,13 @@ class ZooKeeperStore:
                     return [ErrorCode.NONE] * len(writes)
                 except MultiFailed as failure:
                     if isinstance(failure.error, NoNode) and missing:
+                        # The first offset of a topic finds no directory to be created in.
                         topics = {path.rpartition("/")[0] for path in missing}
                         await asyncio.gather(*map(self.zk.ensure_path, sorted(topics)))
+                    # Nodes that this store has seen may be gone too.
                     unseen = {write.path for write in writes}
         except ZkError as error:
+            # Without a connection single writes would fail as well.
             if is_transient(error):
                 return [code_of(error)] * len(writes)
 
@@ -176,6 +182,7 @@ class ZooKeeperStore:
             try:
                 await self.zk.set(write.path, write.data)
             except NoNode:
+                # The session may have ended during the first call.
                 self._check_session(session_id)
                 await self.zk.create(write.path, write.data, make_parents=True)
         except ZkError as error:
