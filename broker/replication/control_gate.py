@@ -51,6 +51,7 @@ class ControlGate:
     broker_epoch: Callable[[], int] = lambda: UNKNOWN_EPOCH
     listener: str | None = None
     controller_epoch: int = UNKNOWN_EPOCH
+    # Client id and number of the newest connection of the controller.
     _channel: tuple[str, int] = ("", 0)
 
     def is_controller(self, connection: int) -> bool:
@@ -72,10 +73,11 @@ class ControlGate:
         return code
 
     def _refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
+        # Clients must not speak as a controller.
         if self.listener is not None and context.listener != self.listener:
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
-        # Epochs of this broker and of the controller.
+        # Epochs of this broker (a controller before 2.2 names none) and of the controller.
         if UNKNOWN_EPOCH != request.broker_epoch < self.broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if request.controller_epoch < self.controller_epoch:
@@ -86,6 +88,7 @@ class ControlGate:
         if context.client_id == client_id and context.connection < newest:
             return ErrorCode.STALE_CONTROLLER_EPOCH
 
+        # The highest epoch counts for all kinds of control requests.
         self.controller_epoch = request.controller_epoch
         self._channel = (context.client_id, context.connection)
         return None

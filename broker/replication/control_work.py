@@ -60,6 +60,7 @@ class ControlWork:
         """Obey a LeaderAndIsr; return its response, or a Wait for it."""
         states = partition_states(request)
         is_short = len(states) <= PARTITIONS_PER_TURN
+        # Behind unfinished work everything waits: no request overtakes another.
         if self._unfinished or not is_short or self.roles.needs_log_work(states):
             return self._respond_later(partial(self._lead_and_follow, request, refusal))
         return refusal() or self.roles.become_leader_or_follower(request, self.monotonic_ms())
@@ -68,11 +69,13 @@ class ControlWork:
         """Obey a StopReplica; return its response, or a Wait for it."""
         stopped = [TopicPartition(*pair) for pair in partitions(request)]
         is_quick = len(stopped) <= PARTITIONS_PER_TURN and not request.delete_partitions
+        # Deletions are work for the disk's threads.
         if self._unfinished or not is_quick or self.roles.has_lent(stopped):
             return self._respond_later(partial(self._stop, request, refusal))
         return refusal() or self.roles.stop_replicas(request)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
+        # Asked when its turn has come: a newer controller may have spoken meanwhile.
         refused = refusal()
         if refused is not None:
             return refused
@@ -112,6 +115,7 @@ class ControlWork:
 
         errors = []
         for stopped in _slices([TopicPartition(*pair) for pair in partitions(request)]):
+            # A log that is lent must be back before it is deleted.
             await self.work.wait_until_returned(self.roles.find_logs(stopped))
             deletions = self.roles.stop(stopped, delete=request.delete_partitions)
             errors += await self.work.in_thread(deletions.run)
@@ -136,6 +140,7 @@ class ControlWork:
             self.touch(done)
 
         def try_complete(expired: bool) -> Outcome | None:
+            # The work goes on though the time is up, so the wait is renewed.
             if done.done():
                 return done.result()
             return wait if expired else None

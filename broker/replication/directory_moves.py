@@ -106,6 +106,7 @@ class DirectoryMoves:
         assert path is not None
         future.write_back = self.replicas.write_back
 
+        # One task per directory, for as long as replicas are to be moved there.
         queue = self._queues.get(path)
         if queue is None:
             queue = self._queues[path] = {}
@@ -225,6 +226,7 @@ class DirectoryMoves:
                 finally:
                     current.is_held = False
 
+        # The partition has another log: waiting requests look at it.
         self.replicas.replicated(move.partition)
         return True
 

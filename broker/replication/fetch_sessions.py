@@ -35,6 +35,7 @@ from protocol.messages.fetch import (
 )
 from protocol.topic_partition import TopicPartition
 
+# Ids and epochs that KIP-227 gives a meaning.
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -117,6 +118,7 @@ class FetchSession:
             # Another request has removed the partition while this one waited.
             return True
 
+        # Records are a file range, or empty bytes.
         has_records = bool(getattr(part.records, "size", None) or part.records)
         is_news = (
             has_records
@@ -167,6 +169,7 @@ class FetchContext:
         """True if there is nothing to wait for: no partitions, or the session is hurried."""
         if self.session is None:
             return not self.named or (bool(self.refused) and not self.requested)
+        # All its partitions are refused: nothing that moves would end the wait.
         if self.refused and all(
             topic_partition.topic in self.refused for topic_partition in self.session.partitions
         ):
@@ -250,6 +253,7 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
 
         self._update(session, request)
+        # A session without partitions has nothing to remember.
         if not session.partitions:
             self._close(session.id)
             return FetchContext(())
@@ -300,6 +304,7 @@ class FetchSessions:
         ):
             return None
 
+        # Id 0 says that there is no session.
         new_id = NO_SESSION
         while new_id == NO_SESSION or new_id in self._sessions:
             new_id = self.draw_id()
@@ -316,6 +321,7 @@ class FetchSessions:
         above it. Followers rank above consumers, large sessions above small ones. A young session
         gives way only if it is a consumer's and the new one a follower's.
         """
+        # max.incremental.fetch.session.cache.slots may be 0.
         if not self._sessions:
             return False
 
@@ -356,6 +362,7 @@ class SessionReader:
     def want(self, tp: TopicPartition, requested: FetchRequestPartition) -> None:
         """Request the partition like this from now on, after all others."""
         if self.wanted.get(tp) != requested:
+            # Removed and added again, the partition moves to the end.
             self.wanted.pop(tp, None)
             self.wanted[tp] = requested
             self._changed[tp] = None
@@ -391,6 +398,7 @@ class SessionReader:
             ],
         )
 
+        # The broker remembers these from now on.
         self._changed = {}
         self._forgotten = {}
         return request
@@ -398,8 +406,10 @@ class SessionReader:
     def handle_response(self, response: FetchResponse) -> None:
         """Go on with the session; after an error begin a new one."""
         if response.error_code != ErrorCode.NONE:
+            # The broker has no such session, or counts its requests otherwise.
             self.restart()
         elif response.session_id == NO_SESSION:
+            # No room at the broker: go on with full requests.
             self.session_id = NO_SESSION
             self.epoch = INITIAL_EPOCH
         else:
@@ -408,4 +418,5 @@ class SessionReader:
 
     def restart(self) -> None:
         """Begin a new session with the next request: the broker may not have got the last one."""
+        # The id stays: with epoch 0 it lets the broker close the old session.
         self.epoch = INITIAL_EPOCH

@@ -48,6 +48,7 @@ class Flusher:
 
                 # The replica may have been moved to another directory meanwhile.
                 log = partition.log
+                # What was appended during the flush may be due already.
                 if not log.is_flush_due(self.monotonic_ms()):
                     break
         except ApiError:

@@ -61,6 +61,7 @@ class FollowerProgress:
             start_moved = partition.note_follower_fetch(
                 replica, part.fetch_offset, part.log_start_offset, monotonic_ms, session
             )
+            # A fetch from the end leaves the follower in sync until the next append.
             if part.fetch_offset < partition.log.log_end_offset:
                 self._behind[tp] = None
 
@@ -114,8 +115,10 @@ class FollowerProgress:
         if partition is not None:
             partition.confirm_isr(isr, zk_version)
 
-            # The followers that remain may fall behind too.
+            # A smaller ISR may let the watermark move.
             partition.advance_high_watermark(monotonic_ms)
+
+            # The followers that remain may fall behind too.
             self.watch(partition.topic_partition)
             self.notify_change(partition.topic_partition)
 
@@ -131,6 +134,7 @@ class FollowerProgress:
     def _proposed_by(self, proposal: IsrProposal) -> Partition | None:
         """Return the partition of a proposal, if it is still led in the same epoch."""
         partition = self.partitions.get(proposal.topic_partition)
+        # A later epoch begins with the controller's ISR: nothing of this proposal is left.
         if partition is None or partition.leader_epoch != proposal.state.leader_epoch:
             return None
         return partition if partition.is_leader else None

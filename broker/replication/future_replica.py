@@ -57,12 +57,14 @@ class FutureReplica:
                 log.log_end_offset,
                 self.partition.high_watermark,
             )
+            # The histories may agree beyond the current log's end.
             log.truncate_to(min(step.offset, current.log_end_offset))
             if step.done:
                 self._followed_truncations = current.truncations
 
         # The beginning: drop what retention deleted from the current log.
         if log.log_end_offset < current.log_start_offset:
+            # Retention has overtaken the copying.
             log.truncate_fully_and_start_at(current.log_start_offset)
         log.increment_log_start_offset(min(current.log_start_offset, log.log_end_offset))
 

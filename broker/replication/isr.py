@@ -81,6 +81,8 @@ class Follower:
 
         `session` has the time of the session's previous fetch, and will have that of later ones.
         """
+        # First: it sets `last_fetch_ms` to the session's last fetch, which may not name the
+        # partition.
         self.end_rest()
 
         # Caught up now, or at the time of the fetch before (KAFKA-4485).
@@ -102,6 +104,7 @@ def next_high_watermark(current: int, log_end_offset: int, ends: Iterable[int]) 
 
     A follower that has not fetched yet (-1) keeps it where it is.
     """
+    # A follower that truncates its log does not take the watermark back.
     return max(current, min((log_end_offset, *ends)))
 
 
@@ -113,6 +116,7 @@ def find_lagging(
         replica
         for replica in isr
         if (follower := followers.get(replica)) is not None
+        # A follower of an idle partition lacks nothing, however old its last fetch (KAFKA-7152).
         and follower.end_offset != leader_end
         and monotonic_ms - follower.caught_up_ms > lag_ms
     }

@@ -84,6 +84,7 @@ class IsrWriter:
             return
 
         isr, zk_version = result
+        # Gathered for `notify`: the controller hears of many changes at once.
         self._changed.add(proposal.topic_partition)
         self._last_change_ms = self.monotonic_ms()
         self.written(proposal, isr, zk_version, self._last_change_ms)
@@ -101,6 +102,7 @@ class IsrWriter:
             if zk_version != proposal.zk_version:
                 return tuple(state.isr), zk_version
 
+            # Fields that only other versions of Kafka know are written back.
             data = attrs.evolve(proposal.state, extra=state.extra).encode()
             try:
                 stat = await retry_until_connected(
@@ -108,8 +110,10 @@ class IsrWriter:
                 )
                 return proposal.state.isr, stat.version
             except NoNode:
+                # The topic was deleted meanwhile.
                 return None
             except BadVersion:
+                # Somebody has written since the read: the controller, or an earlier try.
                 continue
 
     async def _read_own_state(
@@ -120,6 +124,7 @@ class IsrWriter:
             data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
             state = PartitionState.decode(data, path)
         except (NoNode, ZnodeError) as error:
+            # A node that is gone, or cannot be read, is led by nobody.
             logger.warning("%s: %s", proposal.topic_partition, error)
             return None
 
@@ -137,6 +142,7 @@ class IsrWriter:
 
     async def notify(self) -> None:
         """Notify the controller of changed ISRs, if it is time. Call it each NOTIFY_INTERVAL_MS."""
+        # ISRs change in bursts, as brokers stop and return: wait for the end of the burst.
         monotonic_ms = self.monotonic_ms()
         is_quiet = self._last_change_ms + QUIET_MS < monotonic_ms
         is_late = self._last_notified_ms + LONGEST_MS < monotonic_ms
@@ -154,6 +160,7 @@ class IsrWriter:
                 logger.log(
                     level, "controller not notified of changed isrs, trying again: %r", error
                 )
+                # Keep what this notification and the next ones were to name.
                 self._changed.update(changed[first:])
                 return
         self._last_notified_ms = monotonic_ms

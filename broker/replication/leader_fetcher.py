@@ -244,9 +244,11 @@ class LeaderFetcher:
                     topics=(),
                 )
             )
+        # Over the quota: look again after the backoff.
         if is_throttling:
             return Pause(self.config.backoff_ms)
 
+        # A log that is not flushed has no time: the end of its flush wakes the loop.
         flushed = (replica for replica in self._aside.values() if replica.is_flushed)
         next_retry_ms = min((replica.retry_at_ms for replica in flushed), default=inf)
         return Pause(max(next_retry_ms - monotonic_ms, 0.0))
@@ -270,6 +272,7 @@ class LeaderFetcher:
             return None  # it follows another leader, or in another epoch, since the request
 
         if replica.partition.log.log_end_offset != replica.fetch_offset:
+            # The log was changed since the request: the response does not fit.
             self.go_on(replica)
         elif response.error_code == ErrorCode.NONE:
             return AppendRecords(replica, response)
@@ -299,6 +302,7 @@ class LeaderFetcher:
 
         if not replica.lags:
             self._lagging.pop(replica.topic_partition, None)
+        # The leader's bounds, or a flush, come before the next fetch.
         if replica.is_out_of_range or not replica.is_flushed:
             self._set_aside(replica)
         else:
@@ -348,6 +352,7 @@ class LeaderFetcher:
             if replica.retry_at_ms > monotonic_ms or not replica.is_flushed:
                 continue
 
+            # A failed log is looked at again: it may take writes later.
             failure = replica.partition.log.failure
             if failure is None:
                 due.append(replica)
@@ -380,6 +385,7 @@ class LeaderFetcher:
         if not self.quota.is_exceeded:
             return False
 
+        # Only those that lag: others would fall out of the ISR (KAFKA-4313).
         for replica in list(self._lagging.values()):
             if self._must_wait_for_quota(replica):
                 self._set_aside(replica)

@@ -86,5 +86,6 @@ def _refuse_damaged(
         code = ErrorCode.KAFKA_STORAGE_ERROR if is_alone else ErrorCode.CORRUPT_MESSAGE
         raise ApiError(code, f"{tp}: {failure}")
 
+    # Nobody leads who could send the lost records.
     if state.leader in (NO_LEADER, local_id):
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")

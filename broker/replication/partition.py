@@ -54,23 +54,33 @@ class Partition:
     log: Log
     high_watermark: int = 0
     lag_ms: int = 10_000
+
+    # From the last LeaderAndIsr. An ISR that is written since changes the ISR and the version.
     leader: int = NO_LEADER
     leader_epoch: int = -1
     controller_epoch: int = -1
     zk_version: int = 0
     replicas: tuple[int, ...] = ()
     isr: Isr = ()
+
+    # The proposal in flight.
     proposed_isr: Isr | None = None
     maximal_isr: Isr = ()
     """The replicas of the ISR and of the proposed one: the high watermark waits for them."""
     is_superseded: bool = False
     """True if the state node was found to belong to another leader."""
+
+    # Progress in the present epoch.
     epoch_start_offset: int = 0
     followers: dict[int, Follower] = attrs.field(factory=dict)
+
+    # Noted for the controller, and for the other replicas.
     was_refused: bool = False
     """True if the last state was refused because the log takes no writes."""
     announced_start: int = -1
     """The log start offset of which the other replicas were last told; -1: none."""
+
+    # For the invariants alone.
     _checked: tuple[int, bool, int] = (-1, False, 0)
     """Leader epoch, leadership and high watermark at the last `check`."""
 
@@ -96,6 +106,7 @@ class Partition:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
+        # The partition epoch is the version of the state node in ZooKeeper.
         self.zk_version = state.partition_epoch
         self.replicas = tuple(state.replicas)
 
@@ -133,14 +144,17 @@ class Partition:
     def _lead(self, monotonic_ms: int) -> None:
         """Begin an epoch as the leader. What followers fetched in earlier epochs does not count."""
         end = self.log.log_end_offset
+        # Earlier leaders may have acknowledged everything below this end (KAFKA-7128).
         self.epoch_start_offset = end
         self.followers = {
             replica: Follower.at_epoch_start(replica in self.isr, end, monotonic_ms)
             for replica in {*self.replicas, *self.isr} - {self.local_id}
         }
 
-        # A leader that is alone in the ISR commits at once what its log holds.
+        # Name the epoch at the election: an idle leader may have no record in it (KAFKA-7415).
         self.log.begin_epoch(self.leader_epoch)
+
+        # A leader that is alone in the ISR commits at once what its log holds.
         self.advance_high_watermark(monotonic_ms)
 
     @property
@@ -149,6 +163,7 @@ class Partition:
         unstable = self.log.producers.first_unstable_offset()
         if unstable is None:
             return self.high_watermark
+        # A transaction may have begun below the log start: its first records were deleted.
         return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
     def require_leader(self, current_leader_epoch: int = -1) -> None:
@@ -172,6 +187,7 @@ class Partition:
     ) -> LogAppendInfo:
         """Append as the leader. Raises ApiError or AppendLater if nothing was appended."""
         self.require_leader()
+        # The ISR may also shrink after the append: producers that wait are checked again.
         if all_in_sync and not self.is_enough_in_sync:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -197,6 +213,7 @@ class Partition:
     def _append_messages(self, messages: ValidMessages, now_ms: int) -> LogAppendInfo:
         """Append messages of an old format. Their offsets are in them, as in a follower's fetch."""
         assert messages.first_offset == self.log.log_end_offset
+        # Only a leader is held to segment.bytes: followers must take what it has.
         self.log.check_fits(len(messages.data))
         self.log.append_follower(messages.data, now_ms=now_ms, may_sync=False)
         return LogAppendInfo(
@@ -208,12 +225,14 @@ class Partition:
 
     def advance_high_watermark(self, monotonic_ms: int) -> bool:
         """Move the high watermark as far as the followers allow; return whether it moved."""
+        # The leader's own share is what a due flush has synced.
         high_watermark = next_high_watermark(
             self.high_watermark,
             self.log.durable_end_offset,
             [
                 follower.end_offset
                 for replica, follower in self.followers.items()
+                # A follower that is about to join counts too, or steady writing would keep it out.
                 if replica in self.maximal_isr
                 or monotonic_ms - follower.caught_up_ms <= self.lag_ms
             ],
@@ -315,11 +334,14 @@ class Partition:
         """Propose another ISR; return the change to be written."""
         assert self.is_leader, "only the leader proposes an ISR"
         assert self.can_propose_isr, "one proposal at a time, and none when superseded"
+        # A new member may be elected as soon as the ISR is written.
         for replica in set(isr) - set(self.isr):
             end = self.followers[replica].end_offset
             assert end >= self.epoch_start_offset, "it lacks records acknowledged (KAFKA-7128)"
 
         self.proposed_isr = isr
+
+        # While the write's result is unknown, either ISR may be in force.
         self.maximal_isr = (*self.isr, *isr)
         state = PartitionState(self.leader, self.leader_epoch, isr, self.controller_epoch)
         return IsrProposal(self.topic_partition, state, self.zk_version)
@@ -340,6 +362,7 @@ class Partition:
 
     def low_watermark(self, live_brokers: Container[int]) -> int:
         """Return the lowest log start offset of the replicas on live brokers (DeleteRecords)."""
+        # A broker that is down learns the new start when it fetches again.
         starts = (
             follower.log_start_offset
             for replica, follower in self.followers.items()
@@ -351,8 +374,10 @@ class Partition:
 
     def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
         """Move the watermarks to those of the leader, as far as the log goes."""
+        # The leader may have committed more than this response has brought.
         committed = min(high_watermark, self.log.log_end_offset)
         self.high_watermark = max(self.high_watermark, committed)
+        # A log never starts above its high watermark.
         self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
 
     def note_truncation(self) -> None:
@@ -361,6 +386,7 @@ class Partition:
 
     def note_new_start(self) -> None:
         """Move the high watermark after the log was emptied to begin at another offset."""
+        # A leader's log starts at or below its high watermark, so all that is below is committed.
         self.high_watermark = self.log.log_end_offset
 
     # ---- invariants
@@ -374,6 +400,7 @@ class Partition:
         epoch, was_leader, high_watermark = self._checked
         assert self.leader_epoch >= epoch, "the leader epoch went back"
         if was_leader and self.is_leader and self.leader_epoch == epoch:
+            # Only truncation takes it back, and a leader's log is never truncated.
             assert self.high_watermark >= high_watermark, "a leader's high watermark went back"
         self._checked = (self.leader_epoch, self.is_leader, self.high_watermark)
 

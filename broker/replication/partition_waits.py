@@ -46,6 +46,7 @@ class PartitionWaits:
     def wake_at_end(self, tp: TopicPartition) -> None:
         """Wake followers: the log has a new end."""
         self.purgatory.touch((END, tp))
+        # Consumers' sessions are marked too, but cannot read before the watermark moves.
         for session in self.sessions.mark(tp):
             if session.is_follower:
                 self.purgatory.touch(session)
@@ -66,6 +67,7 @@ class PartitionWaits:
 
     def wake_at_start(self, tp: TopicPartition) -> None:
         """Wake those who wait for log start offsets: that of a replica has moved."""
+        # A mark is enough for sessions: their next response has the new start.
         self.sessions.mark(tp)
         self.purgatory.touch((START, tp))
 

@@ -140,6 +140,8 @@ class _FetchLoop:
         self.fetcher.add(replica)
         self.wake()
 
+        # The leader ends a waiting fetch when there is a new partition to ask for. A leader that
+        # stays silent is given up.
         if self._is_asking and self._overdue is None:
             grace_ms = self.owner.config.wait_max_ms + OVERDUE_MS
             loop = asyncio.get_running_loop()
@@ -157,6 +159,7 @@ class _FetchLoop:
             while True:
                 self._changed.clear()
                 if not self.fetcher.replicas:
+                    # Nothing to follow: keep no connection.
                     self._disconnect()
                     await self._changed.wait()
                     continue
@@ -167,6 +170,7 @@ class _FetchLoop:
                 except ConnectionFailed as failure:
                     await self._pause_after(failure)
                 except Exception:
+                    # No failure ends the loop: its other partitions go on.
                     logger.exception("fetching from broker %s failed", self.fetcher.leader)
                     self._disconnect()
                     await self._pause(self.owner.config.backoff_ms)
@@ -179,6 +183,7 @@ class _FetchLoop:
         logger.log(level, "cannot fetch from broker %s: %s", self.fetcher.leader, failure)
 
         delay_ms = min(FIRST_DELAY_MS * 2**self._failures, self.owner.config.backoff_ms)
+        # The bound keeps the power of two small.
         self._failures = min(self._failures + 1, 16)
         await self._pause(delay_ms)
 
@@ -192,6 +197,7 @@ class _FetchLoop:
 
     async def _connect(self) -> LeaderConnection:
         if self._connection is None or self._connection.closed:
+            # The last response may be lost, and with it the count of the session's requests.
             self.fetcher.end_session()
             self._connection = await self.owner.connect(self.fetcher.leader)
         return self._connection
@@ -241,6 +247,7 @@ class _FetchLoop:
         fetcher = self.fetcher
         await self._truncate_logs(fetcher.truncate_by_watermark(untruncated))
 
+        # Logs of old formats name no epochs.
         asked = [replica for replica in untruncated if replica.has_epochs]
         if asked:
             request = epochs_request(fetcher.local_id, asked)
@@ -267,6 +274,7 @@ class _FetchLoop:
         response: FetchResponse = await self._ask(connection, request)
         self.fetcher.read_session(response)
 
+        # In the leader's order, one partition at a time.
         for topic in response.responses:
             for part in topic.partitions:
                 topic_partition = TopicPartition(topic.topic, part.partition_index)
@@ -292,6 +300,7 @@ class _FetchLoop:
             if has_changed:
                 self.fetcher.note_changed(change)
         except Exception as error:
+            # A failure delays this partition alone.
             self.fetcher.fail(change.replica, error, _monotonic_ms())
 
     async def _lend(self, replica: FollowingReplica, work: Callable[[], object]) -> bool:
@@ -345,6 +354,7 @@ class _FetchLoop:
                     records = memoryview(response.records)
                     if not await self._append_records(replica, records):
                         return
+                # After the append: the watermark goes no further than the log.
                 partition.follow_watermarks(response.high_watermark, response.log_start_offset)
                 fetcher.recover(replica)
             finally:
@@ -372,6 +382,7 @@ class _FetchLoop:
                     log.append_follower(records, now_ms=now_ms, may_sync=False)
                     break
                 except AppendLater as later:
+                    # The log takes nothing before a flush. The records that are left follow it.
                     records = later.rest
                     await self.owner.work.flush(log)
                     if not self.fetcher.is_current(replica):

@@ -157,6 +157,7 @@ class ReplicaManager:
         if partition is not None:
             self.checkpointed[tp] = partition.high_watermark
 
+        # Settings are applied by topic: leave no empty topic behind.
         of_topic = self._by_topic.get(tp.topic, {})
         of_topic.pop(tp.partition, None)
         if not of_topic:
@@ -194,6 +195,7 @@ class ReplicaManager:
         """Return the check that `append` makes, for a thread. Raises ApiError."""
         partition = self.partition(tp)
         partition.require_leader()
+        # Read them on the loop: the check may run in a thread.
         config = partition.log.config
         next_offset = partition.log.log_end_offset
 
@@ -203,6 +205,7 @@ class ReplicaManager:
             )
             if config.magic == BATCH_MAGIC:
                 return (batch,)
+            # Offsets as if it were appended next; `append_checked` repeats it if another was first.
             return (
                 convert_to_old_format(tp, batch, config, next_offset=next_offset, now_ms=now_ms),
             )
@@ -215,6 +218,7 @@ class ReplicaManager:
         """Return the check of a message set of Produce v0-2, for a thread. Raises ApiError."""
         partition = self.partition(tp)
         partition.require_leader()
+        # As in `make_batch_check`: nothing that changes is read in the thread.
         config = partition.log.config
         next_offset = partition.log.log_end_offset
         return lambda room: validate_set(
@@ -249,8 +253,11 @@ class ReplicaManager:
         ):
             valid = again()
 
+        # An empty message set is no error.
         if not valid:
             return LogAppendInfo(-1, -1, -1, log.log_start_offset)
+
+        # Go on behind the batches of the tries before an AppendLater.
         for batch in valid[len(appended) :]:
             appended.append(self._append(partition, batch, all_in_sync, now_ms))
         return appended[0]._replace(last_offset=appended[-1].last_offset)
@@ -271,6 +278,7 @@ class ReplicaManager:
         if log.config.magic == BATCH_MAGIC:
             return self._append(partition, batch, all_in_sync, now_ms)
 
+        # The topic's message.format.version is older than batches.
         messages = convert_to_old_format(
             partition.topic_partition,
             batch,
@@ -298,12 +306,15 @@ class ReplicaManager:
             self.start_flush(partition)
             raise
 
+        # The flush runs beside the loop; producers wait for the durable end where one is due.
         monotonic_ms = self.monotonic_ms()
         if partition.log.is_flush_due(monotonic_ms):
             self.start_flush(partition)
 
         self.follower_progress.watch(partition.topic_partition)
         self.waits.wake_at_end(partition.topic_partition)
+
+        # A leader that is alone in the ISR commits at once.
         if partition.advance_high_watermark(monotonic_ms):
             self._notify_watermark(partition)
         return appended
@@ -340,6 +351,7 @@ class ReplicaManager:
             start = partition.log.log_start_offset
             if partition.announced_start != start:
                 partition.announced_start = start
+                # A leader tells it in its responses, a follower in its requests.
                 if partition.is_leader:
                     self.notify_log_start(tp)
                 else:
@@ -348,14 +360,17 @@ class ReplicaManager:
     def flushed(self, partition: Partition) -> None:
         """Wake those who waited for a flush of the partition, which has ended or failed."""
         tp = partition.topic_partition
+        # Appends that were put off are tried again; a failed log ends all waits.
         if partition.log.failure is not None or tp in self._awaiting_flush:
             self._awaiting_flush.discard(tp)
             self.notify_change(tp)
 
+        # A follower asks for more when it has on disk what it has.
         if not partition.is_leader:
             self.followers.flushed(partition)
             return
 
+        # What is durable counts for acks=1, and as the leader's share of the watermark.
         self.waits.wake_at_durable_end(tp, partition.log.durable_end_offset)
         if partition.advance_high_watermark(self.monotonic_ms()):
             self._notify_watermark(partition)
@@ -373,6 +388,7 @@ class ReplicaManager:
         """Return the replica of `tp` on this broker. Raises ApiError if there is none."""
         partition = self.partitions.get(tp)
         if partition is None:
+            # A replica whose log is off-line is an error of storage, not of leadership.
             failure = self.logs.failure_of(tp)
             if failure is not None:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")
@@ -420,6 +436,8 @@ class ReplicaManager:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: its log is being truncated")
 
         end = partition.last_stable_offset if stable_only else partition.high_watermark
+        # Followers read beyond the watermark, which is what moves it. A broker that is not
+        # assigned gets nothing: its end is where it asks.
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
         file_range = partition.log.read(offset, max_bytes, end, min_one=min_one)

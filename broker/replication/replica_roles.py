@@ -131,6 +131,7 @@ class ReplicaRoles:
         damaged = []
         for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
+            # A log that is refused stays as it is: `take_states` reports the error.
             with contextlib.suppress(ApiError):
                 if tp not in self.replicas.partitions and is_damaged(tp, self.replicas.logs):
                     require_log(tp, state, self.replicas.local_id, self.replicas.logs)
@@ -154,6 +155,7 @@ class ReplicaRoles:
         planned: dict[TopicPartition, NewLog] = {}
         for topic, state in states:
             tp = TopicPartition(topic, state.partition_index)
+            # A request may name a partition twice.
             if tp not in planned and self._needs_log(topic, state):
                 config = self.replicas.topic_config(topic)
                 with contextlib.suppress(ApiError):
@@ -166,6 +168,7 @@ class ReplicaRoles:
             tp not in self.replicas.partitions
             and self.replicas.logs.get(tp) is None
             and self.replicas.local_id in state.replicas
+            # A trusted log that is missing is not created: its state is refused.
             and not is_trusted(state, self.replicas.local_id)
             and is_path(tp)
         )
@@ -183,6 +186,7 @@ class ReplicaRoles:
             tp = TopicPartition(topic, state.partition_index)
             previous = self.replicas.partitions.get(tp)
             was_leader = previous is not None and previous.is_leader
+            # Only if no epoch lies between, nobody else can have led.
             leads_on = previous is not None and previous.leads_until(state.leader_epoch)
             try:
                 partition = self._take_state(tp, state, monotonic_ms)
@@ -198,15 +202,19 @@ class ReplicaRoles:
                 )
             )
 
-        # Start and stop to fetch, then tell the others. A partition that was regained is named as
-        # following too: subscribers must not trust what they know of it.
+        # The names of new logs must outlive a power loss before the controller counts on them.
         self.replicas.logs.sync_names()
+
+        # All stop before any follows: an earlier leader's fetch must not go on.
         self.replicas.followers.stop(partition.topic_partition for partition in changed)
         self.replicas.followers.follow(
             partition
             for partition in changed
             if partition.leader not in (NO_LEADER, self.replicas.local_id)
         )
+
+        # Tell the others. A partition that was regained is named as following too: subscribers
+        # must not trust what they know of it.
         led = [partition.topic_partition for partition in changed if partition.is_leader]
         followed = [partition.topic_partition for partition in changed if not partition.is_leader]
         self._announce_leadership(led, [*regained, *followed])
@@ -216,6 +224,7 @@ class ReplicaRoles:
         self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
     ) -> Partition:
         """Take one state. Raises ApiError if it is refused."""
+        # Refuse a failed log, an epoch that is over, and a partition not assigned to this broker.
         partition = self.replicas.partitions.get(tp)
         if partition is not None and partition.is_failed:
             partition.was_refused = True
@@ -241,6 +250,7 @@ class ReplicaRoles:
     def _create(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> Partition:
         """Serve the log of a partition, or a new one. Raises ApiError."""
         _check_path(tp)
+        # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
         if is_left_over(tp, state, self.replicas.local_id, self.replicas.logs):
             self.delete_left_over(tp)()
         require_log(tp, state, self.replicas.local_id, self.replicas.logs)
@@ -249,9 +259,12 @@ class ReplicaRoles:
 
         config = self.replicas.topic_config(tp.topic)
         log = self.replicas.logs.get_or_create(tp, config, is_new=state.is_new)
+
+        # The settings may have changed since the log was opened.
         log.update_config(config)
         log.write_back = self.replicas.write_back
 
+        # After a crash the checkpoint may be above the log's end, or below its start.
         watermark = min(self.replicas.checkpointed.get(tp, 0), log.log_end_offset)
         return Partition(
             tp,
@@ -269,6 +282,7 @@ class ReplicaRoles:
 
     def stop(self, stopped: Sequence[TopicPartition], *, delete: bool) -> Deletions:
         """Stop these replicas; return the deletions of their logs, which are still to be run."""
+        # Stop first: no fetch may append to a log that is about to be deleted.
         self.replicas.followers.stop(stopped)
         deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
         self._announce_leadership([], list(stopped))
@@ -286,6 +300,7 @@ class ReplicaRoles:
             self.replicas.remove(tp)
             return self.replicas.logs.begin_deletion(tp)
         except ApiError as error:
+            # Reported by `Deletions.run`, in the order of the request.
             return partial(_raise, error)
 
     def _announce_leadership(
@@ -294,6 +309,7 @@ class ReplicaRoles:
         """Call the subscribers of leadership, and wake all who wait for these partitions."""
         self.replicas.leadership(leaders, followers)
 
+        # A follower whose fetch waits here cannot ask for new partitions before the fetch ends.
         following_brokers = set[int]()
         for tp in leaders:
             self.replicas.follower_progress.watch(tp)

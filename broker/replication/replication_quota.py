@@ -22,6 +22,7 @@ EVERY_REPLICA = "*"
 class RateMeter:
     """Measures bytes per second over the last `windows` windows of `window_ms` each."""
 
+    # Kafka's defaults of replication.quota.window.num and .window.size.seconds.
     windows: int = 11
     window_ms: int = 1000
     _counts: deque[list[int]] = attrs.field(factory=deque)  # [begun at ms, bytes], oldest first

@@ -36,16 +36,21 @@ def decide_truncation(
     epoch ended. Both are -1 where the leader does not know; brokers before 2.0 send an epoch of -1
     with an end.
     """
+    # The leader does not know the epoch: only the watermark is left to go by.
     if end_offset == UNDEFINED_OFFSET:
         return Truncation(min(high_watermark, log_end_offset), done=True)
+    # A leader before 2.0 names no epoch: one round has to do.
     if epoch == UNDEFINED_EPOCH:
         return Truncation(min(end_offset, log_end_offset), done=True)
 
     own_epoch, own_end_offset = own_epochs.end_offset_for(epoch, log_end_offset)
+    # Our log has no epoch as old as the leader's.
     if own_end_offset == UNDEFINED_OFFSET:
         return Truncation(min(end_offset, log_end_offset), done=True)
 
     # Our log has an earlier epoch than the leader answered for: the leader must look further back.
     if own_epoch != epoch:
         return Truncation(min(own_end_offset, log_end_offset), done=False)
+
+    # Both logs have the epoch: they agree to where it ended first.
     return Truncation(min(end_offset, own_end_offset, log_end_offset), done=True)
