@@ -66,6 +66,7 @@ class LoopThread:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+        # It never runs. Closed, it does not warn that nobody awaited it.
         work.close()
         raise ClientClosed(f"{self._thread.name} is closed")
 
@@ -78,6 +79,7 @@ class LoopThread:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
+            # A coroutine may be cancelled for its own reasons, too.
             if not self._closed:
                 raise
 
@@ -95,6 +97,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """Stop the loop, cancel what still runs on it, and end the thread."""
+        # Under the lock: no coroutine may be started between the flag and the loop's end.
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -106,6 +109,7 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            # Cancels what still runs, so that each waiting thread gets its CancelledError.
             self._runner.close()
 
 
@@ -117,8 +121,10 @@ class Blocking:
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
+        # Properties are read on the loop, which may change what they show.
         if isinstance(getattr(type(self._original), name, None), property):
             return self._property(name)
+
         attribute = getattr(self._original, name)
         return self._bound(attribute) if callable(attribute) else attribute
 
@@ -131,6 +137,7 @@ class Blocking:
         try:
             return self._loop.call(read())  # on the loop nothing changes during the read
         except ClientClosed:
+            # The loop has ended, so nothing changes during this read either.
             return _convert(getattr(self._original, name), self._loop)
 
     def __enter__(self) -> Self:
@@ -154,6 +161,7 @@ class Blocking:
         try:
             self._loop.call(closing())
         except ClientClosed:
+            # Another call has closed it, which is all that was asked for.
             pass
         finally:
             self._loop.stop()
@@ -194,6 +202,7 @@ class BlockingProducer(Blocking):
 
         record = (topic, value, key, partition, headers, timestamp_ms)
         try:
+            # Records are handed over without a switch of threads; lists of messages go to the loop.
             if isinstance(topic, str) and self._original.sends_records:
                 return self._handover.send(*record)
 
@@ -210,6 +219,7 @@ class BlockingProducer(Blocking):
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         async def after_sent_records() -> None:
+            # Records that were handed over count as sent, so they go out before the close.
             await self._handover.wait_until_buffered()
             await closing()
 
@@ -220,6 +230,7 @@ class BlockingProducer(Blocking):
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def after_sent_records(*arguments: Any, **keywords: Any) -> Any:
+            # A flush must see the records that `send` handed over before it.
             await self._handover.wait_until_buffered()
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
@@ -262,6 +273,7 @@ class _OffTheLoop:
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> None:
         def call_in_thread() -> Any:
+            # The thread has a copy of the context: the flag holds for the listener's calls alone.
             _IN_LISTENER.set(True)
             return method(*arguments)
 
@@ -320,8 +332,10 @@ class BlockingStream:
             raise StreamInUse("another thread asks for the next message of this stream")
 
         try:
+            # The turn that was begun has messages: no switch to the loop.
             for message in self._original.turn:
                 return message
+            # The next turn waits on the loop.
             while self._loop.call(self._original.begin_turn()):
                 for message in self._original.turn:
                     return message
@@ -336,10 +350,12 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
     """Make the blocking twin of an asyncio client class; its class methods make twins too."""
 
     def start(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, LoopThread]:
+        # The original is made on its loop, as its constructor asks for the running one.
         loop = LoopThread(f"blocking-{original.__name__}")
         try:
             return loop.call(work()), loop
         except BaseException:
+            # A thread that nobody could stop must not be left behind.
             loop.stop()
             raise
 
@@ -352,6 +368,7 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
     def maker(method: Callable[..., Any]) -> Callable[..., Blocking]:
         def make(*arguments: Any, **keywords: Any) -> Blocking:
+            # Without `__init__`, which would make another original.
             blocking_client = Twin.__new__(Twin)
             kind.__init__(blocking_client, *start(lambda: method(*arguments, **keywords)))
             return blocking_client
@@ -381,6 +398,7 @@ def _convert(value: Any, loop: LoopThread) -> Any:
     """Convert a result for a caller in another thread. Runs on the loop."""
     if isinstance(value, asyncio.Future):
         return _concurrent(value)
+    # Streams are asynchronous iterators too, so they come first.
     if isinstance(value, MessageStream):
         return loop.streams.setdefault(value, BlockingStream(value, loop))
     if isinstance(value, AsyncIterator):
@@ -399,6 +417,7 @@ def _concurrent(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
         if done.cancelled():
             concurrent_future.cancel()
         elif concurrent_future.set_running_or_notify_cancel():
+            # Unless the caller has cancelled its future: a result would raise then.
             error = done.exception()
             if error is not None:
                 concurrent_future.set_exception(error)

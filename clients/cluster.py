@@ -48,6 +48,8 @@ class Cluster:
         connect: Connect = Connection.open,
     ) -> None:
         self.config = config or ClusterConfig()
+
+        # Brokers that are registered in ZooKeeper are asked when no known one responds.
         if self.config.zookeeper_connect:
             timeout_ms = self.config.socket_connection_setup_timeout_ms
             zookeeper = self.config.zookeeper_connect
@@ -65,11 +67,18 @@ class Cluster:
         self._connections = Connections(self.config, self.client_id, connect)
         self._coordinators: dict[str, BrokerEndpoint] = {}
 
+        # ---- refreshes: one at a time, paced
         self._refresh_lock = asyncio.Lock()
         self._refreshes = 0
+
+        # On the loop's clock: the last attempt, and the last response that named brokers.
         self._tried_at = float("-inf")
         self._refreshed_at = float("-inf")
+
+        # Topics of the last response, None for all: what a waiting caller may share.
         self._refreshed_topics: frozenset[str] | None = frozenset()
+
+        # Brokers read from ZooKeeper, and the time before which it is not read again.
         self._registered: list[BrokerEndpoint] = []
         self._look_again_at = float("-inf")
         self._closed = False
@@ -113,8 +122,10 @@ class Cluster:
             try:
                 response = await self._ask_for_metadata(names)
             finally:
+                # A failed attempt counts too: pauses must not depend on success.
                 self._tried_at = _now()
 
+            # A broker that has just started knows no brokers. The old view is better than that.
             if response.brokers:
                 self.view = self.view.updated(response, whole=all_topics)
                 self._refreshed_at = self._tried_at
@@ -183,6 +194,7 @@ class Cluster:
             try:
                 return await self.connection(endpoint, purpose)
             except ConnectionFailed:
+                # The coordinator may have moved, so the next attempt asks who it is.
                 self.forget_coordinator(group_id)
                 raise
 
@@ -190,6 +202,7 @@ class Cluster:
         try:
             return await ask(connection)
         except ConnectionFailed:
+            # The request may have been performed: only the caller can say whether to repeat it.
             self.forget_coordinator(group_id)
             raise
 
@@ -245,11 +258,13 @@ class Cluster:
             try:
                 return await ask()
             except KgroupError as error:
+                # A closed client has no connections to try again with.
                 if not error.retriable or self._closed:
                     raise
                 if _now() + self.config.retry_backoff_ms / 1000 >= deadline:
                     raise DeadlineExceeded(f"{what}: {error}") from error
 
+                # The broker that responded may be behind the others.
                 self.ask_another()
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
@@ -261,6 +276,7 @@ class Cluster:
     async def _wait_for(
         self, find: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
     ) -> T:
+        # What is known answers at once; only old or missing knowledge costs a request.
         value = find()
         if value is not None and not self.stale:
             return value
@@ -269,6 +285,7 @@ class Cluster:
             await self.refresh([topic])
             code = self.view.errors.get(topic, ErrorCode.NONE)
 
+            # A topic whose error may pass keeps its known state, which serves until then.
             value = find()
             if value is None or not (code is ErrorCode.NONE or code.retriable):
                 error = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
@@ -285,6 +302,7 @@ class Cluster:
                 lambda connection: connection.call(request)
             )
 
+            # An error is not remembered: `retrying` asks again if that may help.
             code = ErrorCode.of(response.error_code)
             if code is not ErrorCode.NONE:
                 raise BrokerError(code, response.error_message or f"coordinator of {group_id}")
@@ -298,6 +316,7 @@ class Cluster:
         if _now() < self._look_again_at:
             raise NoBrokersAvailable("backing off from ZooKeeper")
 
+        # Set before reading, so that a failure backs off too.
         self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000
         self._registered = parse_bootstrap(await find_brokers())
 

@@ -68,6 +68,7 @@ class ClusterView:
         make a client forget leaders. A partition likewise keeps its state of a newer leader epoch,
         and is kept if the response lacks it.
         """
+        # A whole response replaces all topics: those that it lacks were deleted.
         topics = {} if whole else dict(self.topics)
         internal = set(self.internal)
         errors: dict[str, ErrorCode] = {}
@@ -87,6 +88,7 @@ class ClusterView:
                     topics[topic.name] = newest
                     older[topic.name] = times
 
+            # Partitions and an error may come together; both are kept.
             if code is not ErrorCode.NONE:
                 errors[topic.name] = code
             if topic.is_internal:
@@ -99,6 +101,7 @@ class ClusterView:
             if partition.leader >= 0
         }
 
+        # Brokers are those of the response: one that is gone must not be asked.
         return ClusterView(
             brokers={
                 broker.node_id: BrokerEndpoint(
@@ -118,6 +121,7 @@ class ClusterView:
 
 def is_address(host: str, port: int) -> bool:
     """Return whether a connection can be tried: a resolver takes the name, the port is in range."""
+    # The idna codec refuses what a resolver refuses: labels that are empty or too long.
     try:
         host.encode("idna")
     except UnicodeError:
@@ -133,6 +137,7 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
     endpoints = []
 
     for node_id, server in enumerate(filter(None, map(str.strip, servers)), start=1):
+        # The last colon divides, since IPv6 addresses have colons too.
         host, _, port = server.rpartition(":")
         host = host.strip("[]")
         if not port.isdecimal() or not is_address(host, int(port)):
@@ -160,6 +165,7 @@ def _newest(
     previous: Mapping[int, PartitionView], received: Mapping[int, PartitionView]
 ) -> dict[int, PartitionView]:
     """Merge partitions by the newer leader epoch; releases before 2.1 send none (-1)."""
+    # A partition that the response lacks stays, as topics never lose partitions.
     newer = {
         index: partition
         for index, partition in previous.items()

@@ -82,12 +82,15 @@ class CommandGroup(click.Group):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            # click itself ends with these.
             raise
         except Exception as raised:
             errors = list(leaves(raised))
+            # One error that is not expected is a bug, and shows its traceback.
             if not all(isinstance(error, (*self.expected(), OSError)) for error in errors):
                 raise
 
+            # The first error of a task group stands for all.
             failure = Misused if isinstance(errors[0], self.misuse()) else CommandFailed
             raise failure(message_of(errors[0])) from raised
 
@@ -103,9 +106,11 @@ def leaves(error: Exception) -> Iterator[Exception]:
 
 def message_of(error: Exception) -> str:
     """Return one line that names the error, also if the exception has no text."""
+    # Its `str` would begin with [Errno n].
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
 
+    # A message of several lines becomes one.
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -61,6 +61,7 @@ class BrokerVersionConfig:
 class ClusterConfig(BrokerVersionConfig):
     """Settings for finding and using brokers; all clients have them."""
 
+    # ---- brokers, and our name to them
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
         (),
@@ -74,6 +75,8 @@ class ClusterConfig(BrokerVersionConfig):
         aliases=("zk.connect",),
     )
     client_id: str = setting("client.id", "kgroup", doc="Name for brokers' logs")
+
+    # ---- times of requests and retries
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         30_000,
@@ -107,6 +110,8 @@ class ClusterConfig(BrokerVersionConfig):
         validator=ge(0),
         doc="Age at which metadata is read again",
     )
+
+    # ---- connections
     security_protocol: str = setting(
         "security.protocol",
         "PLAINTEXT",
@@ -125,6 +130,7 @@ class ClusterConfig(BrokerVersionConfig):
 class ProducerConfig(ClusterConfig):
     """Settings of the producer, which include those of a cluster's client."""
 
+    # ---- when a record counts as sent
     acks: str = setting(
         "acks",
         "1",
@@ -134,6 +140,8 @@ class ProducerConfig(ClusterConfig):
     retries: int = setting(
         "retries", 2**31 - 1, validator=ge(0), doc="Attempts after the first one"
     )
+
+    # ---- batches and memory
     batch_size: int = setting(
         "batch.size", 16_384, validator=ge(0), doc="Bytes of a batch; 0: one record per batch"
     )
@@ -170,6 +178,8 @@ class ProducerConfig(ClusterConfig):
         validator=ge(0),
         doc="Longest time to deliver a record (KIP-91)",
     )
+
+    # ---- bytes and partitions
     compression_type: str = setting(
         "compression.type",
         "none",
@@ -196,6 +206,8 @@ class ProducerConfig(ClusterConfig):
         None,
         doc="Chooses partitions: Partitioner, or callable of (key bytes, partitions)",
     )
+
+    # ---- idempotence, and what is not supported
     enable_idempotence: bool = setting(
         "enable.idempotence",
         False,
@@ -230,6 +242,7 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
     if config.enable_idempotence:
         config = _idempotent(config, acks_set="acks" in settings)
 
+    # Every record must have the time to wait in its batch and for one response.
     least_ms = config.linger_ms + config.request_timeout_ms
     if config.delivery_timeout_ms >= least_ms:
         return config, notes
@@ -249,6 +262,7 @@ def _idempotent(config: ProducerConfig, *, acks_set: bool) -> ProducerConfig:
     if config.retries == 0:
         raise SettingError("retries", "must be above 0 with enable.idempotence")
 
+    # With more in flight, a broker could not tell a repeated batch from one out of order.
     if config.max_in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
         raise SettingError(
             "max.in.flight.requests.per.connection",

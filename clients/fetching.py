@@ -101,6 +101,7 @@ async def fetch_once(
     rotates them. An error of a partition is in its result. An error of the whole request raises
     BrokerError, a lost connection ConnectionFailed.
     """
+    # Only neighbours of one topic share a list: the order of partitions is the caller's.
     request = FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
         max_wait_ms=max_wait_ms,
@@ -122,12 +123,15 @@ async def fetch_once(
             for topic, same_topic in groupby(requests, key=lambda partition: partition.topic)
         ],
     )
+
+    # The broker may hold the response for `max_wait_ms`, which is no sign of trouble.
     response: FetchResponse = await connection.call(
         request, timeout_ms=connection.request_timeout_ms + max_wait_ms
     )
     if response.error_code:
         raise BrokerError(ErrorCode.of(response.error_code), "fetch")
 
+    # What was not asked for is ignored.
     fetched = {
         partition: _read(partition, requests[partition][0], response_partition)
         for topic in response.responses
@@ -156,6 +160,7 @@ def _read(
     timestamp_type = 0
 
     if error is ErrorCode.NONE and response.records:
+        # The batches take transactions from the end of the list as they come to them.
         aborted = [
             (transaction.first_offset, transaction.producer_id)
             for transaction in response.aborted_transactions or ()
@@ -216,14 +221,19 @@ class _Batches:
             if header.next_offset > offset and self._is_visible(header, pos):
                 rows = decode_rows(self.buf, pos, header)
                 self.timestamp_type = header.timestamp_type
+
+                # The first batch may begin before the offset: drop its first records.
                 if rows and rows[0][0] < offset:
                     rows = [row for row in rows if row[0] >= offset]
                 yield rows
+
+            # Invisible and empty batches move the position too, or it would stay before them.
             self.next_offset = max(self.next_offset, header.next_offset)
             pos += header.size
         self.is_partial = pos == 0
 
     def _is_visible(self, header: EntryHeader, pos: int) -> bool:
+        # Transactions that begin up to this batch are in force, each until its marker.
         while self.aborted and self.aborted[-1][0] <= header.last_offset:
             self._aborting.add(self.aborted.pop()[1])
 
@@ -233,4 +243,6 @@ class _Batches:
             if any(marker.key == _ABORT_MARKER for marker in markers):
                 self._aborting.discard(header.producer_id)
             return False
+
+        # Records outside of transactions are visible, also those of the same producer.
         return not (header.is_transactional and header.producer_id in self._aborting)

@@ -47,6 +47,7 @@ class FollowedPartition:
 
         Raises as `Cluster.leader`.
         """
+        # The last response led to a broker that does not lead, so ask another one.
         self._cluster.ask_another()
         with contextlib.suppress(ConnectionFailed, NoBrokersAvailable):
             await self._cluster.refresh([self.partition.topic])
@@ -64,6 +65,7 @@ class FollowedPartition:
             result = await self._cluster.ask_coordinator(group_id, ask)
 
             for code in UNSETTLED.intersection(errors(result)):
+                # A coordinator that still loads is the right one; any other is looked up again.
                 if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._cluster.forget_coordinator(group_id)
                 raise BrokerError(code, f"group {group_id}")

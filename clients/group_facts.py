@@ -18,6 +18,7 @@ import attrs
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.znodes import ConsumerRegistration
 
+# The store that counts, by `storage`: the dual modes write both and read the one they name.
 _WINNER = {
     "zookeeper": "zookeeper",
     "dual-zookeeper": "zookeeper",
@@ -111,6 +112,7 @@ class GroupFacts:
     @property
     def coordination(self) -> str:
         """The side that assigns partitions to members: `coordinator`, `zookeeper` or `none`."""
+        # Both may know the group. A protocol type means that members joined at the coordinator.
         if self.coordinator is not None and self.coordinator.protocol_type:
             return "coordinator"
         if self.zookeeper is not None and self.zookeeper.has_ids:
@@ -158,9 +160,11 @@ class GroupFacts:
         if in_zookeeper is None and in_kafka is None:
             return None
 
+        # The members say which store they read.
         if self.storage in _WINNER:
             return _WINNER[self.storage]
 
+        # Otherwise the store that has an offset, then the side in charge, then the larger offset.
         if in_zookeeper is None:
             return "kafka"
         if in_kafka is None:
@@ -177,11 +181,14 @@ class GroupFacts:
 
     def is_diverged(self, partition: TopicPartition) -> bool:
         """Return whether the stores differ and should not; an unwritten store may differ."""
+        # One store is in use, or only one could be read.
         if self.storage in ("zookeeper", "kafka") or self.coordinator is None:
             return False
 
         in_zookeeper = self.zk_offset(partition)
         in_kafka = self.kafka_offset(partition)
+
+        # One store lacks the offset, which is a difference only if both should be written.
         if in_zookeeper is None or in_kafka is None:
             differ = (in_zookeeper is None) != (in_kafka is None)
             return differ and self.storage is not None  # otherwise the group may use one store
@@ -193,6 +200,7 @@ def _state_of_owners(facts: ZooKeeperFacts) -> str:
     if not facts.members:
         return "Empty"
 
+    # An owner node may outlive its member, until the next rebalance.
     registered = {member.consumer_id for member in facts.members}
     owned = {
         partition for partition, consumer_id in facts.owners.items() if consumer_id in registered
@@ -201,11 +209,13 @@ def _state_of_owners(facts: ZooKeeperFacts) -> str:
     return "Stable" if is_settled else "PreparingRebalance"
 
 
+# Kafka's default consumer id, without its group.
 _DEFAULT_FORM = re.compile(r"(?P<host>.+)-\d+-[0-9a-f]{8}")
 
 
 def host_of(group: str, consumer_id: str) -> str | None:
     """Return the host in a consumer id `<group>_<host>-<ms>-<8 hex>`; None for other forms."""
+    # A group's name may have any form, so it is taken off as it is and not matched.
     match = _DEFAULT_FORM.fullmatch(consumer_id.removeprefix(f"{group}_"))
     return match["host"] if match and consumer_id.startswith(f"{group}_") else None
 

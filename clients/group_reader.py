@@ -45,6 +45,7 @@ from zk.znodes import (
 K = TypeVar("K")
 T = TypeVar("T")
 
+# As in Kafka's paths: no sign, no leading zero.
 PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
 STREAM_NUMBER = re.compile("[0-9]{1,9}")
 MAX_PARTITION = 2**31 - 1
@@ -72,6 +73,8 @@ class GroupReader:
         in_zookeeper, listings = await asyncio.gather(
             self.zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
         )
+
+        # A coordinator outranks ZooKeeper; a group that only commits there does not.
         coordination = dict(in_zookeeper)
         for group in listings or ():
             if group.protocol_type == "consumer":
@@ -150,6 +153,7 @@ class GroupReader:
         try:
             partitions = decode_assignment(member.member_assignment)
         except WireError as error:
+            # An unreadable assignment hides the partitions, not the member.
             self.failures.append(Failure.of(member.member_id, error))
             partitions = ()
         return MemberFacts(member.member_id, member.client_host, member.client_id, partitions)
@@ -164,6 +168,8 @@ class GroupReader:
 
         with from_zookeeper():
             groups = await children_if_there(zk, ConsumerGroup.directory())
+
+            # Only groups that ever had members here have `ids`.
             with_ids = await asyncio.gather(
                 *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
             )
@@ -177,6 +183,7 @@ class GroupReader:
         if zk is None or await zk.exists(ConsumerGroup.path(group)) is None:
             return None
 
+        # What depends on the group's name alone is read at once.
         has_ids, ids, threads, offsets = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
             children_if_there(zk, ConsumerGroup.ids_path(group)),
@@ -189,6 +196,7 @@ class GroupReader:
         topics = _subscribed(registrations.values()) | {partition.topic for partition in threads}
 
         partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
+
         owners = {partition: _consumer_of(thread) for partition, thread in threads.items()}
         return ZooKeeperFacts(
             has_ids=has_ids is not None,
@@ -215,6 +223,7 @@ class GroupReader:
         def read_settings(data: bytes | None, _: Stat, path: str) -> str:
             return MigrationMember.decode(data, path).settings
 
+        # A migration's mode outranks the members' settings.
         modes = await self._read_all(zk, {group: GroupMigration.path(group)}, read_mode)
         if mode := modes.get(group):
             return mode
@@ -227,6 +236,7 @@ class GroupReader:
             read_settings,
         )
 
+        # A member that publishes nothing may have any settings, so all must agree.
         agreed = set(settings_of.values())
         return agreed.pop() if len(agreed) == 1 and len(settings_of) == len(ids) else None
 
@@ -251,6 +261,7 @@ class GroupReader:
         """Return the offsets committed in ZooKeeper, without negative ones."""
 
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
+            # The node's last change is the time of the commit.
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 
         with from_zookeeper():
@@ -261,6 +272,7 @@ class GroupReader:
             }
             offsets = await self._read_all(zk, paths, read)
         return {
+            # A negative offset is no position; old consumers wrote some.
             partition: committed
             for partition, committed in offsets.items()
             if committed.offset >= 0
@@ -296,6 +308,7 @@ class GroupReader:
         partitions = []
         for topic, children in zip(topics, names, strict=True):
             for number in filter(PARTITION_NUMBER.fullmatch, children):
+                # Count digits first: `int` refuses numbers of thousands of digits.
                 if len(number) <= 10 and int(number) <= MAX_PARTITION:
                     partitions.append(TopicPartition(topic, int(number)))
                 else:
@@ -315,6 +328,7 @@ class GroupReader:
         values: dict[K, T] = {}
 
         for (key, path), content in zip(paths.items(), contents, strict=True):
+            # The node was deleted after its directory was listed.
             if content is None:
                 continue
             try:

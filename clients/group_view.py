@@ -25,8 +25,11 @@ def duration(ms: int | None) -> str:
 
     parts: list[str] = []
 
+    # Ages may be negative, since ZooKeeper's clock is not ours.
     for unit, size in _UNITS:
         count, ms = divmod(max(ms, 0), size)
+
+        # A unit of zero is left out only in front: `1d 0h`, but not `0d 3h`.
         if count or parts:
             parts.append(f"{count}{unit}")
 
@@ -114,6 +117,7 @@ def offset_items(
         for partition in sorted(partitions)
     ]
 
+    # A member that owns nothing has no row yet; people look for it.
     if facts.coordination == "zookeeper":
         items += [
             _member_columns(facts, member) | {"coordination": facts.coordination}
@@ -130,6 +134,8 @@ def _owners(facts: GroupFacts) -> dict[TopicPartition, MemberFacts]:
         partition: MemberFacts(consumer_id, host_of(facts.group, consumer_id))
         for partition, consumer_id in owners.items()
     }
+
+    # A known member outranks owner nodes, which have no client id.
     return claimed | {
         partition: member for member in facts.members for partition in member.partitions
     }
@@ -146,6 +152,8 @@ def _offset_item(
     in_kafka = facts.kafka_offset(partition)
     current = facts.current_offset(partition)
     lag = lag_of(current, log.start, log.end)
+
+    # A position out of range explains a strange lag.
     is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
     committed_at_ms = in_zookeeper.committed_at_ms if in_zookeeper else None
 
@@ -200,6 +208,7 @@ def member_items(facts: GroupFacts) -> list[Item]:
 
 def state_item(facts: GroupFacts) -> Item:
     """Return the item of the group as a whole."""
+    # A coordinator calls unknown groups Dead; such a group has none.
     coordinator = facts.coordinator if facts.coordinator and facts.coordinator.exists else None
     return {
         "group": facts.group,

@@ -19,9 +19,11 @@ def sub_command_first(
     while start < len(args) and args[start].partition("=")[0] in SHARED_NAMES:
         start += 1 if "=" in args[start] else 2
 
+    # The name moves to the front; the options before it follow.
     if start < len(args) and args[start] in names:
         return [args[start], *args[:start], *args[start + 1 :]]
 
+    # Without a name, the first flag that names an action decides.
     for position, arg in enumerate(args):
         if arg in actions:
             return [actions[arg], *args[:position], *args[position + 1 :]]

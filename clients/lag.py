@@ -56,6 +56,8 @@ def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: 
     Offsets that could not be read are None.
     """
     has_commit = committed is not None and committed >= 0
+
+    # The leader did not respond: there is no end to count to.
     if log_end_offset is None:
         return Lag(None, Position.UNKNOWN if has_commit else Position.NONE, 0)
 
@@ -65,8 +67,11 @@ def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: 
         log_length = log_end_offset - start
         return Lag(0 if log_length == 0 else None, Position.NONE, log_length)
 
+    # The log was truncated or created again after the commit.
     if committed > log_end_offset:
         return Lag(log_end_offset - committed, Position.BEYOND_LOG_END, 0)
+
+    # Records below the log start are gone; only what can still be read counts.
     behind = log_end_offset - max(committed, start)
     position = Position.BELOW_LOG_START if committed < start else Position.IN_RANGE
     return Lag(behind, position, behind)

@@ -86,6 +86,7 @@ class Migrator:
 
     async def _carry_out(self, run: Run) -> tuple[Run, Finish]:
         while True:
+            # Every decision rests on a fresh look, so a killed command can simply be run again.
             observation = await self._look()
             run, effect = decide(run, observation, self.now_ms())
             if isinstance(effect, Finish):
@@ -117,16 +118,19 @@ class Migrator:
     async def _begin_work(self) -> None:
         path = MigrationPaths.command_path(self.group)
         text = f"{self.name}, process {os.getpid()} on {socket.gethostname()}"
+        # A killed command's node lasts for its session, which servers end in coarse steps.
         patience_s = self.zk.session_timeout_ms * 1.5 / 1000
 
         deadline = asyncio.get_running_loop().time() + patience_s
         while True:
+            # Read before the call: a session that ends meanwhile takes the node with it.
             session_id = self.zk.session_id
             try:
                 await self.zk.create(path, text.encode(), ephemeral=True, make_parents=True)
                 self._at_work_in = session_id
                 return
             except NoNode:  # the last member left, and deleted the group's empty directory
+                # Another `create` makes the parents again.
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 continue
@@ -134,12 +138,14 @@ class Migrator:
             except NodeExists:
                 gone = asyncio.Event()
 
+            # The default binds this attempt's event.
             def on_change(event: WatchEvent, gone: asyncio.Event = gone) -> None:
                 gone.set()
 
             try:
                 other, stat = await self.zk.get(path, on_change)
             except NoNode:
+                # The other command has just ended.
                 continue
 
             # The node is ours: only the reply to the creation was lost.
@@ -147,6 +153,7 @@ class Migrator:
                 self._at_work_in = session_id
                 return
 
+            # Its end deletes the node; so does the end of its session.
             try:
                 async with asyncio.timeout_at(deadline):
                     await gone.wait()
@@ -155,6 +162,7 @@ class Migrator:
                 raise AnotherCommandAtWork(f"group {self.group}: {who} is at work") from None
 
     async def _end_work(self) -> None:
+        # A node of an earlier session is gone, or another command's.
         if self._at_work_in and self._at_work_in == self.zk.session_id:
             await self.zk.delete(MigrationPaths.command_path(self.group))
         self._at_work_in = 0
@@ -168,7 +176,9 @@ class Migrator:
 
     async def _look(self) -> Observation:
         path = GroupMigration.path(self.group)
+        # A server may lag behind; this look must see what others have written.
         await self.zk.sync(path)
+
         migration = None
         version = -1
         mzxid = 0
@@ -190,10 +200,15 @@ class Migrator:
             for partition, committed in (await reader.offsets(self.zk, self.group)).items()
         }
 
+        # Offsets of deleted topics are not moved.
         lost = await self._find_lost(kafka.keys() | zookeeper.keys())
+
+        # Logs matter only before a migration begins; later looks are spared the requests.
         may_begin = migration is None or is_settled(migration)
         existing = (kafka.keys() | zookeeper.keys()) - lost if may_begin else ()
         owners = await reader.owners(self.zk, self.group)
+
+        # A reader of its own keeps failures of logs apart from those of offsets.
         logs_reader = GroupReader(reader.sessions)
         logs = await logs_reader.log_offsets(existing) if existing else {}
 
@@ -243,11 +258,13 @@ class Migrator:
         return members
 
     async def _coordinated_members(self) -> int:
+        # Members at a coordinator commit to Kafka and know no migration.
         described = await self.admin.describe_groups([self.group])
         return len(described[self.group].group.members)
 
     async def _find_lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         existing: set[TopicPartition] = set()
+        # Each topic is read once, however many of its partitions have offsets.
         for topic in {partition.topic for partition in partitions}:
             path = TopicAssignment.path(topic)
             if node := await get_if_there(self.zk, path):

@@ -76,11 +76,13 @@ def read_export(text: str, store: str | None = None) -> tuple[list[ExportedOffse
     `store` replaces the store in the text. A partition that occurs twice with different offsets is
     a failure.
     """
+    # The first character tells the formats apart: lines begin with a slash.
     read_items = _json_items if text.lstrip().startswith("{") else _zk_items
     offsets: dict[tuple[str, TopicPartition, str], ExportedOffset] = {}
     failures = []
     try:
         for place, item in read_items(text):
+            # A bad item is a failure of its own; the others are read.
             try:
                 offset = _offset(item, store)
                 first = offsets.setdefault((offset.group, offset.partition, offset.store), offset)
@@ -92,6 +94,7 @@ def read_export(text: str, store: str | None = None) -> tuple[list[ExportedOffse
             except _InvalidOffset as error:
                 failures.append(Failure(place, "InvalidExport", str(error)))
     except _InvalidOffset as error:
+        # The text as a whole is of neither format.
         failures.append(Failure("file", "InvalidExport", str(error)))
 
     return list(offsets.values()), failures
@@ -124,6 +127,7 @@ def _zk_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _number(text: str) -> int | str:
+    # Nineteen digits hold every 64-bit offset; what is longer stays text and fails later.
     return int(text) if _NUMBER.fullmatch(text) and len(text) < 20 else text
 
 
@@ -133,6 +137,7 @@ def _json_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except (ValueError, RecursionError) as error:
         raise _InvalidOffset(f"not JSON: {error}") from None
 
+    # The text begins with a brace, so the document is an object.
     items = document.get("items")
     if document.get("kind") != KIND or document.get("version") != 1 or not isinstance(items, list):
         raise _InvalidOffset("not a file of kgroup export")
@@ -154,6 +159,7 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
     # A partition and an offset that no store could hold are errors, too.
     for name, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         value = item.get(name)
+        # A bool is an int to Python, but not a number here.
         if type(value) is not int or not 0 <= value <= most:
             raise _InvalidOffset(f"{name} {value!r} is not a number from 0 to {most}")
 
@@ -161,6 +167,7 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
     if item_store not in STORES:
         raise _InvalidOffset(f"store {item_store!r} is neither zookeeper nor kafka")
 
+    # Metadata and leader epoch may be left out; only the offset must be right.
     metadata = item.get("metadata")
     epoch = item.get("leader_epoch")
     return ExportedOffset(

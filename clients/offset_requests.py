@@ -62,5 +62,6 @@ def _with_offset(response_partition: ListOffsetsResponsePartition) -> ListOffset
         partition_index=response_partition.partition_index,
         error_code=response_partition.error_code,
         old_style_offsets=response_partition.old_style_offsets,
+        # Version 0 lists the newest offset first.
         offset=response_partition.old_style_offsets[0],
     )

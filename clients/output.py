@@ -101,6 +101,7 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
             click.echo(text)
         report(listing.errors)
 
+    # Scripts look at the exit code, also where the rest was printed.
     if listing.errors:
         raise click.exceptions.Exit(EXIT_FAILED)
 
@@ -193,6 +194,7 @@ def zookeeper_address(text: str | None) -> str | None:
 
 
 MAX_PORT = 65_535
+# A host or [IPv6], and perhaps a port; what belongs to URLs is refused.
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]@?#]+)(:(?P<port>[0-9]{1,5}))?")
 
 
@@ -218,6 +220,7 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
         target = Target(bootstrap, zookeeper, settings, timeout)
         return command(*args, target=target, **kwargs)
 
+    # Decorators apply from the inside out, so the help lists them in this order.
     for option in reversed(TARGET_OPTIONS):
         with_target = option(with_target)
     return with_target
@@ -289,6 +292,7 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         """Split the text. Raises UsageError without a `=`, or with nothing before it."""
+        # click also passes values that are converted already.
         if isinstance(value, tuple):
             return value
         key, equals, rest = str(value).partition("=")

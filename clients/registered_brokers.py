@@ -30,6 +30,7 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
         except NoNode:
             continue  # the broker stopped after its node was listed
         except ZnodeError as error:
+            # One bad registration must not hide the other brokers.
             logger.error("broker left out: %s", error)
             unreadable.append(str(error))
             continue
@@ -63,4 +64,5 @@ async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list
         finally:
             await session.close()
     except ZkError as error:
+        # Callers look for brokers; for them a silent ZooKeeper is the lack of any.
         raise NoBrokersAvailable(f"ZooKeeper: {error}") from error

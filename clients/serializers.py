@@ -135,6 +135,7 @@ def encoder_of(serializer: Any) -> Encoder:
     if serializer is None:
         return bytes_encoder
 
+    # A name of Kafka's, with its package or without.
     if isinstance(serializer, str) and ":" not in serializer:
         name = serializer.rpartition(".")[2]
         if name not in ENCODER_OF:

@@ -33,6 +33,7 @@ async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Se
             zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
 
         bootstrap = target.bootstrap
+        # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
             assert zk is not None, "a target has at least one address"
             bootstrap = ",".join(await registered_brokers(zk))
@@ -69,6 +70,7 @@ async def bootstrap_of(target: Target) -> str:
 def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
     """Return the settings of a command's own client."""
     settings: dict[str, Any] = dict(target.settings)
+    # The command has its own session; its client must not open another.
     settings.pop("zookeeper.connect", None)
     return settings | {
         "bootstrap.servers": bootstrap,

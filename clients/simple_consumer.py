@@ -100,6 +100,7 @@ class SimpleConsumer:
         `default.api.timeout.ms`; so do later calls when the leader moves.
         """
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
+        # The cluster only finds the leader; calls use a connection of their own.
         followed = FollowedPartition(TopicPartition(topic, partition), settings)
         try:
             leader = await followed.leader(settings.default_api_timeout_ms)
@@ -136,6 +137,8 @@ class SimpleConsumer:
         self._connection = None
         if connection is not None:
             await connection.close()
+
+    # -- messages
 
     async def fetch(
         self,
@@ -176,6 +179,7 @@ class SimpleConsumer:
 
             rest = rest[len(requested) :]
 
+            # The default binds this round's requests; the closure would see those of the next.
             async def fetch(
                 connection: Connection, requested: dict[TopicPartition, tuple[int, int]] = requested
             ) -> dict[TopicPartition, FetchedPartition]:
@@ -184,6 +188,7 @@ class SimpleConsumer:
                     requested,
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
+                    # The old request bounds partitions only, not the response (KIP-74).
                     max_bytes=0x7FFFFFFF,
                     isolation=isolation,
                 )
@@ -191,6 +196,8 @@ class SimpleConsumer:
             fetched = await self._at_leader(fetch, _error_fetched)
             results += [fetched[partition] for partition in requested]
         return results
+
+    # -- offsets of a log
 
     async def get_offsets_before(
         self, topic: str, partition: int, time: int, max_num_offsets: int
@@ -233,9 +240,12 @@ class SimpleConsumer:
         if response.error_code:
             raise BrokerError(ErrorCode.of(response.error_code), str(topic_partition))
 
+        # Version 0 responds with a list, later versions with one offset.
         if response.old_style_offsets:
             return list(response.old_style_offsets)
         return [response.offset] if response.offset >= 0 else []
+
+    # -- offsets of a group
 
     async def commit_offsets(
         self,
@@ -298,6 +308,8 @@ class SimpleConsumer:
             raise BrokerError(ErrorCode.of(response.error_code), f"coordinator of group {group}")
         return BrokerEndpoint(response.node_id, response.host, response.port)
 
+    # -- which broker
+
     async def _at_leader(self, ask: Ask[T], error: _ErrorOf[T]) -> T:
         """Ask this broker, or the followed partition's leader if this broker does not lead it.
 
@@ -313,6 +325,7 @@ class SimpleConsumer:
         while True:
             try:
                 result = await self._ask_twice(ask)
+                # Only the followed partition's error moves the consumer; others are results.
                 if not error(result, followed.partition).is_stale_metadata or now() >= deadline:
                     return result
             except ConnectionFailed:
@@ -362,6 +375,8 @@ class SimpleConsumer:
 
         # Ask the named coordinator once, if it is another broker.
         coordinator = await self.find_coordinator(group)
+
+        # This broker denied it and names itself: asking again would not help at once.
         if (coordinator.host, coordinator.port) == (self.host, self.port):
             return result
 
@@ -383,6 +398,7 @@ class SimpleConsumer:
             return await ask(await self._connect())
 
     async def _connect(self) -> Connection:
+        # Concurrent calls share one connection.
         async with self._connecting:
             if self._connection is None or self._connection.closed:
                 self._connection = await Connection.open(

@@ -126,6 +126,7 @@ class Connection(asyncio.Protocol):
                 await connection._negotiate(first_try, min(request_timeout_ms, connect_timeout_ms))
                 return connection
             except ConnectionFailed as failure:
+                # Silence is not an old broker's reply; version 0 would only wait as long again.
                 if isinstance(failure, RequestTimedOut):
                     raise
                 if first_try == 0 and not broker_version:
@@ -136,6 +137,7 @@ class Connection(asyncio.Protocol):
                 raise
 
         connection = await connect()
+        # The broker has named no versions: assume those of `broker_version`.
         if broker_version:
             connection.versions = dict(versions_of(broker_version))
         return connection
@@ -240,6 +242,7 @@ class Connection(asyncio.Protocol):
             while (frame := self._cutter.cut()) is not None:
                 self._answer(frame)
         except (FrameError, WireError) as error:
+            # Behind a frame that cannot be read, nothing can be.
             self.abort(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -283,8 +286,10 @@ class Connection(asyncio.Protocol):
             failure = NoSuchAddress if is_bad_address else ConnectionFailed
             raise failure(self.host, self.port, reason) from error
 
+        # Requests are written whole, so Nagle's algorithm would only delay them.
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A peer that vanished without a word must not look alive for ever.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if send_buffer >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -303,6 +308,7 @@ class Connection(asyncio.Protocol):
 
         # The broker does not know this version and offers others.
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            # Error 35 names the served versions (KIP-511). Each step goes down, so this ends.
             _, most = offered.get(ApiKey.API_VERSIONS, (0, 0))
             await self._negotiate(min(most, version - 1), timeout_ms)
             return
@@ -320,6 +326,8 @@ class Connection(asyncio.Protocol):
         frames = self._outgoing
         self._outgoing = []
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+        # With room in the transport, the write is all that acks=0 waits for.
         if not self._paused:
             self.resume_writing()
 
@@ -328,6 +336,8 @@ class Connection(asyncio.Protocol):
             raise WireError("a response came without a request")
 
         waiting = self._waiting[0]
+
+        # Error 35 comes in the format of version 0, whatever the version of the request.
         version = waiting.version
         if waiting.api_key is ApiKey.API_VERSIONS and _is_refused_version(frame):
             version = 0
@@ -336,11 +346,13 @@ class Connection(asyncio.Protocol):
         if correlation_id != waiting.correlation_id:
             raise WireError(f"response {correlation_id}, expected {waiting.correlation_id}")
 
+        # Only a readable response ends its request; abort fails the others.
         self._waiting.popleft()
         if not waiting.future.done():
             waiting.future.set_result(response)
 
     def _watch(self, deadline: float) -> None:
+        # One timer for all requests. Responses leave it alone; it is set again when it fires.
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -352,11 +364,14 @@ class Connection(asyncio.Protocol):
             return
 
         now = self._loop.time()
+
+        # Timeouts differ, so the oldest request need not be the first to be late.
         earliest = min(self._waiting, key=lambda waiting: waiting.deadline)
         if earliest.deadline > now:
             self._watch(earliest.deadline)
             return
 
+        # Responses come in order, so those to later requests would be late too.
         reason = f"{earliest.api_key.name} was not answered in time"
         self._fail(RequestTimedOut(self.host, self.port, reason))
 
@@ -369,6 +384,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
+            # Closing writes the bytes that are buffered, aborting drops them.
             if abort:
                 self._transport.abort()
             else:
@@ -386,4 +402,5 @@ class Connection(asyncio.Protocol):
 
 def _is_refused_version(frame: Buffer) -> bool:
     """Return whether an ApiVersions response is error 35, which has the format of version 0."""
+    # The correlation id takes four bytes; the error code follows.
     return bytes(frame[4:6]) == b"\x00\x23"

@@ -79,6 +79,7 @@ class Connections:
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None
+        # Addresses whose last response was of no use; they are asked last.
         self._doubted: set[tuple[str, int]] = set()
 
     async def to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection:
@@ -88,6 +89,8 @@ class Connections:
         """
         slots = self._slots.setdefault(endpoint.address, {})
         slot = slots.setdefault(purpose, _Slot())
+
+        # Callers that come while the connection opens share it.
         async with slot.lock:
             return slot.open or await self._open(endpoint, slot)
 
@@ -123,12 +126,15 @@ class Connections:
                     timeout=PATIENCE_S if rest else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
+
+                # A broker that fails costs no wait: the next turn of the loop asks another.
                 for task in done:
                     try:
                         return task.result()
                     except ConnectionFailed as failure:
                         reasons.append(str(failure))
         finally:
+            # Gathering also collects errors of tasks that lost, so that asyncio logs none of them.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,12 +160,15 @@ class Connections:
 
         Equal ones are in random order, so that not all clients ask the first broker at once.
         """
+        # If all are doubted, none is: start over.
         if self._doubted >= endpoints.keys():
             self._doubted.clear()
 
         def doubts(endpoint: BrokerEndpoint) -> tuple[bool, bool, bool]:
             slots = self._slots.get(endpoint.address, {})
             connection = self.open_to(endpoint)
+
+            # One that is about to respond counts as silent too; asking another costs little.
             is_silent = connection is not None and connection.in_flight > 0
             is_lost = any(slot.lost for slot in slots.values())
             return is_lost or is_silent, endpoint.address in self._doubted, connection is None
@@ -168,6 +177,7 @@ class Connections:
         return sorted(shuffled, key=doubts)
 
     async def _open(self, endpoint: BrokerEndpoint, slot: _Slot) -> Connection:
+        # Fail at once, so that the caller can ask another broker.
         if slot.retry_at > _now():
             raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
 
@@ -184,6 +194,7 @@ class Connections:
                 broker_version=self._config.broker_version,
             )
         except ConnectionFailed as failure:
+            # Named once, and not at each attempt; the address may become valid later.
             if isinstance(failure, NoSuchAddress) and not slot.failures:
                 logger.warning("a broker's registered address cannot exist: %s", failure)
             slot.reason = failure.reason
@@ -203,6 +214,8 @@ class Connections:
         """Return the backoff: doubled per failure up to a maximum, ±20 % so that clients spread."""
         base = self._config.reconnect_backoff_ms
         most = self._config.reconnect_backoff_max_ms
+
+        # The bound of the shift keeps the number small; the maximum is reached long before.
         backoff: int = min(base << min(failures, 30), max(base, most))
         return backoff * random.uniform(0.8, 1.2)
 
