@@ -16,7 +16,9 @@ from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
 
 Buffer = bytes | memoryview
+# Where the records belong in the output, and what will fill that place.
 Hole = tuple[int, Any]
+# From bytes, position and limit to the value and the position after it.
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any, list[Hole]], None]
 Named = tuple[str, WireField]
@@ -32,6 +34,7 @@ class Encoded(NamedTuple):
 
 def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int]:
     """Read a message; return it and the position after it. Raises WireError."""
+    # Bytes that end early raise the errors of `struct` and of indexing in the compiled code.
     try:
         return reader(cls, version)(buf, pos, len(buf))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -49,6 +52,7 @@ def encode(value: Any, version: int) -> bytes:
 
 def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> None:
     """Append a message to `out`, and to `holes` the records that are in files. Raises WireError."""
+    # The compiled code checks no types: a wrong value fails where it is packed or measured.
     try:
         writer(value.__class__, version)(out, value, holes)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
@@ -96,6 +100,7 @@ class _Source:
 
     def compile(self, function: str) -> Any:
         assert not self.pending, "a field would be neither read nor written"
+        # The source is made of our declarations alone, and of nothing that a peer sends.
         exec("\n".join(self.lines), self.globals)
         return self.globals[function]
 
@@ -122,11 +127,14 @@ def _read_struct(cls: type, version: int, flexible: bool) -> Reader:
     arguments = []
     untagged, tagged = _split_fields(cls, version)
 
+    # Fields without a tag, in wire order. The last of them may still be pending at the end.
     for name, field in untagged:
         null = field.may_be_null(version)
         variable = _read_value(source, field.type, version, flexible, null, name)
         arguments.append(f"{name}={variable}")
     _flush_reads(source)
+
+    # Tagged fields end each struct of a flexible version (KIP-482).
     if flexible:
         arguments += _read_tags(source, tagged, version)
 
@@ -144,6 +152,7 @@ def _flush_reads(source: _Source) -> None:
     layout = struct.Struct(">" + "".join(code for code, _ in source.pending))
     unpack = source.bind("unpack", layout.unpack_from)
     targets = ", ".join(target for _, target in source.pending)
+    # With the comma a single field is unpacked like many.
     source.add(f"{targets}, = {unpack}(buf, pos)", f"pos += {layout.size}")
     source.pending.clear()
 
@@ -156,10 +165,12 @@ def _read_value(
     if isinstance(kind, Array):
         _read_array(source, kind, version, flexible, null, target, name)
     elif not isinstance(kind, WireType):
+        # A nested struct has a reader of its own.
         _flush_reads(source)
         read = source.bind("read", _read_struct(kind, version, flexible))
         source.add(f"{target}, pos = {read}(buf, pos, limit)")
     elif kind.code:
+        # It is read together with its neighbours.
         source.pending.append((kind.code, target))
     else:
         _read_sized(source, kind, flexible, null, target, name)
@@ -169,9 +180,11 @@ def _read_value(
 def _read_length(source: _Source, code: str, flexible: bool) -> str:
     length = source.name("n")
     if flexible:
+        # Compact lengths are stored plus one, so that 0 is null.
         _flush_reads(source)
         source.add(f"{length}, pos = read_uvarint(buf, pos)", f"{length} -= 1")
     else:
+        # The length closes a group of fields: where the next field begins depends on it.
         source.pending.append((code, length))
         _flush_reads(source)
     return length
@@ -192,6 +205,7 @@ def _read_sized(
     length = _read_length(source, "h" if kind is STRING else "i", flexible)
     _check_length(source, length, null, name)
 
+    # Records are large and stay a view of the request. Other bytes are copied.
     take = {
         STRING: "str(buf[pos:pos + {n}], 'utf-8') if {n} else ''",
         BYTES: "bytes(buf[pos:pos + {n}])",
@@ -208,10 +222,12 @@ def _read_array(
     source: _Source, kind: Array, version: int, flexible: bool, null: bool, target: str, name: str
 ) -> None:
     length = _read_length(source, "i", flexible)
+    # The bound of a length holds for a count too: an element takes a byte at least.
     _check_length(source, length, null, name)
     if null:
         source.add(f"{target} = None", f"if {length} >= 0:")
     else:
+        # The reading of the elements is indented, so it needs a block in both cases.
         source.add("if True:")
 
     # Elements of fixed width: one call reads all of them.
@@ -253,11 +269,13 @@ def _element_reader(kind: Any, version: int, flexible: bool) -> Reader:
 def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
     """Add the reading of the tagged fields, which skips unknown tags; return the arguments."""
     arguments = []
+    # A field whose tag is absent has its default.
     for tag, (name, field) in sorted(tagged.items()):
         default = source.bind("default", field.default)
         source.add(f"tag{tag} = {default}")
         arguments.append(f"{name}=tag{tag}")
 
+    # Tags come with their sizes, so that a reader can skip those that it does not know.
     source.add(
         "count, pos = read_uvarint(buf, pos)",
         "for _ in range(count):",
@@ -270,6 +288,8 @@ def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
     for tag, (_, field) in sorted(tagged.items()):
         single = source.bind("read", _tag_reader(field.type, version))
         source.add(f"    if tag == {tag}: tag{tag} = {single}(buf, pos, end)[0]")
+
+    # A later version may have made the field longer than we know it.
     source.add("    pos = end")
     return arguments
 
@@ -299,6 +319,7 @@ def _write_struct(cls: type, version: int, flexible: bool) -> Writer:
     if flexible:
         _write_tags(source, tagged, version)
 
+    # A struct without fields needs a body too.
     source.add("return None")
     compiled: Writer = source.compile("write")
     return compiled
@@ -343,6 +364,7 @@ def _write_length(source: _Source, code: str, flexible: bool, length: str) -> No
 
 
 def _write_sized(source: _Source, kind: WireType, flexible: bool, null: bool, value: str) -> None:
+    # Encode first: the length counts bytes, not characters.
     body = source.name("b")
     length = source.name("n")
     text = f"{value}.encode()" if kind is STRING else value
@@ -361,6 +383,7 @@ def _write_records(source: _Source, flexible: bool, null: bool, value: str) -> N
     body = source.name("b")
     size = source.name("s")
     length = source.name("n")
+    # Where null is not legal, no records are written as empty ones.
     absent = -1 if null else 0
     source.add(
         f"{body} = {value}",
@@ -416,6 +439,7 @@ def _element_writer(kind: Any, version: int, flexible: bool) -> Writer:
 
 def _write_tags(source: _Source, tagged: Tagged, version: int) -> None:
     """Add the writing of the tagged fields whose values are not the defaults."""
+    # The struct ends with the number of tagged fields.
     if not tagged:
         source.add("out.append(0)")
         return
@@ -425,6 +449,8 @@ def _write_tags(source: _Source, tagged: Tagged, version: int) -> None:
         default = source.bind("default", field.default)
         write = source.bind("write", _tag_writer(field.type, version))
         source.add(f"if m.{name} != {default}: tags.append(({tag}, {write}, m.{name}))")
+
+    # A field's size comes before it, so it is first written aside.
     source.add(
         "out += uvarint(len(tags))",
         "for tag, write, value in tags:",

@@ -16,6 +16,7 @@ class ErrorCode(IntEnum):
 
     def __new__(cls, code: int, retriable: bool, meaning: str) -> ErrorCode:
         member = int.__new__(cls, code)
+        # The value is the code alone, so that ErrorCode(3) finds its member.
         member._value_ = code
         member.retriable = retriable
         member.meaning = meaning

@@ -24,8 +24,12 @@ class FrameCutter:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
+
+        # The bytes fed last, and the position up to which they are cut.
         self._fed = b""
         self._pos = 0
+
+        # The frame that has begun: its pieces, their size, and the bytes that are missing.
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._gathered = 0
         self._missing = 0
@@ -53,6 +57,7 @@ class FrameCutter:
 
     def feed(self, data: bytes) -> None:
         """Add bytes that have arrived."""
+        # Bytes that are not cut yet stay in front of the new ones.
         if self._pos < len(self._fed):
             self._fed = self._fed[self._pos :] + data
         else:
@@ -61,6 +66,7 @@ class FrameCutter:
 
     def cut(self) -> memoryview | None:
         """Return the payload of the next frame; None while it is incomplete. Raises FrameError."""
+        # A frame that has begun comes first.
         if self._missing:
             return self._gather()
 
@@ -71,16 +77,19 @@ class FrameCutter:
             self._release_fed()
             return None
 
+        # Refuse a false size before bytes are kept for it.
         (size,) = _SIZE.unpack_from(fed, pos)
         if not 0 <= size <= self.max_bytes:
             raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}")
 
         end = begins + size
         if end > len(fed):
+            # The frame is not whole: keep what there is of it.
             self._pos = begins
             self._missing = size
             return self._gather()
 
+        # It is whole: return a view, not a copy.
         if end == len(fed):
             self._fed = b""
             self._pos = 0
@@ -99,6 +108,7 @@ class FrameCutter:
     def _gather(self) -> memoryview | None:
         """Move the bytes fed to the frame that has begun; return the frame if it is complete."""
         assert self._missing >= 0
+        # Take what has arrived, up to the end of the frame.
         if self._pos < len(self._fed):
             piece = memoryview(self._fed)[self._pos : self._pos + self._missing]
             self._pos += len(piece)
@@ -108,6 +118,7 @@ class FrameCutter:
         if self._missing:
             return None
 
+        # A frame in a single piece is not copied.
         whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._gathered = 0

@@ -16,6 +16,7 @@ from protocol.primitives import WireError, read_uvarint
 from protocol.registry import API
 from protocol.wire import is_flexible
 
+# Key, version, correlation id; in `_CLIENT` also the length of the client id.
 _FIXED = struct.Struct(">hhi")
 _CLIENT = struct.Struct(">hhih")
 WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
@@ -41,6 +42,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         if (key, version) == WITHOUT_CLIENT_ID:
             return RequestHeader(key, version, correlation_id, None), _FIXED.size
 
+        # The client id keeps its length of two bytes in flexible versions too.
         key, version, correlation_id, length = _CLIENT.unpack_from(frame, 0)
         end = _CLIENT.size + max(length, 0)
         if length < -1 or end > len(frame):
@@ -69,6 +71,8 @@ def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
     if is_flexible(kind, header.api_version):
         pos = _skip_tags(frame, pos)
     request, end = decode(kind, header.api_version, frame, pos)
+
+    # With bytes left over, the sender understands the version in another way than we do.
     if end != len(frame):
         raise WireError(f"{kind.__name__}: {len(frame) - end} bytes left over")
     return request
@@ -101,6 +105,8 @@ def encode_response(
     out = bytearray(4)
     out += correlation_id.to_bytes(4, "big", signed=True)
     kind = response.kind if isinstance(response, Encoded) else type(response)
+
+    # A client that asks for the versions cannot know yet which headers the broker uses.
     if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
         out.append(0)  # no tagged fields
 
@@ -110,6 +116,7 @@ def encode_response(
     else:
         encode_into(out, response, version, holes)
 
+    # Ranges of files are not in `out`, but count as part of the response.
     size = len(out) - 4
     for _, body in holes:
         size += body.size
@@ -136,6 +143,7 @@ def _skip_tags(frame: Buffer, pos: int) -> int:
         for _ in range(count):
             _, pos = read_uvarint(frame, pos)
             size, pos = read_uvarint(frame, pos)
+            # A size beyond the end of the frame fails where the body is read.
             pos += size
     except IndexError as error:
         raise WireError("the header's tagged fields are cut") from error

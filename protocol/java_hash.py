@@ -7,6 +7,7 @@ import struct
 
 def java_string_hash(text: str) -> int:
     """Compute String.hashCode: h = 31*h + unit over the UTF-16 units, as a signed 32-bit number."""
+    # A Java string may hold a lone surrogate, which counts as a unit like any other.
     raw = text.encode("utf-16-be", "surrogatepass")
 
     value = 0

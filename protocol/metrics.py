@@ -54,6 +54,7 @@ class Histogram:
         self.count += 1
         self.sum_ms += duration_ms
         self.max_ms = max(self.max_ms, duration_ms)
+        # A duration equal to a bound belongs to the bucket of that bound.
         self.buckets[bisect_left(DURATION_BOUNDS_MS, duration_ms)] += 1
 
 
@@ -95,6 +96,7 @@ class Metrics:
 
     def delete(self, **labels: object) -> None:
         """Delete all figures with these labels, such as those of a topic that is gone."""
+        # A figure goes with all that have these labels, also if it has further ones.
         gone = set(_as_labels(labels))
         for key in [*self._figures, *self._read]:
             if gone <= set(key[1]):

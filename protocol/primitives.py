@@ -31,6 +31,7 @@ def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
 
 def uvarint(value: int) -> bytes:
     """Encode a non-negative number as unsigned LEB128."""
+    # Nearly all lengths and counts take one byte.
     if value < 0x80:
         return bytes((value,))
 

@@ -23,6 +23,7 @@ REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
 _HEX = re.compile("[0-9a-fA-F]{4}")
+# A key ends at the first `=`, `:` or white space without a backslash.
 _KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
 
 
@@ -101,6 +102,7 @@ def load(
     for an unknown name, a name given twice, a missing one, or a value outside its range.
     """
     declaring: type = cls
+    # Names are compared without regard to dots, dashes and capital letters.
     fields = _spellings(declaring)
     hints = _hints(declaring)
     required = _required(declaring)
@@ -115,11 +117,13 @@ def load(
             if _normalize(given_name) not in allowed:
                 problem = "is not a setting known here" + _suggestion(given_name, cls, fields)
                 raise UnknownSetting(given_name, problem)
+            # The setting has no effect here: take note of it.
             name, reason = allowed[_normalize(given_name)]
             notes.append(f"{name}={raw}: {reason}")
         elif field in values:
             raise SettingError(given_name, "is given twice, or with one of its other names")
         else:
+            # Kafka's message names the type, INT or LONG.
             validator = declared_settings(cls)[field].validator
             number = validator.type_name if isinstance(validator, Whole) else "INT"
             values[field] = convert(given_name, raw, hints[field], number)
@@ -139,6 +143,7 @@ def _check(name: str, value: Any, check: Check) -> None:
     if isinstance(problem, BadWord):
         raise SettingError(name, problem.reason, problem.word)
     if problem:
+        # A list is shown as Java shows it.
         shown = f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
         raise SettingError(name, problem, shown)
 
@@ -156,12 +161,16 @@ def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
     if raw is None and optional:
         return None
 
+    # The error says in Kafka's words what is expected, not why Python refuses the value.
     kind = kinds[0]
     try:
         return _CONVERTERS.get(kind, lambda value: value)(raw)
     except (ValueError, TypeError) as error:
         expected = _EXPECTED.get(kind, f"Not a number of type {whole_number}")
         raise SettingError(name, expected, str(raw)) from error
+
+
+# ---- files of settings
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -172,6 +181,7 @@ def parse_properties(text: str) -> dict[str, str]:
     properties: dict[str, str] = {}
     pending = ""
     for line in (*text.splitlines(), ""):  # the last line may be continued, too
+        # White space at the beginning of a continued line does not count.
         line = pending + line.lstrip()
         pending = ""
         if not line or line[0] in "#!":
@@ -182,6 +192,7 @@ def parse_properties(text: str) -> dict[str, str]:
             pending = line[:-1]
             continue
 
+        # Between key and value is `=`, `:` or white space alone.
         key_end = _KEY_TEXT.match(line).end()  # type: ignore[union-attr]
         key = line[:key_end]
         rest = line[key_end:].lstrip()
@@ -189,6 +200,9 @@ def parse_properties(text: str) -> dict[str, str]:
             rest = rest[1:].lstrip()
         properties[_unescape(key)] = _unescape(rest.rstrip())
     return properties
+
+
+# ---- checks of values
 
 
 def ge(least: float) -> Check:
@@ -254,6 +268,9 @@ def each_of(*allowed: str) -> Check:
     return check
 
 
+# ---- values from text
+
+
 def _to_boolean(raw: Any) -> bool:
     if isinstance(raw, bool):
         return raw
@@ -265,6 +282,7 @@ def _to_boolean(raw: Any) -> bool:
 
 
 def _to_integer(raw: Any) -> int:
+    # Python would take True for 1, and cut off the fraction of 1.5.
     if isinstance(raw, bool | float):
         raise ValueError("not an integer")
     return int(raw)
@@ -284,12 +302,16 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     tuple: _to_words,
 }
 
+# The words of Kafka's ConfigDef.
 _EXPECTED: dict[Any, str] = {
     bool: "Expected value to be either true or false",
     float: "Not a number of type DOUBLE",
     str: "Expected value to be a string",
     tuple: "Expected a comma separated list.",
 }
+
+
+# ---- names
 
 
 def _normalize(name: str) -> str:
@@ -310,6 +332,7 @@ def _spellings(cls: type) -> Mapping[str, str]:
     """Map all names of each setting, normalized, to its field."""
     spellings: dict[str, str] = {}
     for field, declaration in declared_settings(cls).items():
+        # The name in Kafka, the name in Python, and the old names.
         for name in (declaration.name, field, *declaration.aliases):
             spelling = _normalize(name)
             assert spellings.get(spelling, field) == field, f"two settings are called {spelling}"
@@ -346,6 +369,7 @@ def _unescape(text: str) -> str:
                 out.append(chr(int(text[i + 1 : i + 5], 16)))
                 i += 4
             else:
+                # A backslash before any other character stands for that character.
                 out.append(plain.get(text[i], text[i]))
         else:
             out.append(char)

@@ -56,11 +56,13 @@ class Versions:
 
 MAX_VERSION = 32767
 
+# Types of fixed width.
 BOOL = WireType("bool", "?")
 INT8 = WireType("int8", "b")
 INT16 = WireType("int16", "h")
 INT32 = WireType("int32", "i")
 INT64 = WireType("int64", "q")
+# Types that are written after their length.
 STRING = WireType("string")
 BYTES = WireType("bytes")
 RECORDS = WireType("records")
@@ -161,9 +163,13 @@ def _define(cls: C) -> C:
     return attrs.define(kw_only=True, unsafe_hash=True)(cls)
 
 
+# ---- what the codec asks
+
+
 def is_flexible(cls: type, version: int) -> bool:
     """Return whether `version` of the message has compact lengths and tagged fields."""
     declaration: Declaration | None = getattr(cls, "__declaration__", None)
+    # A nested struct has no versions of its own: it follows its message.
     if declaration is None or declaration.first_flexible is None:
         return False
     return version >= declaration.first_flexible
