@@ -33,7 +33,9 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import check_entry
 from protocol.records.legacy import NO_TIMESTAMP, decode_message, read_message_header
 
+# The fields of a message of format 0: crc, magic, attributes, two lengths.
 MIN_RECORD_BYTES = 14
+# Bytes per read: where a search begins, and where whole segments are read.
 SCAN_BYTES = 16 * 1024
 RECOVERY_BYTES = 1024 * 1024
 
@@ -104,12 +106,14 @@ def _good_batches(chunk: memoryview, start: int) -> Iterator[ShallowBatch]:
     The chunk is the file's from `start` on.
     """
     unpack = _CHECKED.unpack_from
+    # Makes the tuple in one call, without the class's own constructor.
     new = tuple.__new__
     end = len(chunk)
     at = 0
     while end - at >= HEADER_BYTES:
         offset, length, epoch, magic, crc, attributes, delta, max_timestamp = unpack(chunk, at)
         stop = at + length + LOG_OVERHEAD
+        # The slow walk goes on: with an old message, a long batch, or damage.
         if magic != 2 or not at + HEADER_BYTES <= stop <= end or delta < 0:
             return
         if crc32c(chunk[at + CRC_COVERS_FROM : stop]) != crc:
@@ -137,14 +141,17 @@ def scan_produced(file: ReadableFile, start: int = 0) -> Iterator[BatchHeader]:
             size = length + LOG_OVERHEAD
             if magic != 2 or not HEADER_BYTES <= size <= end - position - at or delta < 0:
                 break
+            # The whole header is decoded only for those who ask for it.
             if producer_id >= 0:
                 yield new(BatchHeader, HEADER.unpack_from(chunk, at))
             at += size
+            # Large batches are skipped: a header is all that is read of each.
             wanted = SCAN_BYTES if 4 * size < SCAN_BYTES else HEADER_BYTES
         position += at
 
         is_more = at > 0
         if not is_more:
+            # The slow walk reads up to the next batch of format 2, or raises.
             for batch, head in _up_to_a_batch(file, position, SCAN_BYTES, bodies=False):
                 if batch.magic == 2 and (header := read_header(head)).producer_id >= 0:
                     yield header
@@ -189,12 +196,14 @@ def parse(chunk: memoryview, at: int, position: int) -> ShallowBatch:
     if size < MIN_RECORD_BYTES or magic > 2:
         raise CorruptRecord(f"no batch at position {position}: size {size}, magic {magic}")
 
+    # Format 2 names its first offset, and the distance to its last.
     if magic == 2:
         _, _, epoch, _, delta, max_timestamp = _V2.unpack_from(chunk, at)
         if total < HEADER_BYTES or delta < 0:
             raise CorruptRecord(f"no batch at position {position}: size {size}, delta {delta}")
         return ShallowBatch(position, total, offset, offset + delta, epoch, max_timestamp, magic)
 
+    # Formats 0 and 1 name their last offset. Only format 1 has a time, at 18.
     timestamp = _V1_TIMESTAMP.unpack_from(chunk, at + 18)[0] if magic == 1 else NO_TIMESTAMP
     return ShallowBatch(position, total, offset, offset, -1, timestamp, magic)
 
@@ -217,9 +226,13 @@ def _walk(
         if len(chunk) - at < HEADER_BYTES and chunk_start + len(chunk) < end:
             chunk = memoryview(file.read(position, min(wanted, end - position)))
             chunk_start, at = position, 0
+
+        # At the file's end a short message is padded with zeros, for the parser.
         if len(chunk) - at < HEADER_BYTES:
             chunk = memoryview(bytes(chunk[at:]).ljust(HEADER_BYTES, b"\0"))
             chunk_start, at = position, 0
+
+        # The file may end within a batch.
         batch = parse(chunk, at, position)
         if batch.end_position > end:
             return
@@ -231,4 +244,5 @@ def _walk(
             chunk_start, at = position, 0
         yield batch, chunk[at : at + batch.size]
         position = batch.end_position
+        # Read ahead only where more batches fit into one read.
         wanted = chunk_bytes if bodies or 4 * batch.size < chunk_bytes else HEADER_BYTES

@@ -62,6 +62,7 @@ def build_indexes(
 
             # Offsets go up, and stay in this segment.
             if base_offset < offset:
+                # The earlier batch was the wrong one: go back before it.
                 if before[0] <= base_offset:
                     offset, end_position = before
                     _truncate_indexes(segment, offset)
@@ -69,7 +70,9 @@ def build_indexes(
             if next_base is not None and last_offset >= next_base:
                 raise CorruptRecord(f"offset {last_offset} belongs into the next segment")
             if last_offset > last_possible:
+                # The segment must be split, or this offset is wrong.
                 raise overflow_error(segment, batch)
+            # The log once ended there, so a batch must begin there: a gap over it is a loss.
             if end_offset is not None and _reaches_over(batch, offset, end_offset):
                 raise CorruptRecord(
                     f"offset {base_offset} comes after {offset - 1}, though the log "

@@ -30,14 +30,18 @@ class IndexFile:
     name: str
     layout: struct.Struct
     count: int = 0
+    # Open while the index is active.
     _file: StorageFile | None = None
+    # Open when the name is about to go, for those who still read.
     _held: StorageFile | None = None
+    # Entries that are counted and not written; None unless `gather` was called.
     _gathered: bytearray | None = None
 
     @classmethod
     def load(cls, directory: Directory, name: str, layout: struct.Struct) -> IndexFile:
         """Open an index that was truncated to its entries. Raises CorruptIndex."""
         size = directory.size(name)
+        # A file of full length passes: its callers look at the last entry.
         if size is None or size % layout.size:
             raise CorruptIndex(f"{name} is missing or has {size} bytes")
         return cls(directory, name, layout, size // layout.size)
@@ -63,6 +67,7 @@ class IndexFile:
         if self._file is None:
             self._file = self.directory.open_segment(self.name)
         size = self.layout.size
+        # Entries stay, even above a segment.index.bytes that was lowered.
         self._file.truncate(max(max_bytes // size, self.count) * size)
 
     def hold(self) -> None:
@@ -112,6 +117,7 @@ class IndexFile:
         def key_of(slot: int) -> int:
             return key(layout.unpack(file.read(slot * size, size)))
 
+        # The search ends at `count`: free slots behind it hold zeros.
         return bisect_right(range(self.count), target, key=key_of) - 1
 
     def truncate(self, count: int) -> None:
@@ -127,8 +133,11 @@ class IndexFile:
 
     def _opened(self) -> StorageFile:
         file = self._file or self._held or self.directory.open_segment(self.name)
+
+        # Write what was gathered before anything is read or truncated.
         if self._gathered:
             gathered = bytes(self._gathered)
             self._gathered = bytearray()
+            # `count` includes the gathered entries: they begin that far below it.
             file.write(self.count * self.layout.size - len(gathered), gathered)
         return file

@@ -36,6 +36,7 @@ class OffsetIndex:
 
     base_offset: int
     file: IndexFile
+    # The base offset while there is no entry.
     last_offset: int
     is_proven: bool = False
 
@@ -52,6 +53,8 @@ class OffsetIndex:
         An index that a crash left at its full length ends in entries of zero, which shows here.
         """
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), base_offset)
+
+        # Only the ends are checked: a look-up checks the entry that it finds.
         if index.file.count:
             (first_relative, _), (last_relative, last_position) = index.file.ends()
             if last_relative < 0 or (index.file.count > 1 and last_relative <= first_relative):
@@ -74,6 +77,7 @@ class OffsetIndex:
 
     def remove_last(self) -> None:
         """Remove the last entry, whose batch was taken back. Writes nothing."""
+        # The next entry is written over its bytes.
         self.file.count -= 1
         self.last_offset = self.last().offset
 

@@ -61,6 +61,7 @@ class Replacement:
         Raises CorruptIndex for a copy that cannot be used, and OSError, with nothing changed.
         """
         first = self.originals[0]
+        # A bad copy must be found before anything is renamed.
         _check_indexes(first.directory, first.base_offset)
         for original in self.originals:
             original.hold()
@@ -79,12 +80,14 @@ class Replacement:
         for original in self.originals:
             self.renamed += original.rename_files(DELETED)
         directory.fsync_dir()
+        # The log's next flush syncs this name, before another pass begins.
         _rename(directory, base_offset, SWAP, "")
         self.copy = Segment.load(directory, base_offset, self.monotonic_ms)
 
 
 def _check_indexes(directory: Directory, base_offset: int) -> None:
     log_size = directory.size(file_name(base_offset, LOG + CLEANED)) or 0
+    # Each raises for a bad file; `run` opens them for good.
     OffsetIndex.load(directory, file_name(base_offset, INDEX + CLEANED), base_offset, log_size)
     TimeIndex.load(directory, file_name(base_offset, TIME_INDEX + CLEANED), base_offset)
 
@@ -92,5 +95,6 @@ def _check_indexes(directory: Directory, base_offset: int) -> None:
 def _rename(directory: Directory, base_offset: int, before: str, after: str) -> None:
     for kind in ALL_SUFFIXES:
         name = file_name(base_offset, kind)
+        # Only a copy with aborted transactions has that index.
         if kind != TRANSACTION_INDEX or directory.size(name + before) is not None:
             directory.rename(name + before, name + after)

@@ -38,6 +38,7 @@ from core_log.storage import BytesLike, Directory, StorageFile
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
 
+# The default of index.interval.bytes: a rebuild has no settings at hand.
 REBUILT_INTERVAL_BYTES = 4096
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Segment:
 
         A `suffix`, CLEANED, ends the names of its files while it is not part of the log.
         """
+        # The indexes remove their own leftovers.
         for kind in (LOG, TRANSACTION_INDEX):
             directory.remove(file_name(base_offset, kind) + suffix)
         return cls.open_without_indexes(directory, base_offset, monotonic_ms, suffix)
@@ -121,6 +123,7 @@ class Segment:
             directory, file_name(base_offset, INDEX), base_offset, log.size
         )
         time_index = TimeIndex.load(directory, file_name(base_offset, TIME_INDEX), base_offset)
+        # A sealed time index ends with the latest timestamp of all.
         return cls(
             directory, base_offset, log, offset_index, time_index, monotonic_ms, time_index.last
         )
@@ -159,6 +162,8 @@ class Segment:
             return self._held.aborted
         return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
 
+    # Writing
+
     def should_roll(
         self,
         config: LogConfig,
@@ -173,6 +178,7 @@ class Segment:
         if the first batch has none (KAFKA-4099). An empty segment is never rolled onto itself
         (KAFKA-6388); it only gives way to offsets that it cannot index.
         """
+        # An index entry has 31 bits for the distance from the base.
         if last_offset - self.base_offset > INT_MAX:
             return True
         if self.size == 0:
@@ -208,6 +214,8 @@ class Segment:
         assert position + size <= INT_MAX
         assert 0 <= last_offset - self.base_offset <= INT_MAX
         self.log.append(buffers)
+
+        # `should_roll` counts the segment's age from its first write.
         if position == 0:
             self.first_timestamp = latest.timestamp
         if latest.timestamp > self.latest.timestamp:
@@ -227,6 +235,7 @@ class Segment:
     def add_index_entry(self, offset: int, position: int) -> None:
         """Index the batches at `position` that end with `offset`. Raises OSError."""
         self.offset_index.append(offset, position)
+        # Either both indexes get an entry, or neither.
         try:
             self.time_index.maybe_append(*self.latest)
         except OSError:
@@ -241,6 +250,8 @@ class Segment:
         if self.bytes_since_index_entry > index_interval_bytes:
             self.add_index_entry(batch.last_offset, batch.position)
         self.bytes_since_index_entry += batch.size
+
+    # Looking up
 
     def find(self, offset: int, start: int = 0, *, may_rebuild: bool = True) -> ShallowBatch | None:
         """Find the first batch at or behind position `start` with `offset` or a later one.
@@ -271,6 +282,7 @@ class Segment:
 
         The search ends at damage: whoever truncates the segment there removes the damage too.
         """
+        # Search from the indexed position; if nothing there is below, from the start.
         for start in (self.position_before(offset - 1), 0):
             end_offset = self.base_offset
             position = 0
@@ -309,11 +321,17 @@ class Segment:
         if self.bad_index is not None:
             self._rebuild(may_rebuild)
         entry = self.time_index.lookup(timestamp)
+
+        # As in `position_before`, the log must confirm the entry.
         if not self.time_index.is_proven and not self._fits_log(entry, may_rebuild):
             self.bad_index = f"{self._name(TIME_INDEX)} has {entry}"
             self._rebuild(may_rebuild)
             entry = self.time_index.lookup(timestamp)
+
+        # Batches before the entry's own are earlier than its timestamp.
         return self.position_before(max(entry.offset, offset), may_rebuild=may_rebuild)
+
+    # Checking and rebuilding the indexes
 
     def _rebuild(self, may_rebuild: bool) -> None:
         if not may_rebuild:
@@ -343,6 +361,7 @@ class Segment:
         for batch in scan(self.log, indexed.position):
             if batch.base_offset < end_offset:
                 raise CorruptRecord(f"offset {batch.base_offset} is out of order")
+            # The last entry of a sealed time index names the latest timestamp.
             if batch.max_timestamp > latest.timestamp:
                 raise CorruptIndex(f"{self._name(TIME_INDEX)} ends before {batch.max_timestamp}")
             if end_offset <= latest.offset <= batch.last_offset:
@@ -352,6 +371,7 @@ class Segment:
 
         if position < self.size:
             raise CorruptRecord(f"{self.size - position} bytes behind the last batch")
+        # The latest timestamp may lie before the last indexed batch.
         if not (is_confirmed or self._fits_log(latest)):
             raise CorruptIndex(f"{self._name(TIME_INDEX)} ends with {latest}")
         return end_offset
@@ -385,6 +405,7 @@ class Segment:
         next_offset = self.base_offset
         with contextlib.suppress(CorruptRecord):  # whoever reads there reports it
             for batch in scan(self.log):
+                # Behind an offset that goes back nothing could be looked up.
                 if not next_offset <= batch.last_offset <= self.base_offset + INT_MAX:
                     break
                 self.index(batch, REBUILT_INTERVAL_BYTES)
@@ -402,6 +423,8 @@ class Segment:
         self.first_timestamp = None
         self.bytes_since_index_entry = 0
 
+    # Becoming active, sealed or shorter
+
     def activate(self, config: LogConfig) -> None:
         """Make this the segment that is written to.
 
@@ -416,6 +439,7 @@ class Segment:
     def seal(self) -> None:
         """Close the segment to appends: its files end with their contents."""
         self.log.trim()
+        # A slot is kept free for this entry.
         self.time_index.maybe_append(*self.latest)
         self.offset_index.file.seal()
         self.time_index.file.seal()
@@ -426,16 +450,19 @@ class Segment:
         if position < self.size:
             self.log.truncate(position)
 
+        # Entries that are left must fit the log before others follow them.
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         if not self._index_ends_fit_log():
             self.rebuild_indexes(f"{self._name(LOG)} was truncated at {offset}")
 
         self.truncate_transactions(offset)
+        # An empty segment is as young as a new one.
         if self.log.size == 0:
             self.created_ms = monotonic_ms
             self.first_timestamp = None
         self.bytes_since_index_entry = 0
+        # The batch with the latest timestamp is gone.
         if self.latest.offset >= offset:
             self.reload_latest()
 
@@ -443,6 +470,7 @@ class Segment:
         """Delete the aborted transactions that ended at `offset` or above."""
         name = file_name(self.base_offset, TRANSACTION_INDEX) + self.suffix
         truncate_transaction_index(self.directory, name, offset)
+        # The open file may be one that was just removed.
         self.transaction_index = None
 
     def reload_latest(self) -> None:
@@ -457,6 +485,8 @@ class Segment:
                 if batch.max_timestamp > self.latest.timestamp:
                     self.latest = TimestampOffset(batch.max_timestamp, batch.last_offset)
 
+    # Files
+
     def files_to_flush(self) -> list[StorageFile]:
         """List the files to fsync: sealed indexes too, for recovery rebuilds only active ones."""
         files = [self.log]
@@ -469,6 +499,7 @@ class Segment:
     def rename_files(self, suffix: str) -> list[str]:
         """Add `suffix` to the names of all its files. Returns the new names."""
         renamed = []
+        # The log file goes first: recovery removes indexes that have none.
         for kind in ALL_SUFFIXES:
             name = file_name(self.base_offset, kind)
             if self.directory.size(name) is not None:
@@ -538,6 +569,8 @@ class Segment:
         most = min(config.segment_jitter_ms, config.max_segment_ms)
         if not most:
             return 0
+
+        # A checksum stands in for chance: it is the same at every call.
         return zlib.crc32(f"{self.directory.name}/{self.base_offset}".encode()) % most
 
 

@@ -14,7 +14,9 @@ from core_log.storage import BytesLike, FileRange
 
 __all__ = ["FileRange", "SegmentFile"]
 
+# Linux only. With 0 the probes of `is_cached` wait, and always succeed.
 RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+# SYNC_FILE_RANGE_WRITE of <fcntl.h>: begin to write, wait for nothing.
 SYNC_FILE_RANGE_WRITE = 2
 
 
@@ -24,6 +26,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     It begins to write pages, and waits only for room in the disk's queue.
     """
     try:
+        # CDLL(None) is this process, with the C library in it.
         function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError, TypeError):
         return None
@@ -42,6 +45,7 @@ class SharedFile(io.FileIO):
     """
 
     def __del__(self) -> None:
+        # FileIO would warn of a file that nobody closed.
         self.close()
 
 
@@ -60,10 +64,12 @@ class SegmentFile:
         """Write all of `buffers` at the end, or nothing: a failed write is taken back."""
         total = sum(map(len, buffers))
         try:
+            # One call as a rule. After a short write the rest shows what is wrong.
             written = os.pwritev(self._fd, buffers, self.size)
             if written < total:
                 self._write_all(self.size + written, b"".join(buffers)[written:])
         except OSError:
+            # If this fails too, the first error is the one to raise.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self.size)
             raise
@@ -76,12 +82,14 @@ class SegmentFile:
 
     def read(self, start: int, size: int) -> bytes:
         """Read up to `size` bytes; fewer only at the file's end."""
+        # Reserved bytes read as zeros, and are no part of the file.
         if self._reserved:
             size = max(0, min(size, self.size - start))
         data = os.pread(self._fd, size, start)
         if len(data) == size or not data:
             return data
 
+        # A read may be short before the file ends (KAFKA-4576): go on.
         parts = [data]
         while data and (size := size - len(data)):
             start += len(data)
@@ -109,11 +117,13 @@ class SegmentFile:
         if size != self.size:
             os.ftruncate(self._fd, size)
             self.size = size
+            # ftruncate has released the reserved bytes too.
             self._reserved = False
 
     def reserve(self, size: int) -> None:
         """Reserve room on the disk for a file of `size` bytes. A full disk raises now."""
         if size > self.size:
+            # Unlike ftruncate this allocates blocks.
             os.posix_fallocate(self._fd, 0, size)
             self._reserved = True
 
@@ -146,4 +156,5 @@ class SegmentFile:
 
 
 def _create(path: str, _flags: int) -> int:
+    # The mode "r+" alone would not create the file.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

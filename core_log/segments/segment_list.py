@@ -73,6 +73,8 @@ class SegmentList:
         """The segment that is written to."""
         return self.segments[-1]
 
+    # Changing the set
+
     def begin(self, base_offset: int, config: LogConfig, monotonic_ms: int) -> None:
         """Add a new active segment behind the others. Raises OSError."""
         assert not self.segments or base_offset > self.active.base_offset
@@ -84,6 +86,7 @@ class SegmentList:
             self._remove_files(base_offset)
             raise
 
+        # Its predecessor is closed: the next flush syncs that one's indexes too.
         self.segments.append(segment)
         self.flushes.name_changes += 1
         self.flushes.has_closed = True
@@ -98,6 +101,7 @@ class SegmentList:
         """Take out the oldest `count` segments. The caller marks their files as deleted."""
         assert count < len(self.segments)
         removed = self.segments[:count]
+        # A new list: whoever iterates goes on over the old one.
         self.segments = self.segments[count:]
         self._positions.clear()
         return removed
@@ -110,6 +114,7 @@ class SegmentList:
         """End with the batch that ends at `offset`. Raises OSError."""
         count = self.floor(offset) + 1
         removed = self.segments[count:]
+        # The last segment goes first, so no crash leaves a hole.
         self._keep(self.segments[:count], removed[::-1], config, monotonic_ms)
         if removed:
             self.directory.fsync_dir()  # otherwise they may stand behind a shorter segment
@@ -145,6 +150,7 @@ class SegmentList:
         The originals' files are removed at `removal_ms`.
         """
         originals = replacement.originals
+        # Appends may have begun new segments behind them since.
         number = self.segments.index(originals[0])
         behind = self.segments[number + len(originals) :]
         self.segments = [*self.segments[:number], replacement.copy, *behind]
@@ -155,6 +161,8 @@ class SegmentList:
     def take_due(self, monotonic_ms: int) -> list[str]:
         """Take the names of the files that are due for removal."""
         return self._deleted_files.take_due(monotonic_ms)
+
+    # Looking up and reading
 
     def files_to_flush(self, offset: int) -> list[StorageFile]:
         """List the files to fsync, from the segment that holds `offset` on."""
@@ -184,6 +192,7 @@ class SegmentList:
         """
         segment, position = self._locate(offset)
         end_segment, end_position = self._locate(end_offset)
+        # A response has bytes of one segment.
         if end_segment is not segment:
             end_position = segment.size
 
@@ -195,6 +204,7 @@ class SegmentList:
             if size < first:
                 size = min(available, first) if min_one else 0
 
+        # A reader that got everything asks for this offset next.
         if size == available:
             self._remember(end_offset, segment, end_position)
         return segment.log.range(position, size) if size > 0 else None
@@ -230,6 +240,7 @@ class SegmentList:
         for segment in self.segments:
             if segment.bad_index is not None:  # its latest timestamp may be wrong, too
                 raise BadIndex(segment)
+            # Producers set the times, so any later segment may have earlier ones.
             if segment.largest_timestamp >= timestamp:
                 for batch in _candidates(segment, timestamp, start_offset):
                     yield segment.log.range(batch.position, batch.size)
@@ -273,12 +284,14 @@ class SegmentList:
             (max(segment.base_offset, log_start_offset), segment.modified_ms)
             for segment in self.segments
         ]
+        # The log's end counts as written now, as in Kafka.
         if self.active.size:
             times.append((self.end_offset, now_ms))
 
         if time_ms == EARLIEST_TIME:
             times = times[:1]
         elif time_ms != LATEST_TIME:
+            # Leave out the newest ones that were written later.
             while times and times[-1][1] > time_ms:
                 times.pop()
         return [offset for offset, _ in reversed(times)]
@@ -312,9 +325,11 @@ class SegmentList:
         if offset >= self.end_offset:
             return self.active, self.active.size
         remembered = self._positions.get(offset)
+        # What was a segment's end may be followed by the next segment.
         if remembered is not None and remembered[1] < remembered[0].size:
             return remembered
 
+        # Compaction may leave no such offset in the segment: go on in the next.
         for number in range(self.floor(offset), len(self.segments)):
             batch = self.segments[number].find(offset, may_rebuild=False)
             if batch is not None:
@@ -322,6 +337,7 @@ class SegmentList:
         return self.active, self.active.size
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        # A dict keeps the order of insertion: the oldest goes.
         if len(self._positions) >= REMEMBERED_POSITIONS and offset not in self._positions:
             del self._positions[next(iter(self._positions))]
         self._positions[offset] = (segment, position)
@@ -332,6 +348,7 @@ def _base_offset(segment: Segment) -> int:
 
 
 def _batch_size(segment: Segment, position: int) -> int:
+    # All formats begin with int64 offset | int32 size.
     head = segment.log.read(position, LOG_OVERHEAD)
     return LOG_OVERHEAD + int.from_bytes(head[8:], "big")
 

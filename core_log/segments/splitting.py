@@ -68,6 +68,7 @@ def check_overflow(segment: Segment, next_base: int | None) -> None:
 def split_segment(directory: Directory, base_offset: int) -> None:
     """Write the parts of a segment as `.swap`, for recovery. Raises OSError and CorruptRecord."""
     source = directory.open_segment(file_name(base_offset, LOG))
+    # Retention and tombstones may go by the file's age: the parts inherit it.
     modified_ms = directory.modified_ms(file_name(base_offset, LOG))
     parts = list(_parts(source))
     transactions = read_transaction_index(directory, file_name(base_offset, TRANSACTION_INDEX))
@@ -79,6 +80,8 @@ def split_segment(directory: Directory, base_offset: int) -> None:
         _copy(source, start, end, directory, name + CLEANED)
         directory.set_modified_ms(name + CLEANED, modified_ms)
         names.append(name)
+
+        # An aborted transaction is indexed in the part that has its marker.
         aborted = [
             transaction
             for transaction in transactions
@@ -90,6 +93,7 @@ def split_segment(directory: Directory, base_offset: int) -> None:
             names.append(name)
 
     directory.fsync_dir()
+    # A crash amid this leaves lower `.cleaned` logs, which undo the swaps.
     for name in reversed(names):
         directory.rename(name + CLEANED, name + SWAP)
     directory.fsync_dir()
@@ -101,6 +105,7 @@ def _parts(source: StorageFile) -> Iterator[tuple[int, int, int, int]]:
     """Yield first offset, start, end and last offset of each part, as large as can be indexed."""
     base_offset = start = end = last_offset = 0
     for batch in scan(source):
+        # Begin a part with the first batch, and with each that is too far away.
         if batch.last_offset - base_offset > INT_MAX or not end:
             if end:
                 yield base_offset, start, end, last_offset
@@ -118,6 +123,7 @@ def _first_offset(source: StorageFile, batch: ShallowBatch) -> int:
 
 
 def _copy(source: StorageFile, start: int, end: int, directory: Directory, name: str) -> None:
+    # Otherwise the copy would be appended to a leftover.
     directory.remove(name)
     copy = directory.open_segment(name)
     for position in range(start, end, COPY_BYTES):

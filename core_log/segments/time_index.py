@@ -48,6 +48,7 @@ class TimeIndex:
     def load(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
         """Open a sealed index. Raises CorruptIndex."""
         index = cls(base_offset, IndexFile.load(directory, name, ENTRY), _none(base_offset))
+        # Entries come only with a later timestamp, so the last is above the first.
         goes_back = False
         if index.file.count:
             (first_timestamp, _), (timestamp, relative) = index.file.ends()
@@ -78,11 +79,14 @@ class TimeIndex:
         if slot == self.file.count:
             return True
         following = self._at(slot)
+
+        # Both fields go up from one entry to the next.
         return entry.timestamp < following.timestamp and entry.offset < following.offset
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at and above `offset`."""
         below = offset - self.base_offset - 1
+        # The search is by offset, the second field, which goes up too.
         self.file.truncate(self.file.last_slot_at_most(below, lambda entry: entry[1]) + 1)
         self.last = self._at(self.file.count - 1)
 

@@ -44,6 +44,7 @@ def read_transaction_index(directory: Directory, name: str) -> list[AbortedTrans
         entry = AbortedTransaction(*fields)
         if version != VERSION:
             raise CorruptIndex(f"{name} has an entry of version {version}")
+        # Markers come in order of offset, and an entry with each.
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise CorruptIndex(f"{name} goes back from {entries[-1]} to {entry}")
         entries.append(entry)
@@ -65,6 +66,7 @@ def collect_aborted(
     """
     collected = []
     for transaction in transactions:
+        # It overlaps: it ended at `offset` or above, and began below the end.
         if transaction.last_offset >= offset and transaction.first_offset < end_offset:
             collected.append(transaction)
         if transaction.last_stable_offset >= end_offset:
@@ -78,6 +80,7 @@ def truncate_transaction_index(directory: Directory, name: str, offset: int) -> 
     if data is None:
         return
 
+    # Keep the entries up to the first that must go, or cannot be read.
     kept = 0
     for at in range(0, len(data) - ENTRY.size + 1, ENTRY.size):
         version, _, _, last_offset, _ = ENTRY.unpack_from(data, at)
@@ -85,6 +88,7 @@ def truncate_transaction_index(directory: Directory, name: str, offset: int) -> 
             break
         kept = at + ENTRY.size
 
+    # A segment without aborted transactions has no file.
     if kept:
         directory.open_segment(name).truncate(kept)
     else:
