@@ -95,6 +95,7 @@ def print_item(item: Item, output: str) -> None:
         show(Listing("cluster", CLUSTER_COLUMNS, [item]), output)
         return
 
+    # A CSV file has the rows of brokers alone.
     if output != "csv":
         click.echo(format_summary(item))
     show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
@@ -109,6 +110,8 @@ async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
         for topic in topics.values()
         for partition in build_topic_item(topic, {}, min_isr=min_isrs.get(topic.name))["partitions"]
     ]
+
+    # Brokers report neither the controller's epoch nor all listeners.
     if zk is None:
         return build_cluster_item(description, None, partitions)
 
@@ -131,6 +134,7 @@ async def read_listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, lis
     return {
         broker: [str(endpoint) for endpoint in BrokerId.decode(node[0], path).endpoints]
         for broker, path, node in zip(brokers, paths, nodes, strict=True)
+        # A broker may have left since the brokers were asked.
         if node is not None
     }
 
@@ -148,6 +152,8 @@ def build_cluster_item(
 
     # The preferred leader is the first replica.
     not_preferred = [p for p in partitions if p["leader"] != p["replicas"][0]]
+
+    # Partitions of each broker: led, preferred, and preferred but led by others.
     led = Counter(p["leader"] for p in partitions)
     preferred = Counter(p["replicas"][0] for p in partitions)
     led_by_others = Counter(p["replicas"][0] for p in not_preferred)

@@ -38,6 +38,8 @@ class ClusterAccess(Protocol):
     def is_by_zookeeper(self) -> bool:
         """True if operations are written to ZooKeeper, where no broker confirms them."""
 
+    # --- brokers and topics -----------------------------------------------------------------------
+
     async def list_brokers(self) -> Mapping[int, str | None]:
         """Return the rack of each live broker, by broker id."""
 
@@ -55,6 +57,8 @@ class ClusterAccess(Protocol):
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]: ...
 
+    # --- settings ---------------------------------------------------------------------------------
+
     async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
@@ -67,6 +71,8 @@ class ClusterAccess(Protocol):
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
+
+    # --- replicas ---------------------------------------------------------------------------------
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]

@@ -19,6 +19,7 @@ class BrokerList(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Raises UsageError for text that is no id, and for an id that appears twice."""
+        # click may pass a value that it has converted before.
         if isinstance(value, tuple):
             return value
 
@@ -41,6 +42,7 @@ class BrokerLists(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[tuple[int, ...], ...]:
         """Raises UsageError for text that is not broker ids."""
+        # click may pass a value that it has converted before.
         if isinstance(value, tuple):
             return value
 

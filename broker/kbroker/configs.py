@@ -82,6 +82,7 @@ def entity_options(command: Callable[..., T]) -> Callable[..., T]:
         entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
         return command(*args, resource=choose_resource(**entity), **given)
 
+    # Decorators apply from the inside out: the last one is the first in the help.
     for option in reversed(list(_ENTITY_OPTIONS.values())):
         with_resource = option(with_resource)
     return with_resource
@@ -135,6 +136,7 @@ def choose_resource(
             raise click.UsageError(f"{entity_name!r} is not a broker id")
         broker = None if entity_name is None else int(entity_name)
 
+    # All that is named: there must be exactly one.
     resources = []
     if topic is not None:
         resources.append(ConfigResource.topic(topic))
@@ -199,6 +201,8 @@ async def describe_configs(
         if isinstance(cluster, OverBrokers):
             configs = await cluster.admin.describe_configs([resource], synonyms=True)
             items = [_config_item(resource, config) for config in configs[resource]]
+
+            # Without --all only what was set on this very resource.
             own_source = SOURCES[own_config_source(resource)]
             return sorted(
                 (item for item in items if everything or item["source"] == own_source),
@@ -259,6 +263,7 @@ class Settings(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[tuple[str, str], ...]:
         """Raises UsageError for a piece that is not k=v."""
+        # click may pass a value that it has converted before.
         if isinstance(value, tuple):
             return value
 
@@ -272,6 +277,7 @@ class Settings(click.ParamType):  # type: ignore[type-arg]
 
 
 def _split_pieces(text: str) -> Iterator[str]:
+    # A piece is a run of bracketed lists and of characters other than commas.
     return (match[0] for match in re.finditer(r"(?:\[[^\]]*\]|[^,])+", text))
 
 
@@ -310,6 +316,7 @@ def alter(
     force: bool,
 ) -> None:
     """Set or remove settings of a topic or broker; all other settings stay."""
+    # Both options may be repeated, and may hold several settings each.
     removals = [name for names in removed for name in split_names(names)]
     additions = [pair for pairs in added for pair in pairs]
     if not removals and not additions:
@@ -317,6 +324,7 @@ def alter(
     if both := set(removals) & {name for name, _ in additions}:
         raise click.UsageError(f"both added and removed: {', '.join(sorted(both))}")
 
+    # A value of None removes the setting.
     changes = {resource: {**dict.fromkeys(removals), **dict(additions)}}
 
     async def change() -> Exception | None:

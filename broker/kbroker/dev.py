@@ -74,6 +74,8 @@ def command(
 async def run(cluster: LocalCluster) -> None:
     """Start the cluster, print the ready line, and stop the cluster at a signal."""
     stop = stop_event()
+
+    # The lock is held to the end: children write here until they have stopped.
     with hold_directory(cluster.directory):
         try:
             if await run_until_stopped(stop, cluster.start()):
@@ -82,6 +84,8 @@ async def run(cluster: LocalCluster) -> None:
                     f"data={cluster.directory}"
                 )
                 await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
+
+                # ZooKeeper goes on without brokers: they may be started again by hand.
                 await stop.wait()
         finally:
             await cluster.stop()

@@ -46,6 +46,7 @@ def rewrite_election_type(args: Sequence[str]) -> list[str]:
     for position, arg in enumerate(args):
         name, equals, kind = arg.partition("=")
         if name == KAFKA_TYPE:
+            # The kind is behind the equals sign, or the next argument.
             rest = list(args[position + 1 :])
             if not equals and rest:
                 kind = rest.pop(0)
@@ -72,6 +73,7 @@ def command() -> None:
 
 def partition_options(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that choose partitions."""
+    # Decorators apply from the inside out: the last one is the first in the help.
     for option in reversed(_PARTITION_OPTIONS):
         command = option(command)
     return command
@@ -154,6 +156,7 @@ def elect(
     file: Path | None,
 ) -> None:
     """Elect leaders and print each partition's result; exit 1 if an election failed."""
+    # Exactly one option chooses the partitions.
     choices = [topic is not None, everything, file is not None]
     if not any(choices) and names_zookeeper_alone(click.get_current_context()):
         everything = True  # the default of kafka-preferred-replica-election.sh
@@ -162,6 +165,7 @@ def elect(
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
 
+    # The file is read first: a mistake in it needs no connection.
     in_file = None if file is None else read_partitions(file.read_text("utf-8"))
 
     async def request_election() -> Mapping[TopicPartition, ApiError | None]:
@@ -186,6 +190,8 @@ def show_verdicts(
     codes = {
         partition: error.code if error else ErrorCode.NONE for partition, error in verdicts.items()
     }
+
+    # A partition that needs no election is no failure.
     failures = [
         Failure.of(str(partition), error)
         for partition, error in verdicts.items()
@@ -207,6 +213,8 @@ def show_verdicts(
                 click.echo(f"{sentence} {names}")
         if not codes:
             click.echo("No partition needs an election.")
+
+        # The sentences stand in place of the rows.
         items = []
 
     show(Listing("election", COLUMNS, items, failures), output)

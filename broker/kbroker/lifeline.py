@@ -55,9 +55,11 @@ def stop_with_parent(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
+        # The parent writes nothing. Only the end of file counts.
         while os.read(_STDIN, 1024):
             pass
 
+        # An orderly stop, if the loop still turns.
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop.set)
 

@@ -37,7 +37,9 @@ _PROBE_TIMEOUT_MS = 2000
 MOST_REPLICAS = 3
 """Replicas of the offsets topic, as in Kafka; fewer if there are fewer brokers."""
 DEV_SETTINGS = {
+    # A group's first member gets its partitions at once.
     "group.initial.rebalance.delay.ms": "0",
+    # Kafka waits 5 s before a broker tries again to move its leaders away.
     "controlled.shutdown.retry.backoff.ms": "1000",
 }
 """Settings in which a development cluster differs from Kafka's defaults."""
@@ -96,9 +98,12 @@ class BrokerProcess:
         """Say how the process ended, with its last line of output unless somebody killed it."""
         code = self.process.returncode
         assert code is not None
+
+        # Somebody killed it: its last line of output says nothing about that.
         if code in (-signal.SIGKILL, -signal.SIGTERM):
             return f"broker {self.broker_id} was killed by {signal.Signals(-code).name}"
 
+        # A crash, or an error: its last line of output may name the reason.
         end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
         return f"broker {self.broker_id} {end}" + (f": {lines[-1]}" if lines else "")
@@ -138,11 +143,14 @@ class LocalCluster:
         Raises LocalClusterError, ZkServerError.
         """
         assert not self._children, "a cluster starts once"
+
+        # ZooKeeper first: its address is in the brokers' settings.
         if self.external_zookeeper is None:
             self._embedded = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
             await self._embedded.start()
             (self.directory / "zookeeper.pid").write_text(f"{self._embedded.pid}\n")
 
+        # All brokers start side by side, and find each other in ZooKeeper.
         for broker_id, port in enumerate(claim_ports(self.port, self.brokers)):
             self._children.append(await self._spawn(broker_id, port))
 
@@ -163,12 +171,14 @@ class LocalCluster:
             properties = self.directory / f"broker-{child.broker_id}.properties"
             report(f"{child.describe_end()}; to start it again: kbroker start {properties}")
 
+        # A broker that ends does not end the watch over the others.
         async with asyncio.TaskGroup() as tasks:
             for child in self._children:
                 tasks.create_task(report_end(child))
 
     async def stop(self) -> None:
         """Stop the brokers, then ZooKeeper; kill brokers that take longer than STOP_TIMEOUT_S."""
+        # The brokers, all at once: each may take seconds to move its leaders away.
         running = [child.process for child in self._children if child.process.returncode is None]
         for process in running:
             process.terminate()
@@ -185,10 +195,12 @@ class LocalCluster:
         if self._embedded is not None:
             await self._embedded.stop()
 
+        # A script must not kill a process that gets one of these ids later.
         for file in self.directory.glob("*.pid"):
             file.unlink()
 
     async def _spawn(self, broker_id: int, port: int) -> BrokerProcess:
+        # The settings stay in a file: `kbroker start` can start this broker alone.
         properties = self.directory / f"broker-{broker_id}.properties"
         log_dir = self.directory / f"broker-{broker_id}"
         settings = broker_properties(
@@ -196,14 +208,17 @@ class LocalCluster:
         )
         properties.write_text(format_properties(settings), "utf-8")
 
+        # A later run appends to the same log.
         command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *command,
+                # The lifeline: it ends when this process does.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                # Ctrl-C reaches this process alone.
                 start_new_session=True,
             )
 
@@ -213,6 +228,8 @@ class LocalCluster:
 
     async def _await_ready(self) -> None:
         ids = set(range(self.brokers))
+
+        # One broker after the other: all must see the whole cluster.
         for child in self._children:
             while not await has_metadata_of(child.port, ids):
                 # A broker that has ended would be waited for in vain.
@@ -227,10 +244,12 @@ async def has_metadata_of(port: int, broker_ids: set[int]) -> bool:
     try:
         connection = await Connection.open(HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS)
         try:
+            # An empty list is no topic: brokers and controller are all we want to know.
             metadata: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
         finally:
             await connection.close()
     except ClientError:
+        # It does not listen yet, or does not respond.
         return False
 
     live = {broker.node_id for broker in metadata.brokers}
@@ -242,6 +261,7 @@ def claim_ports(first: int, count: int) -> list[int]:
 
     Raises LocalClusterError for a port that is taken.
     """
+    # Free ports are tried in random order: clusters that start together seldom collide.
     candidates = range(first, first + count)
     ports: list[int] = []
 
@@ -272,6 +292,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
     """
     directory.mkdir(parents=True, exist_ok=True)
 
+    # The kernel releases the lock however this process ends; the file stays.
     with (directory / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -38,6 +38,8 @@ class OverBrokers:
     admin: Admin
     is_by_zookeeper: bool = False
 
+    # --- brokers and topics -----------------------------------------------------------------------
+
     async def list_brokers(self) -> Mapping[int, str | None]:
         cluster = await self.admin.describe_cluster()
         return {broker.node_id: broker.rack for broker in cluster.brokers}
@@ -59,9 +61,12 @@ class OverBrokers:
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         return await self.admin.delete_topics(names)
 
+    # --- settings ---------------------------------------------------------------------------------
+
     async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
+        # The response has all effective settings, defaults included: choose by source.
         configs_of = await self.admin.describe_configs(resources)
         return {
             resource: {
@@ -79,6 +84,7 @@ class OverBrokers:
         try:
             return await self.admin.incremental_alter_configs(changes)
         except UnsupportedApi:
+            # AlterConfigs removes what it does not name, so the settings that stay are sent too.
             replacements = {}
             for resource, own in (await self.describe_own_configs(changes)).items():
                 merged = {**own, **changes[resource]}
@@ -94,6 +100,8 @@ class OverBrokers:
             if config.name == "min.insync.replicas" and config.value is not None
         }
 
+    # --- replicas ---------------------------------------------------------------------------------
+
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
     ) -> Verdicts[TopicPartition]:
@@ -102,6 +110,7 @@ class OverBrokers:
     async def cancel_reassignments(
         self, partitions: Iterable[TopicPartition]
     ) -> Verdicts[TopicPartition]:
+        # A target of None cancels (KIP-455).
         return await self.admin.alter_partition_reassignments(dict.fromkeys(partitions))
 
     async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
@@ -113,6 +122,7 @@ class OverBrokers:
         return await self.admin.alter_replica_log_dirs(places)
 
     async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+        # Each broker knows its own directories alone.
         broker_ids = sorted(set(brokers))
         log_dirs = await asyncio.gather(*map(self.admin.describe_log_dirs, broker_ids))
         return dict(zip(broker_ids, log_dirs, strict=True))

@@ -78,6 +78,7 @@ class OverZooKeeper:
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack
             for broker_id, node in zip(ids, nodes, strict=True)
+            # A broker may leave between the two reads.
             if node is not None
         }
 
@@ -128,6 +129,7 @@ class OverZooKeeper:
                 path = TopicAssignment.path(name)
                 assignments[name] = TopicAssignment.decode(node[0], path)
             elif names is not None:
+                # A topic that was asked for must exist; a listed one may be deleted meanwhile.
                 raise unknown_topic(name)
         return assignments
 
@@ -135,6 +137,7 @@ class OverZooKeeper:
         return await children_if_there(self.zk, DeleteTopic.directory())
 
     async def create_topic(self, topic: NewTopic) -> None:
+        # The defaults are settings of the brokers, which ZooKeeper does not hold.
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
 
@@ -149,6 +152,7 @@ class OverZooKeeper:
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
         plan = plan_topic(wanted, TopicNames(existing), DEFAULTS, creator.place)
 
+        # The creator writes in a task of its own; `touch` reports that it is done.
         await creator.start()
         try:
             creation = creator.create_assigned(plan)
@@ -164,12 +168,14 @@ class OverZooKeeper:
             raise ApiError(creation.result, f"topic {topic.name}")
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
+        # The checks that a controller makes before a topic may grow.
         if topic in await self.list_marked_topics():
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted")
         if any(partition.topic == topic for partition in await self.list_reassignments()):
             message = f"partitions of {topic} are being reassigned"
             raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
 
+        # New partitions begin behind those that exist when the node is written.
         racks = await self.list_brokers()
         request = create_partitions_request({topic: new}, self.timeout_ms, validate_only=False)
         (wanted,) = request.topics
@@ -194,6 +200,7 @@ class OverZooKeeper:
                 verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
             else:
                 try:
+                    # The node is a mark: the controller deletes the topic, and then the node.
                     await self.zk.create(DeleteTopic.path(name), None, make_parents=True)
                 except NodeExists:
                     message = f"topic {name} is already marked for deletion"
@@ -224,10 +231,13 @@ class OverZooKeeper:
     async def _change_config(
         self, resource: ConfigResource, changed: Mapping[str, str | None]
     ) -> None:
+        # One node holds all settings of a resource: those that are not named stay.
         before = await self._read_config(resource)
         values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
 
         entity_type, name = config_entity(resource)
+
+        # Only a topic's settings can be checked here: a broker's depend on its own file.
         if entity_type == "topics":
             if name not in await self._list_topics():
                 raise unknown_topic(name)
@@ -238,6 +248,7 @@ class OverZooKeeper:
         try:
             await self.zk.set(path, content)
         except NoNode:
+            # The resource has its first setting.
             await self.zk.create(path, content, make_parents=True)
 
         # The notification comes after the settings: brokers read them at once.
@@ -258,6 +269,8 @@ class OverZooKeeper:
         self, targets: Mapping[TopicPartition, Sequence[int]]
     ) -> Verdicts[TopicPartition]:
         replicas = {(p.topic, p.partition): tuple(to) for p, to in targets.items()}
+
+        # A single node holds the reassignment until the controller has finished it.
         content = ReassignPartitions(replicas).encode()
         try:
             await self.zk.create(ReassignPartitions.path(), content, make_parents=True)
@@ -291,9 +304,11 @@ class OverZooKeeper:
             for partition_id, replicas in assignment.partitions.items():
                 target = targets.get((topic, partition_id))
                 if target is not None:
+                    # In the tool's node: it names the new replicas only.
                     adding = tuple(broker for broker in target if broker not in replicas)
                     removing = tuple(broker for broker in replicas if broker not in target)
                 else:
+                    # Begun by brokers: the topic's own node has both sets, if it moves.
                     adding = assignment.adding.get(partition_id, ())
                     removing = assignment.removing.get(partition_id, ())
                     if not adding and not removing:
@@ -310,6 +325,7 @@ class OverZooKeeper:
         if election_type == UNCLEAN:
             raise NeedsBrokers("an unclean election")
 
+        # Partitions that are unknown, or need no election, never reach the controller.
         before = await self._has_preferred_leader()
         verdicts: Verdicts[TopicPartition] = {}
         for partition in partitions or ():
@@ -320,6 +336,7 @@ class OverZooKeeper:
                 message = f"{partition} is led by its preferred leader already"
                 verdicts[partition] = ApiError(ErrorCode.ELECTION_NOT_NEEDED, message)
 
+        # Without a list: every partition that its preferred leader does not lead.
         elected = [p for p in partitions or before if not before.get(p, True)]
         if not elected:
             return verdicts
@@ -333,6 +350,7 @@ class OverZooKeeper:
             ) from None
         await self._await_deletion(PreferredReplicaElection.path())
 
+        # The controller reports no result: it shows in the partitions' leaders.
         after = await self._has_preferred_leader()
         for partition in elected:
             code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -351,6 +369,7 @@ class OverZooKeeper:
         changed = asyncio.Event()
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
+                # Look and watch in one request, so that no deletion is missed.
                 while await self.zk.exists(path, lambda _: changed.set()) is not None:
                     await changed.wait()
                     changed.clear()

@@ -54,6 +54,7 @@ def command(
     its leaders by itself.) The broker leads nothing until it is started again. Exit code 1 if it
     still leads partitions that no other broker can lead; they are listed.
     """
+    # The broker's id, in one of two spellings.
     if (broker is None) == (option_broker is None):
         raise click.UsageError("say which broker: ID")
     broker_id = option_broker if broker is None else broker
@@ -90,6 +91,7 @@ async def move_leaders(
     """
     async with connected(target) as sessions:
         while True:
+            # The controller moves all that it can, and returns the rest.
             remaining = await sessions.admin.controlled_shutdown(broker)
             if not remaining or retries == 0:
                 return remaining

@@ -45,11 +45,14 @@ def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool
     controlled shutdown. Settings without effect are noted on stderr; unknown settings are errors.
     """
     logging.basicConfig(format=LOG_LINE, level=logging.INFO)
+
+    # At INFO kazoo reports every connection.
     logging.getLogger("kazoo").setLevel(logging.WARNING)
 
     raise_open_files_limit()
     keep_freed_memory()
 
+    # The clock is the loop's selector, so it sees each turn begin and end.
     clock = TurnClock()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
         runner.run(serve(read_properties(file) | dict(override), with_parent, clock))
@@ -69,8 +72,11 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        # Blocks up to this size come from the heap, whose free end is kept.
         for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
             mallopt(option, KEPT_BYTES)
+
+        # The heap grows in large steps.
         mallopt(M_TOP_PAD, KEPT_BYTES // 2)
 
 
@@ -87,6 +93,7 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
     if with_parent:
         stop_with_parent(stop)
 
+    # A note is no error: Kafka's own server.properties must start unchanged.
     config, notes = load_broker_config(properties)
     for note in notes:
         click.echo(f"note: {note}", err=True)
@@ -97,6 +104,7 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
     with Watchdog(clock, config.event_loop_watchdog_ms):
         try:
             if await run_until_stopped(stop, broker.start()):
+                # What exists now lives as long as the broker.
                 collect_cycles_seldom()
                 click.echo(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)

@@ -28,6 +28,7 @@ def match_topics(
     A pattern that is the exact name of a topic means that topic alone. Raises ApiError for a name
     that does not exist, and for a pattern that matches nothing.
     """
+    # A pattern that is no exact name: all that match it.
     if pattern is not None and pattern not in existing:
         allows = Whitelist(pattern).allows
         matching = {name: topic for name, topic in existing.items() if allows(name)}
@@ -35,6 +36,7 @@ def match_topics(
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic matches {pattern}")
         return matching
 
+    # Names, all of which must exist.
     wanted = list(names) if pattern is None else [pattern]
     for name in wanted:
         if name not in existing:

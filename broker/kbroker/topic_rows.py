@@ -53,6 +53,7 @@ def build_topic_item(
             "leader": partition.leader if partition.leader >= 0 else None,
             "replicas": list(partition.replicas),
             "isr": list(partition.isr),
+            # Only filters need it; without them it is neither read nor shown.
             **({} if min_isr is None else {"min_isr": min_isr}),
         }
         for partition_id, partition in sorted(topic.partitions.items())
@@ -61,6 +62,7 @@ def build_topic_item(
     return {
         "topic": topic.name,
         "partition_count": len(partitions),
+        # Partitions may differ while they are reassigned.
         "replication_factor": max((len(p.replicas) for p in topic.partitions.values()), default=0),
         "configs": dict(sorted(configs.items())),
         "marked_for_deletion": marked,

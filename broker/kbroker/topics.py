@@ -158,6 +158,7 @@ def create(
             "--replica-assignment excludes --partitions and --replication-factor"
         )
 
+    # -1 leaves the number to the brokers (KIP-464).
     topic = NewTopic(
         require_name(name, pattern),
         partitions or -1,
@@ -171,6 +172,7 @@ def create(
             try:
                 await cluster.create_topic(topic)
             except ApiError as error:
+                # A topic that exists is no result at all: nothing is printed.
                 if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
                     return {topic.name: error}
                 return {}
@@ -230,6 +232,7 @@ def describe(
     **filters: bool,
 ) -> None:
     """Show the partitions of a topic, or of all: leader, replicas, in-sync replicas, settings."""
+    # Both at once are a mistake; neither means all topics.
     if name is not None and pattern is not None:
         require_name(name, pattern)
     active = [option for option, is_given in filters.items() if is_given]
@@ -242,6 +245,7 @@ def describe(
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
             return await build_items(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(active)))
 
+    # Filters choose topics, then partitions; several filters widen the choice.
     topics = asyncio.run(collect_items())
     if topics_with_overrides:
         topics = [topic for topic in topics if topic["configs"]]
@@ -251,6 +255,7 @@ def describe(
             for topic in topics
         ]
 
+    # With a filter, only topics that have such partitions.
     if output == "json":
         topics = [topic for topic in topics if topic["partitions"] or not active]
         show(Listing("topics", TOPIC_COLUMNS, topics), output)
@@ -259,6 +264,7 @@ def describe(
         show(Listing("topics", PARTITION_COLUMNS, partitions), output)
     else:
         for topic in topics:
+            # As kafka-topics.sh: filters show partitions alone, --topics-with-overrides topics.
             lines = [] if active else [format_topic_line(topic)]
             lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
@@ -333,6 +339,7 @@ def alter(
 
     async def alter_topic(cluster: ClusterAccess, topic: TopicDescription) -> None:
         if partitions is not None:
+            # The option names every partition, the request only the new ones.
             added = (replica_assignment or ())[len(topic.partitions) :]
             if replica_assignment and len(replica_assignment) != partitions:
                 raise ApiError(
@@ -388,9 +395,12 @@ def delete(
 
     async def delete_topics() -> tuple[dict[str, ApiError | None], bool]:
         async with open_cluster(target) as cluster:
+            # Names are not looked up first: the response says which are unknown.
             wanted = list(names)
             if pattern is not None:
                 wanted = list(await choose_topics(cluster, (), pattern, if_exists=if_exists))
+
+            # With --if-exists a pattern may match nothing.
             results = await cluster.delete_topics(wanted) if wanted else {}
 
         if if_exists:
