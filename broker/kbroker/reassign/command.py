@@ -142,11 +142,14 @@ def generate(
             racks = await cluster.list_brokers()
             topics = (await cluster.describe_topics(names)).values()
         if disable_rack_aware:
+            # Brokers without a rack are all alike.
             racks = dict.fromkeys(racks)
         proposed = propose_plan(topics, broker_list, racks, random.randrange)
         return build_current_plan(topics), proposed
 
     current, proposed = asyncio.run(propose())
+
+    # Other formats have one list, with current and proposed replicas side by side.
     if output != "table":
         show(Listing("reassignment", PLAN_COLUMNS, build_plan_items(proposed, current)), output)
         return
@@ -248,12 +251,16 @@ async def execute_plan(
 
         # Directories before replicas: a broker without the replica creates it there.
         if places:
+            # Responses do not matter here: a broker without the replica must refuse (KIP-113).
             await cluster.place_replicas(places)
         verdicts = await cluster.reassign(plan)
         begun = {partition: plan[partition] for partition in plan if not verdicts.get(partition)}
+
+        # Nothing moves, so nobody would run verify, which removes the limits.
         if throttle is not None and not begun:
             await unlimit_speed(cluster, plan)
 
+        # The result, in Kafka's words.
         failures = [Failure.of(str(p), error) for p, error in verdicts.items() if error]
         if output == "table":
             if begun:
@@ -267,6 +274,7 @@ async def execute_plan(
         }
         failures += await move_within_brokers(cluster, output, begun_places, target.timeout_ms)
 
+        # Follow the moves, and then remove only the limits that this command has set.
         if watch is not None and begun:
             preserve = throttle is None and within_throttle is None
             failures += await report_status(
@@ -350,6 +358,7 @@ def cancel(
 
     async def cancel_plan() -> dict[TopicPartition, ApiError | None]:
         async with open_cluster(target) as cluster:
+            # Moves between brokers, then those between directories.
             verdicts = await cluster.cancel_reassignments(plan)
             await cancel_moves(cluster, places)
             if not preserve_throttles:
@@ -360,6 +369,8 @@ def cancel(
         return verdicts
 
     verdicts = asyncio.run(cancel_plan())
+
+    # A partition that is not being moved is no failure: that is what was wanted.
     cancelled = sorted(partition for partition, error in verdicts.items() if error is None)
     failures = [
         Failure.of(str(partition), error)
@@ -397,6 +408,7 @@ def list_reassignments(target: Target, output: str) -> None:
             }
             return await build_status_items(cluster, plan, {})
 
+    # A reassignment may have ended since the list was read.
     items = [item for item in asyncio.run(collect_items()) if item["state"] is Status.IN_PROGRESS]
     if output != "table":
         show_items(items, (), output)
@@ -421,4 +433,5 @@ def _format_reassignment(item: Item) -> str:
 
 def _find_target(reassignment: PartitionReassignment) -> tuple[int, ...]:
     """Return the replicas that a reassignment leads to."""
+    # Until the end the replicas are the old and the new ones (KIP-455).
     return tuple(broker for broker in reassignment.replicas if broker not in reassignment.removing)

@@ -45,14 +45,18 @@ def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
     if not entries:
         raise ReassignmentError("Partition reassignment list cannot be empty")
 
+    # The partitions, none of them twice.
     partitions = [_read_partition(entry) for entry in entries]
     if duplicates := _find_duplicates(partitions):
         raise ReassignmentError(
             f"Partition reassignment contains duplicate topic partitions: {', '.join(duplicates)}"
         )
 
+    # The replicas of each: brokers, none of them twice, and their directories.
     for partition, entry in zip(partitions, entries, strict=True):
         replicas = _read_field(entry, "replicas", list)
+
+        # Not isinstance: JSON's true and false would pass as 1 and 0.
         if not replicas or not all(type(broker) is int for broker in replicas):
             raise ReassignmentError(f"{partition}: replicas must be broker ids, at least one")
         if duplicates := _find_duplicates(replicas):
@@ -67,6 +71,8 @@ def read_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
 
 def _check_log_dirs(partition: TopicPartition, entry: Mapping[str, Any], replicas: int) -> None:
     directories = entry.get("log_dirs", [ANY] * replicas)
+
+    # Directories belong to replicas by their positions.
     if not isinstance(directories, list) or len(directories) != replicas:
         raise ReassignmentError(
             f"Size of replicas list {replicas} is different from size of log dirs list "
@@ -86,6 +92,7 @@ def format_plan(plan: Plan) -> str:
             "topic": partition.topic,
             "partition": partition.partition,
             "replicas": list(replicas),
+            # As in Kafka's tool, the way back does not name directories.
             "log_dirs": [ANY] * len(replicas),
         }
         for partition, replicas in sorted(plan.items())
@@ -130,6 +137,8 @@ def _parse_entries(text: str, key: str) -> list[Mapping[str, Any]]:
     entries = document.get(key) if isinstance(document, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ReassignmentError(f"the JSON must be an object with a list of objects as {key!r}")
+
+    # Kafka's tool reads a file without a version as version 1.
     version = document.get("version", 1)
     if version != 1:
         raise ReassignmentError(f"the file has the unknown version {version!r}, not 1")
@@ -177,6 +186,7 @@ def check_plan(plan: Plan, current: Plan, brokers: Collection[int]) -> None:
             f"The proposed assignment contains non-existent partitions: {', '.join(unknown)}"
         )
 
+    # A broker that is down may keep its replicas, and may get more: it copies them later.
     existing = {*brokers, *(broker for replicas in current.values() for broker in replicas)}
     _check_brokers({broker for replicas in plan.values() for broker in replicas}, existing)
 
@@ -209,7 +219,9 @@ def propose_plan(
         placement = place_replicas(
             rack_of,
             len(partition_ids),
+            # A partition may have more replicas than others while it is reassigned.
             max(len(partition.replicas) for partition in topic.partitions.values()),
+            # Each topic begins at a random broker: small topics must not all share the first.
             start_index=random_below(len(rack_of)),
             shift=random_below(len(rack_of)),
         )
@@ -234,6 +246,7 @@ def find_status(
     moving: Mapping[TopicPartition, PartitionReassignment],
 ) -> Status:
     """Compare one partition's part of a plan with the current state."""
+    # Moving comes first: added replicas are listed at once, so they may equal the target.
     if partition in moving:
         return Status.IN_PROGRESS
     if partition not in current:
@@ -261,9 +274,13 @@ def plan_throttle(plan: Plan, current: Plan) -> Throttle:
     for (topic, partition_id), target in sorted(plan.items()):
         replicas = current[TopicPartition(topic, partition_id)]
         added = [broker for broker in target if broker not in replicas]
+
+        # Nothing is copied to replicas that are there.
         if not added:
             continue
         brokers |= {*replicas, *added}
+
+        # Any current replica may lead while the added ones copy.
         leader_replicas[topic] += [f"{partition_id}:{broker}" for broker in replicas]
         follower_replicas[topic] += [f"{partition_id}:{broker}" for broker in added]
 

@@ -54,6 +54,8 @@ async def build_status_items(cluster: ClusterAccess, plan: Plan, places: Places)
     """Build items of COLUMNS; bytes are None unless brokers report them."""
     current, moving = await read_state(cluster)
     placed_replicas = await _locate_replicas(cluster, places)
+
+    # Bytes are measured for the plan's own partitions.
     moving_here = {partition: moving[partition] for partition in moving if partition in plan}
     progress = await measure_all_progress(cluster, moving_here)
 
@@ -118,8 +120,12 @@ async def measure_all_progress(
         return {}
 
     topics = await cluster.describe_topics(sorted({partition.topic for partition in moving}))
+
+    # The added replicas copy from the leader, whose size is the total.
     leaders = {p: topics[p.topic].partitions[p.partition].leader for p in moving}
     adding = {broker for reassignment in moving.values() for broker in reassignment.adding}
+
+    # A broker that is down would hold up the report.
     live = set(await cluster.list_brokers())
     sizes = await read_log_sizes(cluster, {*leaders.values(), *adding} & live)
     return {
@@ -139,6 +145,7 @@ async def read_log_sizes(cluster: OverBrokers, brokers: Iterable[int]) -> Sizes:
             return
         for directory in directories.values():
             for partition, replica in directory.replicas.items():
+                # A future replica belongs to a move within its broker.
                 if not replica.is_future:
                     sizes[partition, broker] = replica.size_bytes
 
@@ -171,6 +178,7 @@ class CopySpeed:
         self._previous = progress
         self._measured_at_s = now_s
 
+        # Rounded up: 0 s would mean the end.
         left = "" if left_ms is None else f", about {-(-left_ms // 1000)} s left"
         return (
             f"{done} of {len(items)} partitions done, "
@@ -198,6 +206,8 @@ async def report_status(
         moving = [item for item in items if is_moving(item)]
         if watch is None or not moving:
             break
+
+        # Progress is for people; stdout has the result alone.
         click.echo(speed.line(items), err=True)
         await asyncio.sleep(watch)
 
@@ -214,6 +224,7 @@ async def report_status(
         if placed.status not in (PlaceStatus.COMPLETE, PlaceStatus.IN_PROGRESS)
     ]
 
+    # The result, in the sentences of Kafka's tool.
     if output == "table":
         click.echo("Status of partition reassignment:")
         for item in items:
@@ -223,6 +234,7 @@ async def report_status(
         if moving:
             click.echo(speed.line(items))
 
+    # While anything is copied its limits stay.
     if not moving and not preserve:
         await unlimit_speed(cluster, plan)
 

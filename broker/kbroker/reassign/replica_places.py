@@ -71,6 +71,8 @@ async def begin_moves(
 
     while rest:
         verdicts |= await cluster.place_replicas(rest)
+
+        # Replicas that do not exist so far: a reassignment is about to create them.
         rest = {
             replica: path
             for replica, path in rest.items()
@@ -119,6 +121,8 @@ class PlacedReplica:
         """The state of the move to the target."""
         if self.current is None:
             return PlaceStatus.MISSING
+
+        # A move in progress counts more than the present directory.
         if self.future is not None:
             return PlaceStatus.IN_PROGRESS if self.future == self.target else PlaceStatus.ELSEWHERE
         return PlaceStatus.COMPLETE if self.current == self.target else PlaceStatus.NOT_ACTIVE
@@ -168,6 +172,7 @@ def locate_replicas(places: Places, log_dirs: Mapping[int, LogDirs]) -> list[Pla
 def _locate_replica(
     replica: TopicPartitionReplica, target: str, log_dirs: LogDirs
 ) -> PlacedReplica:
+    # While it moves, a replica is in two directories: the current one and the future one.
     current: tuple[str, ReplicaDescription] | None = None
     future: tuple[str, ReplicaDescription] | None = None
     for path, directory in log_dirs.items():

@@ -22,6 +22,7 @@ from protocol.errors import ApiError
 
 async def limit_speed(cluster: ClusterAccess, plan: Plan, current: Plan, rate: int) -> None:
     """Limit replication to `rate` bytes a second, before anything moves. Raises ApiError."""
+    # Rates belong to brokers, the lists of throttled replicas to topics (KIP-73).
     throttle = plan_throttle(plan, current)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         ConfigResource.broker(broker): {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
@@ -53,16 +54,19 @@ async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
     While partitions of other plans move, all limits stay: a broker's limit is theirs too. A broker
     that does not respond keeps its limits, and the rest of the command goes on.
     """
+    # Limits that somebody still needs stay.
     moving = await cluster.list_reassignments()
     if others := sorted(partition for partition in moving if partition not in plan):
         names = ", ".join(map(str, others))
         click.echo(f"Throttles stay while other partitions are being moved: {names}", err=True)
         return
 
+    # The lists of the plan's topics.
     topic_names = dict.fromkeys(partition.topic for partition in plan)
     topics = [ConfigResource.topic(topic) for topic in topic_names]
     cleared = await _clear(cluster, topics, (LEADER_REPLICAS, FOLLOWER_REPLICAS))
 
+    # The rates of all live brokers: nothing records which of them were limited.
     for broker in map(ConfigResource.broker, await cluster.list_brokers()):
         try:
             cleared += await _clear(cluster, [broker], (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE))
@@ -79,6 +83,7 @@ async def _clear(
     cluster: ClusterAccess, resources: Sequence[ConfigResource], names: Sequence[str]
 ) -> list[ConfigResource]:
     """Remove these settings; return the resources that had one of them."""
+    # Each change notifies every broker: leave out resources that have no limit.
     own = await cluster.describe_own_configs(resources)
     changes: dict[ConfigResource, dict[str, str | None]] = {
         resource: dict.fromkeys(own_names)
