@@ -87,6 +87,7 @@ def command(
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("give --offsets-decoder or --transaction-log-decoder, not both")
 
+    # How keys and payloads are decoded, if they are printed.
     decoder: PayloadDecoder | None = None
     if offsets_decoder:
         decoder = decode_offsets_payload
@@ -100,6 +101,7 @@ def command(
         except LookupError as error:
             raise click.UsageError(str(error.args[0])) from None
 
+    # Which files, and what of them.
     all_paths = (*paths, *split_names(files))
     if not all_paths:
         raise click.UsageError("say which files: FILE…, or --files A,B")
@@ -111,6 +113,7 @@ def command(
         sanity_check_only=index_sanity_check,
     )
 
+    # Defects of indexes come after all files, as from Kafka's tool.
     findings = Findings()
     for path in all_paths:
         print_lines(dump_file(path, options, findings), findings, path)
@@ -122,6 +125,7 @@ def command(
 
 def print_lines(lines: Iterator[str], findings: Findings, path: str) -> None:
     """Print the lines of a file, LINES_AT_ONCE together; report an error that ends them."""
+    # A log may have millions of lines: few large writes.
     out = sys.stdout
     batch: list[str] = []
     failure = None
@@ -132,6 +136,7 @@ def print_lines(lines: Iterator[str], findings: Findings, path: str) -> None:
                 out.write("\n".join((*batch, "")))
                 batch.clear()
     except FILE_ERRORS as error:
+        # The reader of our output, such as `head`, has seen enough.
         if isinstance(error, BrokenPipeError):
             raise
         failure = error

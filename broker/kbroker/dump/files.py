@@ -61,6 +61,8 @@ class DumpOptions:
 def dump_file(path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
     """Yield the lines of one file. Raises one of FILE_ERRORS."""
     yield f"Dumping {path}"
+
+    # Mistakes that no reader of a file would explain.
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "it is a directory: name the files in it")
     os.stat(path)  # a missing file is an error, whatever its kind
@@ -82,6 +84,7 @@ def dump_log(path: str, options: DumpOptions, findings: Findings) -> Iterator[st
     failure = None
 
     try:
+        # The entries, up to the end or to the first bytes that are none.
         for entry in read_entries(file):
             yield format_batch(entry)
             position = entry.end_position
@@ -92,10 +95,15 @@ def dump_log(path: str, options: DumpOptions, findings: Findings) -> Iterator[st
     except CorruptRecord as error:
         failure = error
 
+    # Gaps are no failure: compaction leaves them.
     if gaps:
         findings.gaps[os.path.abspath(path)] = gaps
+
+    # As in Kafka's tool, preallocated space counts as invalid bytes here.
     if file.size > position:
         yield f"Found {file.size - position} invalid bytes at the end of {os.path.basename(path)}"
+
+    # But zeros are no corruption.
     if failure is not None and not is_preallocated(file, position):
         raise failure
 
@@ -120,10 +128,12 @@ def _dump_records(
 
     context = format_record_context(entry, records[0].offset if records else -1)
     for record in records:
+        # -1: it is the file's first record.
         if previous_offset not in (-1, record.offset - 1):
             gaps.append((previous_offset, record.offset))
         previous_offset = record.offset
 
+        # A control record has no payload to decode.
         line = format_record(entry, context, record) if options.print_metadata else ""
         if options.decoder is not None and not entry.header.is_control:
             try:
@@ -154,6 +164,7 @@ def dump_offset_index(path: str, options: DumpOptions, findings: Findings) -> It
         yield f"{path} passed sanity check."
         return
 
+    # The log is opened after the index was read, so that no entry is ahead of it.
     mismatches: list[tuple[int, int]] = []
     log = ReadOnlyFile(_log_path(path))
     for entry, log_offset in check_positions(chain([first], offset_entries), log):
@@ -174,6 +185,7 @@ def dump_time_index(path: str, options: DumpOptions, findings: Findings) -> Iter
         yield f"{path} passed sanity check."
         return
 
+    # Here too the log is opened after the index.
     incorrect: list[CheckedTime] = []
     time_entries = read_time_entries(index, base_offset)
     for time in check_times(time_entries, ReadOnlyFile(_log_path(path)), base_offset):

@@ -32,11 +32,14 @@ class Findings:
     def report_error(self, path: str, message: str) -> None:
         """Print at once why a file, or part of it, cannot be dumped."""
         self.error_count += 1
+
+        # The lines of the file come before the error.
         sys.stdout.flush()
         click.echo(f"error: {path}: {message}", err=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the report in the words of Kafka's tool."""
+        # Kafka's tool puts each mismatch, and each gap, in front of the earlier ones.
         for path, mismatches in self.index_mismatches.items():
             yield f"Mismatches in :{path}"
             for index_offset, log_offset in reversed(mismatches):
@@ -55,6 +58,7 @@ class Findings:
                 if selected := [time for time in times if has_defect(time)]:
                     yield path, selected
 
+        # An entry's time is not the latest of its batch.
         for path, times in select(lambda time: time.log_timestamp is not None):
             yield f"Found timestamp mismatch in :{path}"
             for time in times:
@@ -63,6 +67,7 @@ class Findings:
                     f" log timestamp: {time.log_timestamp}"
                 )
 
+        # Times do not grow.
         for path, times in select(lambda time: time.previous_timestamp is not None):
             yield f"Found out of order timestamp in :{path}"
             for time in times:
@@ -71,6 +76,7 @@ class Findings:
                     f" Previously indexed timestamp: {time.previous_timestamp}"
                 )
 
+        # No batch has the offset. Kafka's tool does not name the file here.
         for _, times in select(lambda time: time.log_offset is not None):
             yield "The following indexed offsets are not found in the log."
             for time in times:

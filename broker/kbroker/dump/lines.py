@@ -85,10 +85,13 @@ def format_record(entry: LogEntry, context: tuple[str, str], record: LoggedRecor
 
 def format_control(record: LoggedRecord) -> str:
     """Format the content of a control record, which ends its line."""
+    # The key has a version and a type, of 16 bits each.
     control_type = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
     name = CONTROL_TYPES.get(control_type, "UNKNOWN")
     if control_type not in TRANSACTION_MARKERS:
         return f" controlType: {name}({control_type})"
+
+    # The value has a version of 16 bits and the coordinator's epoch of 32.
     epoch = int.from_bytes((record.value or b"")[2:6], "big", signed=True)
     return f" endTxnMarker: {name} coordinatorEpoch: {epoch}"
 
@@ -99,11 +102,13 @@ def format_producer(producer_id: int, producer: Producer) -> str:
     line = (
         f"producerId: {producer_id} producerEpoch: {producer.epoch}"
         f" coordinatorEpoch: {producer.coordinator_epoch}"
+        # An Option, as Scala prints it.
         f" currentTxnFirstOffset: {'None' if start == NONE else f'Some({start})'} "
     )
     if not producer.batches:
         return line
 
+    # A snapshot has only the last batch of a producer.
     last = producer.batches[-1]
     return (
         f"{line}firstSequence: {add_to_sequence(last.last_sequence, -last.offset_delta)}"

@@ -64,6 +64,8 @@ def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     data = error.object
     end = error.end
+
+    # 0xED and two more bytes would be a surrogate, which UTF-8 excludes.
     if data[error.start] == 0xED:
         while end < min(error.start + 3, len(data)) and 0x80 <= data[end] < 0xC0:
             end += 1
@@ -94,12 +96,14 @@ def choose_field_decoder(name: str | None) -> Callable[[bytes], Any]:
     None is UTF-8. A name is one of Kafka's decoders, or `module:name`: a callable on bytes, or an
     object with `from_bytes`. Raises LookupError for any other.
     """
+    # One of Kafka's classes, with its package or without.
     if name is None or ":" not in name:
         class_name = (name or "StringDecoder").rpartition(".")[2]
         if class_name not in KAFKA_DECODERS:
             raise LookupError(f"{name!r} is neither a decoder of Kafka nor module:Class")
         return KAFKA_DECODERS[class_name]
 
+    # A callable or a class of the user's own.
     target = named_object(name)
     decoder = getattr(target, "from_bytes", target)
     if not callable(decoder):
@@ -138,12 +142,14 @@ def decode_offsets_payload(record: LoggedRecord) -> Texts:
     except RecordError as error:
         raise UndecodableRecord(str(error)) from error
 
+    # The key names an offset, or a group.
     if isinstance(key, OffsetKey):
         partition = TopicPartition(key.topic, key.partition)
         name = f"offset_commit::group={key.group},partition={partition}"
     else:
         name = f"group_metadata::group={key.group}"
 
+    # A tombstone deletes it.
     if value is None:
         return name, DELETED
     if isinstance(value, CommittedOffset):
@@ -171,6 +177,7 @@ def _format_group(group: GroupMetadata) -> str:
 
 
 def _format_member(member: GroupMember, protocol_type: str) -> str:
+    # Only consumers' assignments have a known format.
     if protocol_type != CONSUMER:
         return f"{member.member_id}={_hex(member.assignment)}"
     if not member.assignment:
@@ -238,6 +245,8 @@ def decode_transaction_payload(record: LoggedRecord) -> Texts:
         if record.value is None:
             return name, DELETED
         value, _ = decode(TransactionValue, 0, record.value)
+
+        # Up to Kafka 2.8 there is version 0 alone.
         if key.version or value.version:
             raise UndecodableRecord(f"versions {key.version} and {value.version} are not known")
         state = TRANSACTION_STATES[value.status]
