@@ -50,6 +50,8 @@ def records_of(
     keep it; -1 leaves both to the broker. Offsets are not checked: Kafka keeps negative ones too.
     """
     group_id = request.group_id
+
+    # A retention of the committer's own outranks the broker's (v2-4).
     expire_ms = None
     if request.retention_time_ms != _NOT_GIVEN:
         expire_ms = min(now_ms + request.retention_time_ms, MAX_TIME_MS)
@@ -58,6 +60,7 @@ def records_of(
     refused: Refused = {}
     for topic in request.topics:
         name = topic.name
+        # No offsets for partitions that do not exist (KAFKA-1852).
         existing = known_partitions(name)
         for partition in topic.partitions:
             partition_id = partition.partition_index
@@ -70,6 +73,7 @@ def records_of(
                 refused[name, partition_id] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 commit_ms = partition.commit_timestamp
+                # v1 alone brings a time of the commit.
                 if commit_ms == _NOT_GIVEN:
                     commit_ms = now_ms
                 value = CommittedOffset(
@@ -86,6 +90,8 @@ def records_of(
 def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]:
     """Write the offsets, if the committer may."""
     error = refusal(shard, event)
+
+    # If every partition is refused there is nothing to write.
     if error or not event.records:
         return [Reply(event.request_id, Done(error))]
     return [Append(event.records, then=CommitEnded(event.request_id, event.group_id))]
@@ -118,6 +124,8 @@ def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
         for member in group.members
     ):
         return ErrorCode.FENCED_INSTANCE_ID
+
+    # A wrong member id comes before a wrong generation, as in Kafka.
     if all(member.member_id != event.member_id for member in group.members):
         return ErrorCode.UNKNOWN_MEMBER_ID
     if event.generation_id != group.generation_id:
@@ -126,4 +134,5 @@ def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
 
 
 def _utf16_units(text: str) -> int:
+    # Java's String.length(): a character beyond U+FFFF counts as two.
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -155,6 +155,7 @@ class GroupCoordinator:
 
     def on_leadership(self, leaders: Collection[int], followers: Collection[int]) -> None:
         """Load the partitions now led here, and unload those that are no longer."""
+        # UpdateMetadata goes to every broker: the next leader knows of the deletions too.
         for partition in followers:
             self._deleted.pop(partition, None)
         self.runtime.on_leadership(leaders, followers)
@@ -166,6 +167,7 @@ class GroupCoordinator:
         deleted = frozenset(partitions)
         for led in self.runtime.led_partitions():
             if led.refusal:
+                # It is loading: `_delete_missed` goes on when it is served.
                 self._deleted.setdefault(led.partition, set()).update(deleted)
             else:
                 self._delete(led, deleted)
@@ -196,9 +198,11 @@ class GroupCoordinator:
                 yield DeletedPartitionsSlice(keys)
 
         try:
+            # A failed append leaves its keys in `stale`, for the next `expire_offsets`.
             removed += await self.runtime.sweep(led, events(), stops_at_failure=False)
             self._log_removed(led, removed, "of partitions that are deleted")
         finally:
+            # Also if it ended early: a sweep that never ends would spare commits for ever.
             self.runtime.write(led, PartitionsSwept(deleted))
 
     def _log_removed(self, led: LedPartition[GroupShard], removed: int, reason: str) -> None:
@@ -216,6 +220,8 @@ class GroupCoordinator:
         for led in self.runtime.led_partitions():
             if not self.runtime.is_served(led):
                 continue
+
+            # Deletions that could not be written, then what has expired.
             removed = await self.runtime.sweep(led, _retries(led.shard))
             self._log_removed(led, removed, "of partitions that were deleted")
 

@@ -15,6 +15,8 @@ from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
+# ---- commits
+
 
 @attrs.frozen
 class CommitOffsets:
@@ -35,6 +37,9 @@ class CommitEnded:
     request_id: RequestId
     group_id: str
     error: ErrorCode = ErrorCode.NONE
+
+
+# ---- deletion on request
 
 
 @attrs.frozen
@@ -68,6 +73,9 @@ class DeletionEnded:
     error: ErrorCode = ErrorCode.NONE
 
 
+# ---- offsets of deleted partitions
+
+
 @attrs.frozen
 class PartitionsDeleted:
     """These partitions are deleted. Their commits in flight are undone at once."""
@@ -94,6 +102,9 @@ class RetryDeletions:
     """Time to retry deletions that could not be written, up to `max_offsets` of them."""
 
     max_offsets: int
+
+
+# ---- expiry
 
 
 @attrs.frozen

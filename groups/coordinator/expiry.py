@@ -32,11 +32,13 @@ IsExpired = Callable[[str, bytes], bool]
 
 def group_slices(shard: GroupShard) -> Iterator[list[str]]:
     """Go through all groups in slices of about EXPIRY_SLICE offsets."""
+    # A copy: groups come and go between two slices.
     only_commit = [group_id for group_id in shard.offsets.groups() if group_id not in shard.groups]
     taken: list[str] = []
     offsets = 0
     for group_id in [*shard.groups, *only_commit]:
         taken.append(group_id)
+        # A group without offsets takes its time too.
         offsets += 1 + shard.offsets.count_of(group_id)
         if offsets >= EXPIRY_SLICE:
             yield taken
@@ -90,12 +92,15 @@ def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsE
     """Return the rule for a group's offsets (see the table above); None if none of them expires."""
     since_ms = NO_TIMESTAMP
     subscribed: frozenset[str] = frozenset()
+
+    # Members: what they subscribe to stays, however old (KAFKA-8730).
     if metadata is not None and metadata.members:
         topics = subscribed_topics(metadata)
         if topics is None:
             return None
         subscribed = topics
     elif metadata is not None and metadata.protocol_type:
+        # When the last member left. A record before v2 does not say it: -1.
         since_ms = metadata.state_timestamp_ms
 
     def is_expired(topic: str, value: bytes) -> bool:

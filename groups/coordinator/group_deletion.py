@@ -70,6 +70,8 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
         if topic_partition not in refused
     }
     keys: list[Key] = [*sorted(committed & deletable)]
+
+    # As in Kafka, a partition that has no offset is no error.
     if not keys:
         return [Reply(event.request_id, Done(ErrorCode.NONE, refused))]
     return [*_appends(event, keys, refused)]
@@ -97,6 +99,7 @@ def _appends(
     keys: list[Key],
     refused: Mapping[TopicPartition, ErrorCode] | None = None,
 ) -> list[Append]:
+    # The append that has the last key is the last of them.
     return tombstones(
         keys,
         then=lambda removed: DeletionEnded(

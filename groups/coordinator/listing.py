@@ -49,6 +49,7 @@ def overviews(shard: GroupShard) -> list[GroupOverview]:
 def describe(shard: GroupShard, group_id: str) -> GroupDetails:
     """Describe one group."""
     metadata = shard.groups.get(group_id)
+    # As in Kafka, a group that nobody knows is no error.
     if metadata is None:
         return GroupDetails(group_id, EMPTY if shard.knows(group_id) else DEAD)
 

@@ -29,6 +29,7 @@ from protocol.topic_partition import TopicPartition
 
 def begin_sweep(shard: GroupShard, event: PartitionsDeleted, now_ms: int) -> list[Effect]:
     """Remove the commits in flight: each is replayed before its tombstone."""
+    # Deleted once more: what was committed between the two deletions is not spared.
     shard.recommitted = {key for key in shard.recommitted if not _is_of(key, event.partitions)}
     shard.deleting.append(event.partitions)
     return _appends(key for key in shard.offsets_in_flight() if _is_of(key, event.partitions))
@@ -52,6 +53,8 @@ def end_sweep(shard: GroupShard, event: PartitionsSwept, now_ms: int) -> list[Ef
 def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> list[Effect]:
     """Remove some of the stale offsets, if they are still the same."""
     retried = dict(islice(shard.stale.items(), event.max_offsets))
+
+    # A retry that fails puts its keys back (`end_removal`).
     for key in retried:
         del shard.stale[key]
 
@@ -66,6 +69,7 @@ def end_removal(shard: GroupShard, event: RemovalEnded, now_ms: int) -> list[Eff
     """Keep the offsets of a deletion that was not written, for a retry."""
     if event.error:
         for key in event.deleted:
+            # A key without a value is gone already.
             value = shard.offsets.value(key)
             if value is not None:
                 shard.stale[key] = value

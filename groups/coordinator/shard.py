@@ -52,6 +52,8 @@ class GroupShard:
     deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
     recommitted: set[OffsetKey] = attrs.field(factory=set)
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
+
+    # Producer id -> the latest record of each key that its open transaction has staged.
     _open_transactions: dict[int, dict[bytes, bytes | None]] = attrs.field(factory=dict)
 
     # ---- records
@@ -73,6 +75,7 @@ class GroupShard:
 
             # Plain commits outdate those that are staged.
             if self._open_transactions:
+                # A list, because they are gone through twice.
                 records = list(records)
                 self._unstage(records)
             for key, value in self.offsets.replay(records):

@@ -119,6 +119,8 @@ class Journal:
 
         first = self._waiting[0]
         room = max_bytes - HEADER_BYTES
+
+        # The first goes in any case, the others while they fit.
         while self._waiting and (not self._in_flight or self._fits(first, room)):
             entry = self._waiting.popleft()
             self._in_flight.append(entry)
@@ -132,6 +134,7 @@ class Journal:
 
     def _encode(self, first: Entry, now_ms: int) -> bytes:
         writer = first.append.writer
+        # A marker is a control batch of its own.
         if writer is not None and writer.ends is not None:
             return encode_marker(
                 writer.ends,
@@ -141,6 +144,7 @@ class Journal:
                 timestamp_ms=now_ms,
             )
 
+        # Every record gets a CreateTime, the time of writing (KAFKA-4861).
         rows = [
             (now_ms, key, value, ()) for entry in self._in_flight for key, value in entry.encoded
         ]
@@ -156,6 +160,7 @@ class Journal:
 
     def put_back(self) -> None:
         """Return the entries of the batch in flight, which was not written, to the head."""
+        # From the last on, so that they are in order again.
         for entry in reversed(self.take()):
             self._waiting.appendleft(entry)
             self._waiting_bytes += entry.size

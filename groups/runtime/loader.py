@@ -50,6 +50,7 @@ class Loader:
         pos = 0
         is_plain = True
         while True:
+            # The usual case: many batches at once.
             plain = read_key_values(chunk, pos, SLICE_RECORDS) if is_plain else None
             try:
                 if plain is not None:
@@ -59,8 +60,10 @@ class Loader:
             except MalformedRecord:
                 is_plain = False  # reading one by one names the record
 
+            # Anything else: one batch.
             header = self._read_header(chunk, pos)
             if header is None:
+                # The next chunk begins with this batch.
                 return
             self._replay_batch(chunk, pos, header)
             if self._since_stop >= SLICE_RECORDS:
@@ -85,6 +88,7 @@ class Loader:
             header = read_entry(chunk, pos, len(chunk))
         except CorruptRecord as error:
             raise self._error(self.next_offset, error) from error
+        # A log returns a first batch whole; asked again, it would return the same bytes.
         if header is None and pos == 0:
             raise self._error(self.next_offset, f"{len(chunk)} bytes hold no whole batch")
         return header
@@ -103,6 +107,7 @@ class Loader:
                 self._end_transaction(header.producer_id, offset, key)
             return
 
+        # An idempotent producer has an id too, and its records count at once.
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
         for offset, _, key, value, _ in rows:
             if key is None:

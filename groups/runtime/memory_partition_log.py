@@ -32,6 +32,8 @@ class MemoryPartitionLog:
     batch_bytes: int = 1_000_012
     _partitions: dict[int, MemoryPartition] = attrs.field(factory=dict)
 
+    # ---- PartitionLog
+
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
         """See PartitionLog."""
         log = self._serving(partition)
@@ -40,6 +42,7 @@ class MemoryPartitionLog:
         if len(batch) > self.batch_bytes:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes")
 
+        # The base offset lies outside the CRC: a leader stamps it.
         log.batches.append((log.end_offset, log.end_offset.to_bytes(8, "big") + batch[8:]))
         log.end_offset += read_header(batch).last_offset_delta + 1
         if self.replicas == 1:
@@ -80,6 +83,8 @@ class MemoryPartitionLog:
         if not batches:
             return b""
         return b"".join(batches)[: max(max_bytes, len(batches[0]))]
+
+    # ---- what a test does to the log
 
     def partition(self, partition: int) -> MemoryPartition:
         """Return the partition; create it if it is missing."""

@@ -17,6 +17,8 @@ class AppendDelayed(Exception):
 class PartitionLog(Protocol):
     """The partitions of the topic that this broker leads. All calls may raise ApiError."""
 
+    # ---- writing
+
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
         """Append one batch as with acks=all; return the offset of its last record.
 
@@ -34,6 +36,8 @@ class PartitionLog(Protocol):
 
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Call `listener` whenever `committed_end` may have moved. Called once per partition."""
+
+    # ---- reading
 
     def start_offset(self, partition: int) -> int:
         """Return the log start offset."""

@@ -85,9 +85,12 @@ class CoordinatorRuntime(Generic[S]):
     load_buffer_bytes: int = 5 * 1024 * 1024
     on_response: Callable[[Pending], None] = _ignore
     on_served: Callable[[LedPartition[S]], None] = lambda led: None
+
+    # Requests and led partitions, by their ids.
     _request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
     _led: dict[int, LedPartition[S]] = attrs.field(factory=dict)
     _pending: dict[RequestId, Pending] = attrs.field(factory=dict)
+    # Held by the load in progress: one partition loads at a time.
     _one_load: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     # ---- requests
@@ -139,6 +142,8 @@ class CoordinatorRuntime(Generic[S]):
         """Decide `event` and perform the effects; return how many records they write."""
         now_ms = self.now_ms()
         effects = self.decide(led.shard, event, now_ms)
+
+        # Queue all, then write: the appends of one event may share a batch.
         self._perform(led, effects, now_ms)
         self._advance(led, now_ms)
         self._check(led)
@@ -201,6 +206,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _respond(self, reply: Reply) -> None:
         pending = self._pending.pop(reply.request_id, None)
+        # None: an earlier response has ended the request.
         if pending is not None:
             pending.response = reply.response
             self.on_response(pending)
@@ -208,12 +214,15 @@ class CoordinatorRuntime(Generic[S]):
     def _queue(self, led: LedPartition[S], append: Append) -> None:
         entry = led.journal.add(append, led.shard.encode(append.records))
         led.shard.begin_write(append.records)
+
+        # An append that ends in time leaves its timer, which then finds nothing to do.
         if append.timeout_ms is not None:
             loop = asyncio.get_running_loop()
             loop.call_later(append.timeout_ms / 1000, self._time_out, led, entry)
 
     def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
         if self._is_current(led) and entry in led.journal.unfinished():
+            # The entry stays in the journal: if it is replicated after all, it is replayed.
             entry.has_timed_out = True
             now_ms = self.now_ms()
             self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT, now_ms)
@@ -241,6 +250,7 @@ class CoordinatorRuntime(Generic[S]):
         led.ending += 1
         try:
             for entry in entries:
+                # Replay first: the next decision reads the state with these records.
                 if is_written:
                     self._replay(led.shard, entry)
                 led.shard.end_write(entry.append.records)
@@ -266,6 +276,7 @@ class CoordinatorRuntime(Generic[S]):
             led.journal.put_back()
             led.is_held_up = True
         except ApiError as error:
+            # Nothing of the batch is written, so nothing of it is replayed.
             led.failed_appends += 1
             entries = led.journal.take()
             self._log_failure(led, entries, error)
@@ -287,8 +298,10 @@ class CoordinatorRuntime(Generic[S]):
         if waits_for_all and self.log.committed_end(led.partition) < until:
             return False
 
-        # All replicas that are in sync have it; were there enough of them?
+        # Make room first: the end of an entry may bring the next request, with its append.
         led.in_flight_until = None
+
+        # All replicas that are in sync have it; were there enough of them?
         error = ErrorCode.NONE
         if waits_for_all and not self.log.is_enough_in_sync(led.partition):
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # but it is written
@@ -296,6 +309,7 @@ class CoordinatorRuntime(Generic[S]):
         return True
 
     def _replay(self, shard: S, entry: Entry) -> None:
+        # Plain records, a marker, or the records of a producer.
         writer = entry.append.writer
         if writer is None:
             shard.replay(entry.encoded)
@@ -348,6 +362,7 @@ class CoordinatorRuntime(Generic[S]):
                 led = LedPartition(partition, Journal(self.codec), self.new_shard())
                 led.timers = EventTimers(partial(self._handle_timer, led))
                 self._led[partition] = led
+                # Listen first: the log may move while it is read.
                 self.log.on_committed(partition, partial(self._log_moved, partition))
                 self.spawn(self._load_until_done(led))
 
@@ -365,17 +380,20 @@ class CoordinatorRuntime(Generic[S]):
     async def _load_until_done(self, led: LedPartition[S]) -> None:
         for attempt in itertools.count():
             try:
+                # Not held during the pause, so that others load meanwhile.
                 async with self._one_load:
                     await self._load(led)
                 return
             except (LoadError, ApiError, OSError) as error:
                 reason: object = error
             except Exception:
+                # A bug: this partition is not served, the others are.
                 logger.exception("loading %s failed", self.partition_of(led.partition))
                 reason = "see above"
 
             # Refuse requests, and load again after a pause.
             led.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            # The shift has a bound, as attempts have none.
             backoff_ms = min(FIRST_BACKOFF_MS << min(attempt, 16), MAX_BACKOFF_MS)
             if self._is_current(led):
                 logger.error(
@@ -399,6 +417,7 @@ class CoordinatorRuntime(Generic[S]):
         loader = Loader(name, shard, self.log.start_offset(partition))
         while chunk := self.log.read(partition, loader.next_offset, self.load_buffer_bytes):
             for _ in loader.feed(chunk):
+                # Others take their turn; the leadership may go meanwhile.
                 await asyncio.sleep(0)
                 if not self._is_current(led):
                     return

@@ -26,6 +26,8 @@ class Shard(Protocol):
     change only the part of it that is not stored.
     """
 
+    # ---- writing
+
     def encode(self, records: Sequence[Any]) -> list[EncodedRecord]:
         """Encode the records of an Append."""
 
@@ -35,6 +37,8 @@ class Shard(Protocol):
     def end_write(self, records: Sequence[Any]) -> None:
         """Note that records are no longer in flight: they are replayed, or were not written."""
 
+    # ---- replaying, to load and to serve
+
     def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
         """Apply records. Those of an open transaction, of `producer_id`, wait for its end.
 
@@ -43,6 +47,8 @@ class Shard(Protocol):
 
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
         """Apply the marker that ends a producer's transaction: its records count, or never will."""
+
+    # ---- log lines and checks
 
     def describe(self) -> str:
         """Describe the shard for a log line: how much it holds."""
