@@ -81,6 +81,7 @@ def cleaner(topic: str | None, quarantined: bool, location: Location, output: st
         if not quarantined or item["state"] == "quarantined"
     ]
 
+    # No quarantined log of the topic is good news, not a failure.
     if topic is not None and not items and not failures and not quarantined:
         error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no log of this topic here")
         failures.append(Failure.of(topic, error))
@@ -96,6 +97,7 @@ def _build_items(
     try:
         status = decode_status(log_dir.read(STATUS_FILE))
     except StatusError as error:
+        # The cleaner's offsets are enough for rows.
         failures.append(Failure.of(f"{log_dir.path}/{STATUS_FILE}", error))
         status = {}
 
@@ -130,12 +132,17 @@ def _measure_dirt(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
 
     `checkpoint`: the cleaner offset of the partition, None before its first cleaning.
     """
+    # The active segment is never cleaned.
     closed = list(describe_segments(directory))[:-1]
     bases = [segment.base_offset for segment in closed]
+
+    # Retention may have moved the log's start past the checkpoint.
     first_dirty = max(checkpoint or 0, bases[0]) if bases else checkpoint or 0
 
     # Whole segments count, from the one that holds the first dirty offset.
     index = max(0, bisect_right(bases, first_dirty) - 1)
+
+    # Clean up to the active segment.
     if closed and first_dirty >= closed[-1].end_offset:
         index = len(closed)
 

@@ -25,6 +25,8 @@ class LogGroup(click.Group):
         """Import the sub-command's module; None for an unknown name."""
         if cmd_name not in ROWS:
             return None
+
+        # Each module has a command of the same name.
         sub_command = getattr(import_module(ROWS[cmd_name][0]), cmd_name)
         assert isinstance(sub_command, click.Command)
         return sub_command

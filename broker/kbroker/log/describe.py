@@ -103,6 +103,8 @@ def build_items(directory: BrokerLogDirectory, failures: list[Failure]) -> Itera
     An error of a partition is added to `failures`.
     """
     place: Item = {"broker": directory.broker, "log_dir": directory.path}
+
+    # On another machine: a row for each partition, with its size.
     if directory.sizes is not None:
         for (topic, partition_id), size_bytes in sorted(directory.sizes.items()):
             yield place | {"topic": topic, "partition": partition_id, "bytes": size_bytes}
@@ -127,6 +129,8 @@ def build_items(directory: BrokerLogDirectory, failures: list[Failure]) -> Itera
         for segment in segments:
             row = attrs.asdict(segment)
             row["bytes"] = row.pop("size_bytes")
+
+            # Retention may be ahead of the checkpoint.
             start_offset = max(start_offsets.get(topic_partition, 0), segments[0].base_offset)
             yield (
                 place

@@ -49,6 +49,7 @@ def describe_segments(directory: ReadOnlyDirectory) -> Iterator[SegmentDescripti
             except ValueError:
                 continue
 
+    # Segments may go while the others are described.
     for base_offset in sorted(bases):
         try:
             yield _describe_segment(directory, base_offset)

@@ -78,6 +78,7 @@ def log_directory_options(command: Callable[..., T]) -> Callable[..., T]:
         paths = tuple(map(Path, split_names(log_dirs)))
         return command(*args, location=Location(target, paths, data), **kwargs)
 
+    # Decorators apply from the inside out: the last one is the first in the help.
     for option in reversed(LOCATION_OPTIONS):
         with_location = option(with_location)
     return target_options(with_location)
@@ -105,6 +106,7 @@ async def find_log_directories(
 
     Raises NoLogDirectory, and as `connected` when the brokers have to be asked.
     """
+    # A cluster of `kbroker dev`, directories by name, or those that brokers report.
     if location.data is not None:
         paths = sorted(path for path in location.data.glob("broker-*") if path.is_dir())
         if not paths:
@@ -117,6 +119,8 @@ async def find_log_directories(
     for path in paths:
         if not path.is_dir():
             raise NoLogDirectory(f"{path} is not a directory")
+
+        # One level too deep: it would seem to be a log directory without partitions.
         if any(path.glob(f"*{LOG}")):
             raise NoLogDirectory(
                 f"{path} is the directory of one partition: name the log directory above it"
@@ -134,11 +138,14 @@ async def _ask_brokers(target: Target) -> tuple[list[BrokerLogDirectory], list[F
             descriptions = await sessions.admin.describe_log_dirs(broker_id)
             for path, description in sorted(descriptions.items()):
                 if description.error is not ErrorCode.NONE:
+                    # The broker cannot read it, so we do not try.
                     error = ApiError(description.error, f"off-line on broker {broker_id}")
                     failures.append(Failure.of(path, error))
                 elif _is_here(Path(path), broker_id, cluster.cluster_id):
+                    # On this machine: its files can be read.
                     directories.append(BrokerLogDirectory(path, broker_id))
                 else:
+                    # On another machine: its broker knows the sizes.
                     sizes = {
                         topic_partition: replica.size_bytes
                         for topic_partition, replica in description.replicas.items()

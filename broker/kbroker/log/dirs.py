@@ -36,6 +36,8 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
     topics = set(split_names(topic_list))
 
     log_dirs = asyncio.run(describe_log_dirs(target, brokers))
+
+    # Scripts that read the output of Kafka's tool skip these two lines.
     click.echo("Querying brokers for log directories information")
     click.echo(f"Received log directory information from brokers {','.join(map(str, log_dirs))}")
 

@@ -66,6 +66,8 @@ def read_entries(file: ReadableFile, start: int = 0, end: int | None = None) -> 
             raise CorruptRecord(
                 f"no batch at position {position}: size {size}, format {chunk[at + MAGIC_AT]}"
             )
+
+        # An incomplete entry: torn, or not written to its end so far.
         if size > end - position:
             return
 

@@ -61,6 +61,7 @@ def read_time_entries(file: ReadableFile, base_offset: int) -> Iterator[Timestam
     The first entry may be all zeros: time 0 at the base offset, or preallocated space. Only the log
     can tell which.
     """
+    # At least one slot: the first may be an entry though it is all zeros.
     count = max(count_entries(file, TIME_LAYOUT), min(file.size // TIME_LAYOUT.size, 1))
     slots = enumerate(read_raw_entries(file, TIME_LAYOUT, count))
 
@@ -92,6 +93,8 @@ def check_offset_index(file: ReadableFile, base_offset: int) -> None:
     """Make the checks that a starting broker makes of a `.index`. Raises CorruptIndex."""
     _check_length(file, OFFSET_LAYOUT)
     offset_entries = read_offset_entries(file, base_offset)
+
+    # A broker looks at the first entry and the last one, not between.
     first = next(offset_entries, None)
     last = next(iter(deque(offset_entries, 1)), first)
     if first is not None and last is not None and last.offset < max(base_offset, first.offset):
@@ -102,6 +105,8 @@ def check_time_index(file: ReadableFile, base_offset: int) -> None:
     """Make the checks that a starting broker makes of a `.timeindex`. Raises CorruptIndex."""
     _check_length(file, TIME_LAYOUT)
     time_entries = read_time_entries(file, base_offset)
+
+    # The first entry and the last one again.
     first = next(time_entries, None)
     last = next(iter(deque(time_entries, 1)), first)
     if first is None or last is None:
@@ -162,6 +167,7 @@ class LogWalk:
 
     def find_at(self, position: int) -> ShallowBatch | None:
         """Return the batch that begins exactly at `position`, if there is one."""
+        # Begin again: the walk is past the position, as a damaged index may have it.
         if self.batch is None or self.batch.position > position:
             self._restart()
         while self.batch is not None and self.batch.position < position:
@@ -195,10 +201,12 @@ def check_positions(
     for entry in offset_entries:
         batch = walk.find_at(entry.position)
         if batch is None:
+            # The position is within a batch or behind the log; bytes may still look like a batch.
             misplaced = next(_scan_valid(log, entry.position), None)
             yield CheckedPosition(entry, NOT_FOUND if misplaced is None else misplaced.last_offset)
             continue
 
+        # Above the batch only the end of a later one is right; within it any offset is.
         if entry.offset > batch.last_offset:
             later = walk.find_ending_from(entry.offset)
             is_correct = later is not None and later.last_offset == entry.offset
@@ -219,6 +227,7 @@ def check_times(
     walk = LogWalk(log)
     previous = TimestampOffset(NO_TIMESTAMP, base_offset)
     for entry in time_entries:
+        # Offsets go back only in a damaged index.
         if entry.offset < previous.offset:
             walk = LogWalk(log)
 
@@ -240,6 +249,7 @@ def _check_time(walk: LogWalk, entry: TimestampOffset, previous_timestamp: int) 
     if entry.offset < first_offset:
         return CheckedTime(entry, batch.last_offset)
 
+    # Compaction may leave a batch without records.
     latest = max((record.timestamp for record in records), default=whole.header.max_timestamp)
     return CheckedTime(
         entry,

@@ -28,6 +28,7 @@ class ReadOnlyFile:
         return b"".join(parts)
 
     def __del__(self) -> None:
+        # The constructor may have failed before it had a file.
         if hasattr(self, "_fd"):
             os.close(self._fd)
 
@@ -37,6 +38,8 @@ class ReadOnlyDirectory(ReadableDirectory):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(path)
+
+        # Fail here and not at the first file.
         os.scandir(self.path).close()
 
     def child(self, name: str) -> ReadOnlyDirectory:

@@ -82,6 +82,7 @@ def check_records(entry: LogEntry) -> None:
         if header.count < 0 or header.size > HEADER_BYTES:
             raise CorruptRecord(f"a batch of {header.size} bytes claims {header.count} records")
 
+    # It may be lower: compaction removes records and leaves the header's last offset.
     if last > header.last_offset:
         raise CorruptRecord(f"its last record has offset {last}, not {header.last_offset}")
 
@@ -125,6 +126,8 @@ def _read_messages(data: memoryview, header: MessageHeader) -> list[LoggedRecord
     compressed = _read_message(data, 0, header).value
     if compressed is None:
         raise CorruptRecord("a compressed message has a null value")
+
+    # In format 0 the checksum in the LZ4 frame's header is wrong by convention (KIP-57).
     if header.codec is Codec.LZ4 and header.magic == 0:
         compressed = with_true_checksum(compressed)
     messages = list(_read_inner(decompress(header.codec, compressed, MAX_ARRAY_BYTES)))
@@ -151,6 +154,8 @@ def _read_inner(data: bytes) -> Iterator[LoggedRecord]:
     position = 0
     while len(data) - position >= SMALLEST_ENTRY:
         size = size_at(data, position)
+
+        # A partial message ends the set, as it does for consumers.
         if not SMALLEST_ENTRY <= size <= len(data) - position:
             return
         header = read_message_header(data, position)

@@ -49,6 +49,8 @@ def repair(path: Path, yes: bool) -> None:
         damage = log.damage
         if damage is not None and yes:
             log = log_dir.add(truncate_damage(log))
+
+        # Without --yes a damaged log and the checkpoints stay as they are.
         if damage is None or yes:
             log.close()
             log_dir.checkpoint_recovery_points()
@@ -89,6 +91,7 @@ def lock_log_dir(path: Path) -> Iterator[LogDir]:
     try:
         yield LogDir(directory)
     except (OSError, ValueError) as error:
+        # Unreadable files, and checkpoints or segments that make no sense.
         raise click.ClickException(f"{directory.path}: {error}") from error
     finally:
         directory.unlock()
@@ -96,6 +99,7 @@ def lock_log_dir(path: Path) -> Iterator[LogDir]:
 
 def load_whole(log_dir: LogDir, topic_partition: TopicPartition) -> Log:
     """Load the log, reading every batch up to the first damage."""
+    # The checkpoints of the directory say how far the log was synced.
     stored_logs, _, _ = log_dir.stored_logs()
     stored = next(log for log in stored_logs if log.topic_partition == topic_partition)
 

@@ -79,6 +79,8 @@ def find_faults(
 
         verified_bytes += finding.size_bytes
         now_s = clock()
+
+        # A log of gigabytes takes minutes: show that something happens.
         if now_s - reported_at_s >= PROGRESS_EVERY_S:
             reported_at_s = now_s
             progress = (

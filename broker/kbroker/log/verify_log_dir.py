@@ -41,6 +41,7 @@ def _list_compacted(directory: ReadOnlyDirectory) -> set[str]:
     names: set[str] = set()
     with suppress(CheckpointError):
         names |= {str(partition) for partition in decode_offsets(directory.read(CLEANER_OFFSETS))}
+
     with suppress(StatusError):
         names |= decode_status(directory.read(STATUS_FILE)).keys()
     return names
@@ -55,6 +56,8 @@ def is_partition(directory: ReadOnlyDirectory) -> bool:
         parse(directory.name)
     except DirectoryNameError:
         return False
+
+    # A log directory may have such a name, as `broker-0` has: it holds other directories.
     return not directory.children() and META_PROPERTIES not in files
 
 
@@ -89,10 +92,13 @@ class DirectoryCheck:
         try:
             partition, _ = parse(self.directory.name)
         except DirectoryNameError:
+            # A copy under another name: no checkpoint knows it.
             partition = None
 
         parent = ReadOnlyDirectory(f"{self.directory.path}/..")
         points = self._read_checkpoint(parent, RECOVERY_POINTS)
+
+        # A checkpoint that cannot be read counts as absent, as at a start.
         if partition is None or isinstance(points, Fault):
             recovery_point = 0
         else:
@@ -124,6 +130,8 @@ class DirectoryCheck:
             except DirectoryNameError as error:
                 yield Fault(None, name, str(error), Outcome.REFUSED)
                 continue
+
+            # A starting broker removes what is marked for deletion.
             if kind is not Kind.DELETED:
                 logs.append((name, partition))
 
@@ -193,6 +201,8 @@ def _check_offsets(
         offset = offsets.get(check.partition, 0) if check.partition is not None else 0
         if offset > end:
             description = f"has offset {offset}, but the log ends at {end}"
+
+            # All below the recovery point was synced, so records are missing.
             lost = (end, offset - 1) if name == RECOVERY_POINTS else (None, None)
             outcome = CHECKPOINT_OUTCOMES[name]
             yield Fault(check.partition, name, description, outcome, None, *lost)

@@ -144,6 +144,7 @@ class PartitionCheck:
         if not self._has_gaps:
             yield from self._missing
 
+        # The other files last: they are compared with the end of the log.
         yield from self._find_orphans(files)
         for file in files:
             if file.endswith(SNAPSHOT):
@@ -182,12 +183,15 @@ class PartitionCheck:
 
         # The log.
         log = self.directory.open(name)
+
+        # A position in an index is a signed number of 32 bits.
         if log.size > INT_MAX:
             yield self.make_fault(name, f"{log.size} bytes, more than {INT_MAX}", Outcome.OFF_LINE)
         self._note_missing(name, base_offset)
         is_whole = True
         for finding in self._check_batches(log, base_offset, next_base):
             if isinstance(finding, Damage):
+                # Damage in a segment that a start does not read stays there.
                 is_whole = False
                 outcome = (
                     self._outcome_of_loss(finding.first_offset) if is_read else Outcome.UNNOTICED
@@ -209,6 +213,8 @@ class PartitionCheck:
     def _note_missing(self, name: str, base_offset: int) -> None:
         """Note a gap before a segment; `run` reports it unless the log proves to be compacted."""
         end = self.log_end_offset
+
+        # A larger jump is no lost segment: none spans more than INT_MAX offsets.
         if end < base_offset <= end + INT_MAX and not self.marks.is_compacted:
             description = "a segment before it is missing"
             outcome = self._outcome_of_loss(end)
@@ -230,6 +236,8 @@ class PartitionCheck:
                     yield from self._check_entry(name, entry, expected, base_offset, next_base)
                     position = entry.end_position
                     end = entry.header.last_offset + 1
+
+                    # Its base offset is wrong, but not the number of its offsets.
                     if self._skips_synced_end(entry.header, expected):
                         end -= entry.header.base_offset - expected
                     expected = max(expected, end)
@@ -245,6 +253,8 @@ class PartitionCheck:
                 break
 
         self.log_end_offset = max(self.log_end_offset, expected)
+
+        # Bytes behind the last batch: damage, or space that the active segment preallocates.
         left = log.size - position
         if left and not (next_base is None and is_preallocated(log, position)):
             last = None if next_base is None else next_base - 1
@@ -262,6 +272,8 @@ class PartitionCheck:
             first = min(expected, last)
 
         skips_end = self._skips_synced_end(header, expected)
+
+        # A gap within a segment: compaction removed records there.
         self._has_gaps = self._has_gaps or (header.base_offset > expected and not skips_end)
 
         # One defect an entry, the gravest first.
@@ -277,6 +289,7 @@ class PartitionCheck:
         elif next_base is not None and last >= next_base:
             yield Damage(f"offset {last} belongs to the next segment", position, first, last)
         elif last - base_offset > INT_MAX:
+            # An offset in an index has 32 bits and counts from the segment's base.
             description = f"offset {last} is too far from {base_offset} to be indexed"
             yield self.make_fault(name, description, Outcome.SPLIT, position)
         else:
@@ -328,6 +341,7 @@ class PartitionCheck:
 
     def _compare_index(self, name: str, base_offset: int, is_read: bool) -> Iterator[Fault]:
         """Compare an index with the log; yield its first wrong entry."""
+        # A start that reads a segment builds its indexes; it believes the others.
         outcome = Outcome.REBUILT if is_read else Outcome.UNNOTICED
         index = self.directory.open(name)
 
@@ -365,6 +379,7 @@ class PartitionCheck:
         except CorruptIndex as error:
             yield self.make_fault(name, str(error), Outcome.REBUILT)
         else:
+            # A torn entry at the end.
             entry_bytes = transaction_index.ENTRY.size
             if file.size % entry_bytes:
                 description = f"its size of {file.size} bytes is not a multiple of {entry_bytes}"
@@ -388,6 +403,8 @@ class PartitionCheck:
                 description = f"last offset {entry.last_offset} comes after {previous}"
                 yield self.make_fault(name, description, Outcome.REBUILT)
                 return
+
+            # Where a damaged segment should end is unknown.
             if is_whole and entry.last_offset >= self.log_end_offset:
                 description = f"last offset {entry.last_offset} is behind the segment's end"
                 yield self.make_fault(name, description, Outcome.REBUILT)
@@ -434,6 +451,7 @@ class PartitionCheck:
                 yield self.make_fault(name, str(error), Outcome.REMOVED)
             return
 
+        # A snapshot behind the end covers records that are lost.
         if offset > self.log_end_offset:
             description = f"has offset {offset}, behind the log's end at {self.log_end_offset}"
             yield self.make_fault(name, description, Outcome.REMOVED)
